@@ -2,7 +2,7 @@
 
 
 class NsysprofError(Exception):
-    """A known failure: one line (what and where) and a hint, if possible a command.
+    """A known failure: one line (problem and place) and a hint, if possible a command.
 
     The command line prints both and exits with ``exit_code``: 1, or the exit code of a profiled program. Library users
     catch it as an ordinary exception.

@@ -194,17 +194,17 @@ def summary(parts: dict[str, list[Row]]) -> dict[str, tuple[int, int]]:
         out[f"planted, {command}: wrong remedy"] = _count(
             [row for row in mine if row["bar"] == "named"], "wrong_remedy"
         )
-        out[f"planted, {command}: nothing above 8 % where nothing shows"] = _count(
+        out[f"planted, {command}: nothing above 8 % without a visible fault"] = _count(
             [row for row in mine if row["bar"] == "silent"], "right"
         )
     programs = [row for row in parts.get("remedies", []) if row["variant"] == "bad"]
     for recorder in ("nsys", "pytorch"):
-        for later, what in ((0, "first advice right, with its gain"), (1, "the same, remedies inside a kernel")):
+        for later, what in ((0, "first advice right, with its gain"), (1, "as above, remedies inside a kernel")):
             out[f"remedies, {recorder}: {what}"] = _count(
                 [row for row in programs if row["recorder"] == recorder and row["later"] == later], "right"
             )
     tuned = [row for row in parts.get("remedies", []) if row["variant"] == "good" and "right" in row]
-    out["remedies, nsys: at most 8 % promised where nothing is left"] = _count(tuned, "right")
+    out["remedies, nsys: at most 8 % promised after the fix"] = _count(tuned, "right")
     out["remedies: twins with the same first remedy"] = twins(parts.get("remedies", []))
     labels = parts.get("labels", [])
     for verdicts in (("useful",), ("useless",), ("misleading", "wrong")):

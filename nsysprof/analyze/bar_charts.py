@@ -89,7 +89,7 @@ def _count_notes(breakdown: Breakdown, rows: ChartRows, repeated: bool) -> list[
     elif outside_share(breakdown) > 0:
         notes.append("GPU work outside of ranges is not in the bars")
     if repeated and rows.rest is not None:
-        notes.append("the last row is the average over all instances of its ranges")
+        notes.append("the last row averages all instances of its ranges")
     if rows.ops[:, rows.groups.place("graph")].any():
         notes.append("a CUDA graph traced whole is one GPU op")
     return notes
@@ -239,7 +239,7 @@ def _time_notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]
 
 
 def breakdown_title(rows: ChartRows) -> str:
-    """State which range takes longest, its share, and what it consists of."""
+    """State which range takes longest, with its share and parts."""
     named = rows.named
     busy = rows.busy_ns[named]
     first = int(named[np.argmax(busy)])
@@ -296,7 +296,7 @@ _MAX_ROWS = 60
 
 
 def plan_cpu_totals(breakdown: Breakdown, top: int) -> Bars:
-    """Plan the CPU time of the longest ranges: their own, and that of inner ranges."""
+    """Plan the CPU time of the longest ranges, with and without inner ranges."""
     merged, rows = _longest(breakdown, top, "cpu_ns")
     whole, own, total = rows["cpu_ns"], rows["exclusive_cpu_ns"], outermost_cpu(merged)
     most = int(merged["exclusive_cpu_ns"].argmax())

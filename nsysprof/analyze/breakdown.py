@@ -59,10 +59,10 @@ class Breakdown(Shown):
     ``ranges``: the columns of ``ranges.csv``, a row per range path. ``merged``: a row per merged path, with
     ``merged_path, name`` and ``parent`` (a row number, -1 at the top) instead of ``path``. ``families``: the work in
     each merged path by kernel family, ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``: the
-    columns of ``kernels.csv``, exclusive; ``merged_kernels``: the same with ``row`` (of ``merged``, -1 = unowned)
-    instead of ``path``, without the medians of launches; ``whole_kernels``: the same without regard to ranges, with the
-    medians; ``kernel_sums``: the additive columns of these rows, longest first, without sorting all ops. ``ledger``:
-    ``fate, ops, sum_ns, share``.
+    columns of ``kernels.csv``, exclusive; ``merged_kernels``: kernels by ``row`` (of ``merged``, -1 = unowned) instead
+    of ``path``, without the medians of launches; ``whole_kernels``: kernels regardless of ranges, with the medians;
+    ``kernel_sums``: the additive columns of these rows, longest first, without sorting all ops. ``ledger``: ``fate,
+    ops, sum_ns, share``.
 
     With ``by``, all tables except the ledger begin with a column of that name: a pid, GPU, thread or stream.
     ``options``: the arguments of `break_down`. ``kinds``: the kind of each op name. ``merged_paths``: the merged path
@@ -90,7 +90,7 @@ class Breakdown(Shown):
         return self._columns[table]
 
     def made_ahead(self) -> Breakdown:
-        """The same; of a large report what text and files need of it is made now, side by side."""
+        """The result itself; for a large report, tables for text and files are built now, in parallel."""
         if self.attribution.trace.apart:
             tables = (partial(self.columns, name) for name in ("merged", "ranges"))
             side_by_side(lambda: self.case, lambda: self.summaries, *tables, apart=True)
@@ -164,7 +164,7 @@ class Breakdown(Shown):
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """The `Diagnosis` of the `case`; large recordings drop the case, which takes a hundred bytes per GPU op."""
+        """The `Diagnosis` of the `case`. Large recordings drop the case, which takes a hundred bytes per GPU op."""
         found = diagnose(self.case)
         if len(self.attribution.trace.ops) > MAX_OPS:
             del vars(self)["case"]

@@ -1,15 +1,15 @@
 """Choose the rows of the bar charts: the level of ranges at which the time divides, or kernels if there are no ranges.
 
-The rule. Found ranges do not count, since they are not annotated. Start with the outermost merged ranges that have GPU
-work. While one of them holds at least `DOMINANT` of their op time and divides into several ranges, replace it by these;
-work that it launches itself stays as a row of its own ("itself"). So `RUN::math`, `RUN::flash`, … are compared as
-wholes, and a training loop is shown by the parts of a step; a range and its only child are never both shown. If there
+The rule. Found iterations do not count as ranges here, because they are not annotated. Start with the outermost merged
+ranges that have GPU work. While one of them has at least `DOMINANT` of their op time and several inner ranges, replace
+it by these; work that it launches itself becomes a row ("itself"). So the chart compares `RUN::math`, `RUN::flash`, …
+as wholes and divides a training loop into the parts of a step. It never shows both a range and its only child. If there
 are many rows, the `top` ones by busy time are shown, longest first, and all others as one row.
 
 Warm-up and checks of the workloads are among the others if their measured ranges are also present.
 
-Calls. If all work of a row is in instances of its only child (`RUN::math` with twenty `iter*`), those are its calls:
-counts are per instance, which makes ranges with different repetitions comparable.
+Calls. If all work of a row is in instances of its only child (`RUN::math` with twenty `iter*`), those are its calls.
+Counts are per instance, so ranges with different repetitions are comparable.
 """
 
 import re
@@ -72,7 +72,7 @@ class ChartRows:
 
     @property
     def named(self) -> NDArray[np.intp]:
-        """The rows for one range or kernel; if there are none, the row for the rest."""
+        """The rows for one range or kernel each; without such rows, the row for the rest."""
         rows = [row for row in range(len(self)) if row != self.rest]
         return np.array(rows or range(len(self)), np.intp)
 
@@ -114,7 +114,7 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
 
 
 def grouped(rows: ChartRows) -> ChartRows:
-    """Join rows that run the same ops per call, if only the last parts of their names differ.
+    """Join rows that run the same ops per call if only the last parts of their names differ.
 
     Their label has all parts in braces: `RUN::math::S{4096, 2048}`.
     """
@@ -152,7 +152,7 @@ def _one_name(names: list[str]) -> str:
 
 
 def by_range(merged: ColumnTable) -> bool:
-    """Whether rows are ranges: some with GPU work are annotated, since names of found ones are meaningless."""
+    """Whether rows are ranges: some with GPU work are annotated, because names of found iterations mean nothing."""
     return bool(((merged["launches"] > 0) & (merged.texts("kind").codes != FOUND)).any())
 
 

@@ -59,7 +59,7 @@ _CAPTIONS = {
 
 
 def analysis_charts(top: int = TOP, breakdown: Breakdown | None = None) -> tuple[Chart[Breakdown], ...]:
-    """List the charts in page order, with ``top`` ranges in those with a row per range.
+    """List the charts in page order, with ``top`` ranges in charts with a row per range.
 
     Captions describe ``breakdown``, if given. Without GPU work they show CPU time, or say why not.
     """
@@ -109,7 +109,7 @@ def _nothing(breakdown: Breakdown) -> Message:
 
 
 def plan_timeline(answer: Timeline) -> Lanes:
-    """Plan the overview and, below it, the zoom: one panel, or two where the host was far ahead of the GPU."""
+    """Plan the overview and, below it, the zoom: one panel, or two if the host was far ahead of the GPU."""
     zoom = answer.zoom
     overview = LanePanel(
         lanes=_overview_lanes(answer),
@@ -200,9 +200,9 @@ def _notes(answer: Timeline) -> list[str]:
     notes = [*answer.notes, *group_notes(answer.breakdown.groups)]
     if answer.streams:
         lane = "lane" if any(lane.streams > 1 for lane in answer.streams) else "stream"
-        notes = [f"a column is as high as its {lane} is busy, in the colour of its longest kernel family", *notes]
+        notes = [f"column height: busy share of the {lane}; colour: kernel family with the most time", *notes]
     if answer.hosts:
-        notes = ["calls: CPU calls of each thread; white is code between them", *notes]
+        notes = ["calls: CPU calls of each thread; white: code between them", *notes]
     if answer.zoom and answer.zoom.left_out:
         notes.append(f"{answer.zoom.left_out:,} more other GPU ops are not drawn in the zoom")
     streams = len(np.unique(answer.zoom.ops["stream"])) if answer.zoom else 0
@@ -294,7 +294,7 @@ def timeline_title(answer: Timeline) -> str:
     text = f"{who} busy for {share} of the {format_ns(span)} from the first GPU op to the last{average}"
     unified = answer.breakdown.unified
     if unified and unified.covered >= FAULT_BOUND:
-        return f"{text}; for {format_share(unified.covered)} of the time of kernels unified memory migrates"
+        return f"{text}; unified memory migrates during {format_share(unified.covered)} of kernel time"
     begun = int(answer.breakdown.attribution.trace.ops.start.min())
     if answer.hosts and 2 * (begun - answer.start_ns) > span:  # set-up is what takes long
         name, ns = max((lane.most(begun) for lane in answer.hosts), key=lambda most: most[1])
@@ -304,7 +304,7 @@ def timeline_title(answer: Timeline) -> str:
 
 
 def overview(breakdown: Breakdown) -> Overview:
-    """The notebook view: how much work there is, where the time of a step goes, and what to fix."""
+    """The notebook view: the amount of work, the parts of a step, and the top bottlenecks."""
     name = breakdown.attribution.trace.report.path.name
 
     def details() -> Iterator[str | TextTable]:

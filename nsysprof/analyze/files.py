@@ -33,9 +33,9 @@ def write_tables(
 ) -> tuple[list[Path], list[str]]:
     """Write ``ranges.csv``, ``instances.csv``, ``kernels.csv`` and ``analysis.json`` into an existing folder.
 
-    Each file is written whole or not at all. Returns the paths, and notes on omissions: ``instances.csv`` above
-    `MAX_INSTANCES` rows unless ``instances`` asks for it, rows of ``analysis.json``, and compressed files if it
-    ``packs``.
+    Each file is written whole or not at all. Returns the paths, and notes on omitted rows of ``analysis.json``, on
+    compressed files (``packs``), and on ``instances.csv``, which is omitted above `MAX_INSTANCES` rows unless
+    ``instances`` is set.
     """
     written = [folder / "ranges.csv", folder / "kernels.csv", folder / "analysis.json"]
     left_out = write_json(breakdown, written[2])  # first: it tells whose folder this is, if the rest is interrupted
@@ -60,7 +60,9 @@ def write_tables(
         files = " and ".join(each["file"] for each in left_out.values())
         notes.insert(0, f"analysis.json holds the {most:,} rows with the most time; all are in {files}")
     if packed:
-        notes.append(f"compressed, as they are large: {', '.join(packed.values())} (zcat, pandas and DuckDB read them)")
+        notes.append(
+            f"compressed because they are large: {', '.join(packed.values())} (zcat, pandas and DuckDB read them)"
+        )
     return [path.with_name(packed.get(path.name, path.name)) for path in written], notes
 
 
@@ -88,8 +90,8 @@ def write_json(
 ) -> dict[str, dict[str, Any]]:
     """Write ``analysis.json``: report, totals, ledger, warnings, ranges and kernels; times are integer ns.
 
-    Of ranges and kernels it has the ``most`` rows with the largest ``sum_ns``, in table order. Omitted rows are stated
-    under ``left_out`` (a key per table with ``rows`` and ``file``), and returned.
+    It has the ``most`` ranges and kernels with the largest ``sum_ns``, in table order. Omitted rows are stated under
+    ``left_out`` (a key per table with ``rows`` and ``file``), and returned.
     """
     most = most or MAX_ROWS
     head: dict[str, Any] = {

@@ -38,12 +38,12 @@ def top_rows(
 ) -> NDArray[np.intp]:
     """Choose the rows of ``merged`` with the most busy time, with all outer ranges, in tree order.
 
-    Or those with the most of another column ``by``, or of `row_times` (`time_ns`). ``sort`` orders siblings by a key of
-    `SORTS`, or `time` or `name`; ``depth`` limits the levels of the tree.
+    With ``by``, rows with the most of another column, or of `row_times` (`time_ns`). ``sort`` orders siblings by a key
+    of `SORTS`, or `time` or `name`; ``depth`` limits the levels of the tree.
 
-    A range with all the work of its outer range (``iter*`` in ``RUN::math::S4096``) is added to it and not counted; of
-    a long chain of such ranges only the ends are shown. By default siblings are in the order of their first appearance.
-    `preparing` rows come after all measured ones.
+    A range with all the work of its outer range (``iter*`` in ``RUN::math::S4096``) is shown with it and not counted;
+    only the ends of a long chain of such ranges are shown. By default siblings are in the order of their first
+    appearance. `preparing` rows come after all measured ones.
     """
     merged = breakdown.columns("merged")
     parent, work = merged["parent"], merged["sum_ns"]
@@ -110,8 +110,8 @@ def tree_order(parent: NDArray[np.integer], rows: NDArray[np.intp]) -> NDArray[n
 def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64]:
     """Find the idle share of the span for rows of ``merged``: the median over instances.
 
-    Idle means that neither its ops nor others run. The span lasts from the instance's first op to its last end, on each
-    GPU that it uses. NaN if no instance has a span.
+    Idle: neither its ops nor others run. The span lasts from the instance's first op to its last end, on each GPU that
+    it uses. NaN if no instance has a span.
     """
     lines = breakdown.attribution.trace.gpu_busy
     of_rows = [breakdown.instances_of(row) for row in rows]

@@ -29,7 +29,7 @@ def kernel_tables(
     whole: bool = False,
     launches: Launches | None = None,
 ) -> tuple[ColumnTable, ColumnTable]:
-    """Add up the work that each path of a part owns, a row per path and op name, and the same for merged paths.
+    """Add up the work that each path of a part owns, a row per path (or merged path) and op name.
 
     ``path`` int32, -1 for unowned work; ``name`` int32 into ``trace.op_names``; ``count`` ops; durations in ns:
     ``sum_ns, median_ns, min_ns, max_ns``; ``size_bytes`` copied or set; sorted by path, then by time. ``paths`` are the
@@ -176,8 +176,8 @@ def family_table(
     """Add up ``path, family, group, ops, kernels, sum_ns`` inside each merged path; families add up to the path's sum.
 
     ``merged_of`` is the merged path of each range instance, ``keep`` a mask of the instances that count. The work
-    inside a range is what it and its inner ranges own, kept or not. For start/end ranges, and ranges that cross others,
-    it is what launches inside it caused.
+    inside a range is the work that it and its inner ranges own, kept or not. For start/end ranges, and ranges that
+    cross others, it is the work of launches inside.
     """
     # A column for each family in a group, of those that there are.
     pair = np.array([FAMILIES.index(name) for name in kinds.family], np.int64) << 8 | groups.of

@@ -53,8 +53,8 @@ def totals(attribution: Attribution) -> dict[str, int]:
 
 
 def chosen_totals(attribution: Attribution, rows: NDArray[np.intp]) -> dict[str, int]:
-    """Add up some range instances: the union of the times from first to last GPU op of each, and the busy time of
-    GPUs in it, with all ops.
+    """Add up some range instances: the union of their times from first to last GPU op, and the GPUs' busy time (all
+    ops) in it.
     """
     inside = attribution.inclusive
     rows = rows[inside.last_op_ns[rows] > inside.first_op_ns[rows]]
@@ -75,7 +75,9 @@ def warnings(
         of_fates[outcome] = f"{row['ops']:,} ({format_share(row['share'])} of GPU op time)" if row["ops"] else ""
     if paths.too_long:
         deepest = int(paths.depth.max()) + 1
-        yield f"range paths are up to {deepest:,} names deep: long ones are cut in the middle, and may look alike"
+        yield (
+            f"range paths are up to {deepest:,} names deep: long ones are shortened in the middle and may look the same"
+        )
     if unclosed := int(attribution.trace.ranges.unclosed.sum()):
         yield f"ranges never closed: {unclosed:,} of {len(left_out):,}; they end with the session"
     if ops := of_fates[NO_LAUNCH]:
@@ -108,7 +110,7 @@ def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) 
             part = f" of {by} {shown[by]}" if by else ""
             yield (
                 f"the first of {slow[2]:,} {shown['name']}{part} spans {format_ns(slow[0])}, the median one"
-                f" {format_ns(slow[1])}: --skip 1 leaves it out"
+                f" {format_ns(slow[1])} (--skip 1 excludes it)"
             )
 
 

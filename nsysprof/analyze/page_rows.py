@@ -1,4 +1,4 @@
-"""Rows of the page's timeline: per process its threads on the host, the same on the GPU, its streams."""
+"""Rows of the page's timeline, per process: its threads on the host, their ranges on the GPU, and its streams."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -94,7 +94,7 @@ class _Rows:
         }
 
     def gpus(self) -> list[dict[str, Any]]:
-        """Find the busy share of each column for each GPU."""
+        """The busy share of each column, for each GPU."""
         ops, out = self.trace.ops, []
         for number, label in device_labels(self.trace).items():
             rows = self.trace.op_gpu == number
@@ -141,7 +141,7 @@ class _Rows:
             kept[rows] = some
             also = ", all of them as columns" if what == "ops" else ""
             self.notes.append(
-                f"of {format_count(len(rows))} {what} the longest {format_count(most)} are drawn one by one{also}"
+                f"only the longest {format_count(most)} of {format_count(len(rows))} {what} are drawn one by one{also}"
             )
         return kept
 

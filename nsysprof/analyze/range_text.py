@@ -158,7 +158,7 @@ def _ends_note(shown: ColumnTable, *names: str) -> Iterator[str]:
     if np.any(wide):
         yield "(a–b): minimum and maximum, for few instances, or if half the IQR exceeds the median."
     elif (some & (shown["instances"] < LEAST_SAMPLES)).any():
-        yield f"(a–b): of fewer than {LEAST_SAMPLES} instances the least and the most."
+        yield f"(a–b): minimum and maximum (fewer than {LEAST_SAMPLES} instances)."
 
 
 # ---- by GPU work
@@ -174,7 +174,7 @@ def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]
     if shown["captured_nodes"].any():
         yield "captured: kernels captured into CUDA graphs inside the range and replayed by launches from any range."
     if waiting.any():
-        idle = f"for more than {format_share(LAUNCH_BOUND_IDLE)} of the span the GPU runs nothing"
+        idle = f"the GPU is idle for more than {format_share(LAUNCH_BOUND_IDLE)} of the span"
         yield f"* launch-bound: {idle}, without GPU ops of other ranges either."
     if (shown["busy_ns"] > shown["span_ns"]).any():
         yield "busy is summed over GPUs, so busy/span exceeds 100 % if a range uses several at once."

@@ -48,7 +48,7 @@ OPS = table(
     "ops",
     "a row per GPU op",
     {
-        "op": "id: kernels, copies, memsets, CUDA graph launches and migrations of the report, in its order",
+        "op": "id: counts kernels, copies, memsets, CUDA graph launches and migrations in report order",
         "kind": f"{', '.join(OP_KINDS[:-1])} (a CUDA graph traced whole) or {OP_KINDS[-1]} (of unified memory)",
         "name": "full name of the kernel, copy or memset",
         **_same(analyze.KERNELS, "family", "math_unit"),
@@ -78,7 +78,7 @@ LAUNCHES = table(
     "launches",
     "a row per host CUDA call that launched GPU work",
     {
-        "launch": "id: host CUDA calls that launched GPU work, by process, thread and start",
+        "launch": "id: counts launching CUDA calls, ordered by process, thread and start",
         "pid": "process",
         "tid": "thread",
         "call": "the CUDA function",
@@ -108,7 +108,7 @@ INSTANCES = table(
     "instances",
     "a row per range instance",
     {
-        "range": "id: NVTX ranges, by process, thread and start",
+        "range": "id: counts NVTX ranges, ordered by process, thread and start",
         "parent": "the innermost push/pop range around it on its thread; empty if none",
         "path_id": "path id of the range",
         **_same(analyze.INSTANCES, "path", "merged_path"),

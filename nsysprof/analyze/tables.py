@@ -40,7 +40,7 @@ def _make(columns: Columns[_S], source: _S) -> dict[str, Column]:
 _PATH = "names from the outermost range to this one"
 _MERGED_PATH = "the path with call numbers and per-call parts merged"
 _KIND = f"{', '.join(RANGE_KINDS[:-1])} or {RANGE_KINDS[-1]}"
-_LAUNCHES = "host calls inside that launched GPU work; inner ranges included, as in the next columns"
+_LAUNCHES = "host calls that launched GPU work; includes inner ranges, as do the next columns"
 
 
 # ---- ranges.csv
@@ -167,7 +167,7 @@ def _captured(name: str) -> Callable[[PathRows], Column]:
 
 
 CAPTURED = {
-    "captured_nodes": ("CUDA graph nodes captured inside and replayed; inner ranges included", "launches"),
+    "captured_nodes": ("replayed CUDA graph nodes that the range or its inner ranges captured", "launches"),
     "captured_kernels": ("replayed kernels of these nodes", "kernels"),
     "captured_memops": ("replayed copies and memsets of these nodes", "memops"),
     "captured_sum_ns": ("sum of the durations of these replays", "sum_ns"),
@@ -238,8 +238,8 @@ RANGES = table(
 def range_columns(
     rows: PathRows, path_texts: list[str], merged_texts: list[str], forward: NDArray[np.int32]
 ) -> ColumnTable:
-    """Make the columns of ``ranges.csv``, a row per path with instances; texts are those of each path, and
-    ``forward`` is the path for which each instance does backward work, -1 for none.
+    """Make the columns of ``ranges.csv``, a row per path with instances; texts are the paths, and ``forward`` is the
+    path for which each instance does backward work, -1 for none.
     """
     number = np.arange(len(rows.paths))
     head = {"path": Texts(number, path_texts), "merged_path": Texts(number, merged_texts)}
@@ -255,7 +255,7 @@ def range_columns(
 
 
 def merged_columns(rows: PathRows, texts: list[str], row: Ints) -> ColumnTable:
-    """The same per merged path, with ``merged_path, name, parent``; ``row`` is each path's row and ends with -1."""
+    """Columns per merged path, with ``merged_path, name, parent``; ``row`` has the row of each path, followed by -1."""
     head: dict[str, Column] = {
         "merged_path": Texts(np.arange(len(rows.paths)), texts),
         "name": Texts(rows.paths.name, rows.paths.names),
@@ -398,7 +398,7 @@ _OF_KERNELS: Columns[KernelRows] = {
 LAUNCH = ("api_median_ns", "queue_median_ns")  # in front of the execution of a kernel
 KERNELS = table(
     "kernels.csv",
-    "a row per range path and kernel that it owns, and for CUDA graph replays per path of capture",
+    "a row per range path and kernel; for CUDA graph replays also per path of capture",
     {**{name: about for name, (about, _) in _OF_KERNELS.items()}, **LAUNCH_COLUMNS},
 )
 

@@ -163,7 +163,7 @@ def messages(breakdown: Breakdown, *, every: bool = False) -> list[str]:
 
 
 def graph_sentences(breakdown: Breakdown) -> list[str]:
-    """The CUDA graphs that ran, and what was not recorded of them."""
+    """The CUDA graphs that ran, and their unrecorded data."""
     return [*breakdown.graph_counts.sentences(breakdown.attribution.graphs)]
 
 

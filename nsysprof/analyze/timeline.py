@@ -1,9 +1,9 @@
 """Time lanes: GPU streams and NVTX ranges on one time axis, binned so that any report can be drawn.
 
-GPU lanes are streams or, if there are many, all streams of a process on a GPU, at most `MAX_LANES`: first the busiest
-lane of every GPU, then the busiest others. Their time is cut into columns, each with its busy time and the group of ops
-that ran longest. Each range lane (the outer levels of up to `MAX_THREADS` threads that own GPU work) is drawn twice: as
-executed on the host, and projected onto the GPU (from the start of its first op to the end of its last).
+GPU lanes are streams or, if there are many, all streams of a process on a GPU. At most `MAX_LANES` are drawn: the
+busiest lane of every GPU, then the busiest others. Their time is cut into columns, each with its busy time and the
+group of ops that ran longest. Range lanes are the outer levels of up to `MAX_THREADS` threads that own GPU work. Each
+is drawn twice: ranges as executed on the host, and projected onto the GPU (first op start to last op end).
 """
 
 from collections.abc import Iterator
@@ -217,11 +217,11 @@ def processes_by_gpu(trace: Trace) -> list[int]:
 
 
 def ranked_threads(breakdown: Breakdown) -> tuple[list[int], int]:
-    """Rank the active threads, most important first, and count those with GPU work in ranges.
+    """Rank the active threads, most important first, and count threads with GPU work in ranges.
 
     If no range has GPU work, the count is of threads with ranges. Threads with GPU work in ranges come first, by the
     work of their outermost ranges, the first of every process before the second of any; then others with ranges, then
-    those that only launch.
+    threads that only launch.
     """
     attribution, trace, kept = breakdown.attribution, breakdown.attribution.trace, breakdown.kept
     thread, level = trace.ranges.thread, breakdown.paths.depth[breakdown.paths.of]

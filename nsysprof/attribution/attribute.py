@@ -90,7 +90,7 @@ class Attribution:
 
     @cached_property
     def launched(self) -> Attribution:
-        """The same report with every GPU op where it was launched, for code that needs the real launches."""
+        """This attribution with every GPU op at its launch, for code that needs the real launches."""
         return self if self.recorded is None else attribute(self.recorded, self.threads)
 
     @property
@@ -356,7 +356,7 @@ def ranges_around(
     """The innermost range around each host call, a row of ``trace.ranges``; -1 for none.
 
     ``thread`` are codes of ``trace.threads``, -1 for others. Calls marked by ``follows`` without an open range on their
-    thread get the range that a launch there would belong to.
+    thread get the range that would own a launch there.
     """
     trace, strict = attribution.trace, attribution.threads == "strict"
     out = np.full(len(start), -1, np.int32)

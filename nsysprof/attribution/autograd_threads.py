@@ -27,8 +27,8 @@ def autograd_threads(trace: Trace) -> NDArray[np.bool_]:
 def backward_brought_home(trace: Trace) -> Trace:
     """The trace with the ranges of backward, and all inner ranges, on the thread that called backward.
 
-    That thread is the only other one with a range open all the time, and neither opens nor closes one meanwhile. If
-    there is no such thread, or several, or two autograd threads work at once, ranges stay on their threads.
+    That thread is the only other one with a range open all the time, and it opens and closes none during backward.
+    Ranges stay on their threads if no thread or several qualify, or if two autograd threads work at the same time.
     """
     ranges = trace.ranges
     made = np.array([_BACKWARD.fullmatch(name.text) is not None for name in trace.range_names], bool)

@@ -1,8 +1,8 @@
 """Find the forward range that each operator of autograd's backward, and its GPU work, belongs to.
 
-A backward operator answers the last forward operator with its sequence number that began before it on the counting
-thread: the one that created its node in the graph. It belongs to the innermost range around that operator, or to the
-operator itself if operators are ranges.
+A backward operator is matched with the forward operator that created its node in the graph: the last one with its
+sequence number that began before it on the counting thread. It belongs to the innermost range around that operator, or
+to the operator itself if operators are ranges.
 """
 
 import bisect
@@ -105,7 +105,7 @@ def forward_of_launches(attribution: Attribution, backward: Backward) -> NDArray
 
 
 def forward_of_ranges(attribution: Attribution) -> NDArray[np.int32]:
-    """The forward range of each range that is or is in a backward operator, -1 for others. The report must be open."""
+    """The forward range of each range in or of a backward operator, -1 for others. The report must be open."""
     trace, ranges = attribution.trace, attribution.trace.ranges
     backward = attribution.once(find_backward)
     if not len(backward):

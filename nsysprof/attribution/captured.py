@@ -1,4 +1,4 @@
-"""Assign the ops that a CUDA graph replays to where the graph was captured, as if launched there."""
+"""Assign the ops that a CUDA graph replays to the place of its capture, as if launched there."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Match globs against range paths, and pair matches whose wildcards stand for the same text."""
+"""Match globs with range paths, and pair matches whose wildcards match the same text."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ class Match:
 
 
 def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> list[Match]:
-    """The merged paths that a glob matches or equals, else those whose own name it matches.
+    """The merged paths that a glob matches or equals, else the paths whose last name it matches.
 
     Of nested matching ranges, the outermost counts. Raises `NsysprofError` with similar names if there are none.
     """
@@ -109,11 +109,10 @@ def near_names(texts: Sequence[str], wanted: str) -> list[str]:
 def pair_up(
     base: Sequence[Match], new: Sequence[Match], globs: tuple[str, str]
 ) -> tuple[list[tuple[Match, Match]], list[str]]:
-    """Pair matches whose wildcards stand for the same text, in the order of the base, with warnings about matches
-    without a partner.
+    """Pair matches whose wildcards match the same text, in base order, with warnings about matches without a partner.
 
     A single match of a glob without stars pairs with every match of the other side, and two single matches with each
-    other. If nothing pairs, wildcards that stand for the star of a merged name (`iter*`) are ignored. Raises
+    other. If nothing pairs, wildcards that match the star of a merged name (`iter*`) are ignored. Raises
     `NsysprofError` if nothing pairs then either.
     """
     if any(len(side) == 1 and (len(mate) == 1 or not side[0].stars) for side, mate in ((base, new), (new, base))):
@@ -122,8 +121,7 @@ def pair_up(
     if not pairs:
         left, right = (listed([", ".join(match.stars) for match in side]) for side in (base, new))
         raise NsysprofError(
-            f"no range of {globs[0]!r} pairs with one of {globs[1]!r}: the stars stand for {left} in the"
-            f" one, and for {right} in the other",
+            f"no range of {globs[0]!r} pairs with one of {globs[1]!r}: their stars match {left} and {right}",
             "use the same number of stars in both globs, for the same parts of the names",
         )
     done = {id(match) for pair in pairs for match in pair}
@@ -146,9 +144,9 @@ def listed(texts: Sequence[str]) -> str:
 
 
 def side_names(base: str, new: str) -> tuple[str, str, str]:
-    """Names of the two ranges of a pair, and of what they have in common: `('math', 'flash', 'S=4096')`.
+    """Names of the two ranges of a pair, and of their common part: `('math', 'flash', 'S=4096')`.
 
-    Two paths that differ in one piece are named by it, and by their common text around it; other paths keep their full
+    Paths that differ in one piece are named by this piece and the common text around it; other paths keep their full
     names. Names are split at ``::``; text before the piece within one name belongs to it (`aten::mm`), except in the
     workloads' names (`RUN::math::S4096`).
     """

@@ -18,10 +18,10 @@ from nsysprof.trace.variants import only_ops
 
 @dataclass(frozen=True)
 class GraphWork:
-    """The GPU ops that belong to where their graph was captured.
+    """The GPU ops that are attributed to the capture of their graph.
 
     ``captured`` bool per op of the trace: its capture is known. ``inside`` attributes only these ops, each to the range
-    open at its capture; its ranges are those of the trace.
+    open at its capture; its ranges are the trace's.
     """
 
     captured: NDArray[np.bool_]
@@ -88,13 +88,13 @@ class GraphCounts:
             yield f"{plural(self.outside, 'GPU op')} of CUDA graphs captured outside every range: annotate the capture"
         if self.unknown:
             yield (
-                f"{plural(self.unknown, 'GPU op')} of CUDA graphs whose capture is not in the report: of a child"
-                " graph or a conditional node, or captured before the recording began (then record the capture too)"
+                f"{plural(self.unknown, 'GPU op')} of CUDA graphs whose capture is not in the report: child"
+                " graphs, conditional nodes, or captured before the recording (record the capture too)"
             )
         if self.whole:
             yield (
-                f"{plural(self.whole, 'CUDA graph')} traced whole: --cuda-graph-trace=node records what runs in them,"
-                " and where it was captured"
+                f"{plural(self.whole, 'CUDA graph')} traced whole: --cuda-graph-trace=node records their kernels"
+                " and where they were captured"
             )
 
 

@@ -44,7 +44,7 @@ _MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
 class Level:
     """The ranges that an answer describes: ``rows`` of `Trace.ranges`, with their paths ``of`` (int32 into ``texts``).
 
-    None if no range was asked for and nothing repeats: the answer then describes the whole recording. If iterations
+    None if no range was requested and nothing repeats: the answer then describes the whole recording. If iterations
     were found because no annotated level is the program's steps, they are ranges of ``attribution``. ``share``: the
     part of all GPUs' busy time that they cover, without warm-up, None if the GPUs were never busy. ``asked``: whether
     the user named them.
@@ -69,7 +69,7 @@ class Level:
 
     @cached_property
     def name(self) -> str:
-        """The common name of the paths, with a star where they differ: ``PHASE::*/step*``; empty if there are none."""
+        """The common name of the paths, with stars for differences: ``PHASE::*/step*``; empty if there are none."""
         parts = [split_path(path) for path in self.paths]
         if len({len(each) for each in parts}) > 1:
             return join_first([one_line(path, _NAME) for path in self.paths], _FEW)
@@ -118,12 +118,13 @@ def preparation(parent: NDArray[np.int32], names: Sequence[str]) -> NDArray[np.b
 
 
 def choose_level(attribution: Attribution, select: str | None, merge_names: Sequence[str] | None) -> Level:
-    """Choose the ranges that the glob ``select`` matches, or by default the program's steps, the same for all commands.
+    """Choose the ranges that the glob ``select`` matches, or by default the program's steps (chosen alike in all
+    commands).
 
-    The steps are the outermost level, all ranges with one merged name and depth, with a path that repeats at least
-    `MIN_REPEATS` times and at least `MIN_SHARE` of the GPUs' busy time after warm-up; ranges named like steps are
-    preferred, and steps to their epochs. If no annotated level qualifies, iterations are found. Raises `NsysprofError`
-    if a glob matches nothing.
+    The steps are the outermost level (ranges with one merged name and depth) with a path that repeats at least
+    `MIN_REPEATS` times and with at least `MIN_SHARE` of the GPUs' busy time after warm-up. Ranges named like steps are
+    preferred, and steps to epochs. If no annotated level qualifies, iterations are found. Raises `NsysprofError` if a
+    glob matches nothing.
     """
     finds = attribution.sources == AUTO  # else the user has said which ranges count
     attribution = attribution.launched
@@ -256,7 +257,7 @@ class _Busy:
         """The share of busy time of a level; for ranges ``named`` like steps, it includes launches of other threads
         during them.
 
-        Backward on an autograd thread with its own ranges is still a part of the step that waits for it.
+        Backward on an autograd thread with its own ranges still belongs to the step that waits for it.
         """
         if self._whole <= 0:
             return 0.0

@@ -239,7 +239,7 @@ def rounds(
 ) -> Loop:
     """One loop with its rounds. Rounds are aligned with the start of the loop or with its end, whichever has the longer
     ``gap`` (int64, before each symbol); a gap without variation counts double. If another loop has a ``seam`` there,
-    that is used. A first round with a variation may begin earlier, but not before ``since``.
+    its seam is used. A first round with a variation may begin earlier, but not before ``since``.
     """
     fold, chain = chains.folds[int(chains.fold[row])], int(chains.chain[row])
     first, last, clean = (int(each[chain]) for each in (fold.first, fold.last, fold.clean))
@@ -296,7 +296,7 @@ def _begin(fold: _Fold, places: Ints, symbols: Ints) -> Ints:
 
 def inner_rounds(chains: Chains, rows: Ints) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
     """The rounds of the loops of one fold, aligned with the start of each loop: int64 symbols ``[start, stop)``, the
-    round's number in its loop, and bool, whether it is the last.
+    number of the round in its loop, and whether it is the last.
     """
     fold = chains.folds[int(chains.fold[rows[0]])]
     chain = np.sort(chains.chain[rows])

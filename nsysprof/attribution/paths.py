@@ -113,9 +113,9 @@ def _paths(attribution: Attribution) -> Paths:
 def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> Paths:
     """The merged path of every path: per-call ids removed, and names that match a glob replaced by the glob.
 
-    In default globs a star stands for a number (``iter7``, ``step 12``); other step names merge as well
-    (``train_step_3``, ``batch 0`` … ``batch 9``). In other globs it stands for any text. Found iterations merge unless
-    ``merge`` is None, which merges nothing.
+    In default globs a star matches a number (``iter7``, ``step 12``); other step names merge as well (``train_step_3``,
+    ``batch 0`` … ``batch 9``). In other globs it matches any text. Found iterations merge unless ``merge`` is None,
+    which merges nothing.
     """
     codes: dict[str, int] = {}
     names = merged_names(paths.names, merge)

@@ -66,7 +66,7 @@ class Totals:
 
     @property
     def span_ns(self) -> Ints:
-        """From the start of the first GPU op to the end of the last."""
+        """Time from the start of the first GPU op to the end of the last."""
         return self.last_op_ns - self.first_op_ns
 
 

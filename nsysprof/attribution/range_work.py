@@ -43,7 +43,7 @@ class Cover:
     def ops(self, trace: Trace) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
         """Yield paths and rows of ``trace.ops``: every GPU op once per path in whose ranges it was launched.
 
-        In parts, since nested ranges contain the same ops many times.
+        Yielded in parts, because nested ranges contain the same ops many times.
         """
         for launches, path, low, high in self.parts:
             caused, size = trace.ops_by_launch.of(launches)
@@ -205,11 +205,11 @@ def index_work(attribution: Attribution, rows: NDArray[np.intp]) -> WorkIndex:
 class RangeWork:
     """The GPU ops in some range instances (windows), sorted by window and start.
 
-    Per op: ``op`` a row of `trace.ops`; ``window``; ``call``, a number among the calls, -1 outside all calls;
-    ``start``, ``end`` int64 ns, never before the start. Per window with ops, in order: ``windows``, its number,
-    ``first_ns``, ``last_ns``, ``gpus``, a bit per GPU. If a graph was captured there, each replay is a window;
-    ``beside_replays`` counts the other GPU ops of such an instance, which are left out. ``calls`` is the number of
-    calls requested, ``idle_calls`` the number without GPU work.
+    Per op: ``op`` a row of `trace.ops`; ``window``; ``call``: the number of its call, -1 outside all calls; ``start``,
+    ``end`` int64 ns, never before the start. Per window with ops, in order: ``windows``, its number, ``first_ns``,
+    ``last_ns``, ``gpus``, a bit per GPU. If a graph was captured there, each replay is a window; ``beside_replays``
+    counts the other GPU ops of such an instance, which are left out. ``calls`` is the number of calls requested,
+    ``idle_calls`` the number without GPU work.
     """
 
     op: NDArray[np.intp]
@@ -227,7 +227,7 @@ class RangeWork:
 
     @property
     def span_ns(self) -> int:
-        """From the first GPU op to the last, summed over windows."""
+        """Time from the first GPU op to the last, summed over windows."""
         return int((self.last_ns - self.first_ns).sum())
 
 

@@ -18,8 +18,8 @@ _RECORDED = ("mpi", "openacc", "ops", "modules")
 # which stand inside of annotations, and are asked for beside these
 _ADDED = {"ops": OPERATOR, "modules": MODULE}
 _LACKING = {
-    "ops": "no operators are recorded; torch.profiler does with activities=[ProfilerActivity.CPU, ...]",
-    "modules": "no modules are recorded; torch.profiler does with with_stack=True and with_modules=True",
+    "ops": "no operators are recorded: use torch.profiler with activities=[ProfilerActivity.CPU, ...]",
+    "modules": "no modules are recorded: use torch.profiler with with_stack=True and with_modules=True",
 }
 
 

@@ -38,8 +38,8 @@ def parts(
 ) -> list[Part]:
     """The parts by one of `BY`, or one part with everything; every GPU op is in exactly one.
 
-    A process has its own ops; a thread has the ops that its ranges own and those it launched outside all ranges. Of
-    many threads or streams, the `MAX_PARTS` with the most work are parts, and all others together form one more.
+    A process has its own ops; a thread has the ops of its ranges, and the ops that it launched outside all ranges. With
+    many threads or streams, the `MAX_PARTS` with most work are parts; all others together are one more part.
     """
     if by is None:
         return [Part(None, attribution, keep, None, graphs)]

@@ -28,7 +28,7 @@ DARKEST_SPEEDUP = 2  # over `auto`, and its inverse: where the colours end
 
 
 def plan_roofline(results: BenchResults) -> marks.Roofs | marks.Message:
-    """Every point below its ceilings, without launches if that was measured. A text if no peak is known."""
+    """Every point below its ceilings, excluding launches if measured. A text if no peak is known."""
     frame = results.results[results.results["tflops"].notna()]
     ceilings = _ceilings(frame)
     title, below = roofline_title(results), words.subtitle(results)
@@ -167,7 +167,7 @@ def _violin(point: BenchPoint, colour: str) -> marks.Violin:
 def plan_selection(results: BenchResults) -> marks.Bars:
     """A row per shape at which `auto` was measured, a cell per other backend: its speed relative to `auto`.
 
-    Without launches if that is known for every shape. Colours depend on the verdicts.
+    Excluding launches if known for every shape. Colours depend on the verdicts.
     """
     auto = _selections(results)
     kind = "graph" if auto["graph_best"].notna().all() else "eager"
@@ -243,5 +243,5 @@ SELECTION = Chart("selection.png", "PyTorch's own choice", plan_selection)
 
 
 def bench_charts(results: BenchResults) -> tuple[Chart[BenchResults], ...]:
-    """The charts with something to show; PyTorch's choice only if it was measured at several shapes."""
+    """The charts with something to show; The charts; PyTorch's choice only if it was measured at several shapes."""
     return (*BENCH_CHARTS, SELECTION) if len(_selections(results)) > 1 else BENCH_CHARTS

@@ -1,4 +1,4 @@
-"""The findings of a benchmark as sentences, the same for terminal and report."""
+"""The findings of a benchmark as sentences, for terminal and report."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ _PARTS = ("total", "precision", "algorithm")
 
 
 def bench_findings(results: BenchResults) -> Iterator[str]:
-    """Findings: who is faster from which size on, growth, `auto`'s choice, effects of dtypes and launches, A/A."""
+    """Findings: the faster backend from which size on, growth, `auto`'s choice, effects of dtypes and launches, A/A."""
     yield from _crossovers(results)
     yield from _memory(results)
     yield from _auto(results)
@@ -116,8 +116,8 @@ def _auto(results: BenchResults) -> Iterator[str]:
         return
     parts = [_auto_and_best(results, auto, "")]
     if len(known := auto[auto["graph_verdict"].notna()]):
-        parts.append(f"without launches {_auto_and_best(results, known, 'graph_')}")
-    yield f"auto against the best of the others: {'; '.join(parts)}"
+        parts.append(f"excluding launches {_auto_and_best(results, known, 'graph_')}")
+    yield f"auto vs. the best other backend: {'; '.join(parts)}"
     if not auto["equivalent"].all():
         yield f"auto's output is outside the tolerance at {plural(int((~auto['equivalent']).sum()), 'shape')}"
 
@@ -156,23 +156,23 @@ def _launches(results: BenchResults) -> Iterator[str]:
         return
     worst = words.largest(frame.assign(hidden=1 - frame["graph_median_ns"] / frame["median_ns"]), "hidden")
     if worst["hidden"] < _LEAST_SHARE_OF_LAUNCHING:
-        yield f"launches hardly matter: at most {format_share(max(worst['hidden'], 0))} of a call is launching"
+        yield f"launch overhead is at most {format_share(max(worst['hidden'], 0))} of a call"
     else:
         name = results.who(worst)
         where = results.labels[worst["configuration"]]
-        yield f"launches: {format_share(worst['hidden'])} of a call of {name} at {where} is launching{_moved(results)}"
+        yield f"launch overhead: {format_share(worst['hidden'])} of a call of {name} at {where}{_moved(results)}"
     over = frame["graph_median_ns"] / frame["median_ns"] - 1
     slower = frame[(frame["graph_low_ns"] > frame["high_ns"]) & (over >= results.rules.least_effect)]
     if len(slower):
         most = words.largest(slower.assign(over=over), "over")
         yield (
-            f"graphs: at {len(slower)} of {len(frame)} points a replay takes longer than the call; {most['backend']} at"
-            f" {results.labels[most['configuration']]} {format_share(most['over'])} longer"
+            f"CUDA graphs: a replay takes longer than the call at {len(slower)} of {len(frame)} points (most:"
+            f" {most['backend']} at {results.labels[most['configuration']]}, {format_share(most['over'])} longer)"
         )
 
 
 def _moved(results: BenchResults) -> str:
-    """The speed-up that launching changes most: `; flash is 7.6x as fast as math with launches and 11x without`."""
+    """The speed-up that launching changes most: `; flash is 7.6x as fast as math including launches, …`."""
     base = results.base
     both = results.own(results.comparisons[results.comparisons["base"] == base], "new")
     both = both[both["verdict"].isin([FASTER, SLOWER]) & ~both["mixed"]]
@@ -183,7 +183,7 @@ def _moved(results: BenchResults) -> str:
     pair = words.largest(pairs.assign(moved=np.abs(np.log(pairs["speedup"] / pairs["speedup_graph"]))), "moved")
     return (
         f"; {results.who(pair, 'new')} is {format_ratio(pair['speedup'])} as fast as"
-        f" {base} with launches and {format_ratio(pair['speedup_graph'])} without,"
+        f" {base} including launches, {format_ratio(pair['speedup_graph'])} excluding them,"
         f" at {results.labels[pair['configuration']]}"
     )
 
@@ -225,7 +225,7 @@ def priorities(results: BenchResults) -> pd.DataFrame:
 
 
 def limit_findings(results: BenchResults) -> Iterator[str]:
-    """How many shapes are limited by what, and where the potential is largest; empty if no peak is known."""
+    """The number of shapes per limit, and the shape with the largest potential; empty if no peak is known."""
     rows = priorities(results)
     if rows.empty:
         return
@@ -251,7 +251,7 @@ def first_words(results: BenchResults, row: Row) -> str:
 
 
 def mixed_rows(results: BenchResults) -> pd.DataFrame:
-    """The parts of a comparison across dtypes: per shape, a backend in one dtype and another one in another.
+    """The parts of a comparison across dtypes: per shape, two backends with different dtypes.
 
     Columns: the size, base, new, ``from`` and ``to`` (both with dtypes, in words), total (across both), precision (of
     base, by the dtype alone), algorithm (of new over base in one dtype), each with its 95 % interval as ``_low`` and

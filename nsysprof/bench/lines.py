@@ -51,7 +51,7 @@ _DASHES = ("solid", "dashed", "dash-dotted")  # a dtype after the other
 def backend_looks(backends: Sequence[str]) -> dict[str, tuple[str, str]]:
     """The colour and marker of each backend, all distinct.
 
-    A backend without a look of its own gets one of a backend that was not measured, the rarest first; then other pairs.
+    A backend without its own look gets the look of an unmeasured backend, the rarest first; then other pairs.
     """
     free = [OTHER_LOOK, *(look for name, look in reversed(LOOKS.items()) if name not in backends)]
     known = [*LOOKS.values(), OTHER_LOOK]
@@ -115,7 +115,7 @@ def plan_memory(results: BenchResults) -> Lines:
                 Spot(float(row[sweep.axis]), capacity, looks[row["backend"]][0]) for row in full.to_dict("records")
             ]
         panels.append(_panel(results, sweep, "peak memory of a call", byte_tick, lines, **limits))
-    notes = ["what PyTorch asked for at the peak of one call: inputs, outputs and libraries' workspaces included"]
+    notes = ["memory requested by PyTorch at the peak of one call, including library workspaces"]
     full = results.results[results.results["status"] == "out of memory"]
     if len(full):
         names = dict.fromkeys(f"{row['backend']} {row['dtype']}" for row in full.to_dict("records"))
@@ -251,7 +251,7 @@ def _lines(
 def peaks_of(frame: pd.DataFrame, *, memory: bool) -> Iterator[tuple[str, bool, list[float]]]:
     """The peaks of each dtype, from the datasheet and measured: label, whether measured, TFLOP/s.
 
-    With ``memory`` also GB/s, and only peaks with both known. They refer to the clock at which its samples ran.
+    With ``memory`` also GB/s, and only peaks with both known. Peaks are at the clock of the samples.
     """
     for dtype, group in frame.groupby("dtype", sort=False):
         for word, columns in _PEAKS.items():

@@ -17,7 +17,7 @@ AUTO = "auto"  # no backend of its own: whatever PyTorch picks
 COMPARED: tuple[Kind, ...] = ("eager", "graph")
 
 Speedups = Mapping[tuple[str, str, str, str], dict[str, Any]]
-"""By kind, configuration, base and new: the speed-up of new over base with its interval, and the verdict about new."""
+"""The speed-up of new over base with its interval and verdict, for each kind, configuration, base and new."""
 _KEY = ("kind", "configuration", "base", "new")
 _SPEEDUP = ("speedup", "speedup_low", "speedup_high")
 _OF_SPEEDUP = (*_SPEEDUP, "verdict", "detectable", "delta")
@@ -31,9 +31,8 @@ _TURNED = {FASTER: SLOWER, SLOWER: FASTER}
 def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules) -> pd.DataFrame:
     """A row per pair of backends, configuration and ``kind`` ("eager", "graph"): `COMPARISONS`.
 
-    All pairs of a kind are one family. ``least_effect`` is from the rules, or how much either backend differs from
-    itself if that is more (measured for eager calls only). Pairs are of one dtype, or, if a shape ran in several, also
-    of two.
+    All pairs of a kind are one family. ``least_effect`` is from the rules, or the A/A difference of either backend if
+    larger (measured for eager calls only). Pairs are of one dtype, or, if a shape ran in several, also of two.
     """
     places = list(zip(results["configuration"], results["backend"], strict=True))
     aa = dict(zip(places, results["aa_verdict"], strict=True))

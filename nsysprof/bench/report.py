@@ -71,7 +71,7 @@ def _sweep(results: BenchResults, sweep: BenchSweep) -> Iterator[str]:
         "backend": "backend",
         "latency": words.latency_cell,
         f"speed-up over {base}": lambda row: words.speedup_cell(row["eager"]),
-        "finds": lambda row: words.finds_cell(row["eager"]),
+        "detectable": lambda row: words.finds_cell(row["eager"]),
         "graph": lambda row: words.latency_cell(row, "graph_"),
         "speed-up, graph": lambda row: words.speedup_cell(row["graph"]),
         "TFLOP/s": words.tflops_cell,
@@ -147,7 +147,7 @@ def _spread(results: BenchResults) -> Iterator[str]:
         p99=lambda row: "of 100 samples on" if row["n"] < LEAST_FOR_P99 else format_ns(row["p99_ns"]),
         head=per_head,
     )
-    note = "σ: standard deviation of the samples; per head: the median over batch × heads, for shapes of other sizes."
+    note = "σ: standard deviation of the samples; per head: median ÷ (batch × heads), to compare with other sizes."
     rows = words.rows_of(results, results.results[results.results["n"] > 0])
     return _section("How calls are spread", rows, table, 2, note)
 
@@ -238,14 +238,14 @@ def _method(results: BenchResults) -> Iterator[str]:
     methods = [str(name) for name in results.results["interval"].dropna().unique()] or ["none"]
     lines = [
         f"- ±: half the {words.interval_words(results)} ({', '.join(methods)})",
-        f"- a difference is called one from {format_share(rules.least_effect)} on, with {rules.least_samples} or more"
-        f" samples a side, if its interval excludes 1 and p is below {rules.alpha:g}",
+        f"- a difference counts from {format_share(rules.least_effect)} on, with {rules.least_samples} or more"
+        f" samples per side, if its interval excludes 1 and p is below {rules.alpha:g}",
         "- a difference between eager calls must also exceed the A/A difference (each backend compared with itself)",
-        "- speed-up in brackets: no clear change; with “?”: too few samples; finds: smallest difference detectable with"
-        " 80 % power, corrected for the number of comparisons",
+        "- speed-up in brackets: no clear change; with “?”: too few samples; detectable: smallest difference found"
+        " with 80 % power, corrected for the number of comparisons",
         f"- intervals and verdicts hold {scope_of(runs)}{_SEVERAL if runs > 1 else _ONE_RUN}",
-        f"- TFLOP/s: {about.flops}; of peak: of SMs × sampled clock × FLOPs per"
-        " clock and SM, on tensor cores for fp16 and bf16",
+        f"- TFLOP/s: {about.flops}; peak: SMs × sampled clock × FLOPs per clock and SM, on tensor cores for fp16"
+        " and bf16",
         "- peak memory: memory requested by PyTorch at the peak of one call: inputs, outputs, temporaries, and"
         " workspaces that the backend's libraries keep between calls (cuBLAS)",
         f"- GB/s: {about.traffic_words}",

@@ -103,7 +103,7 @@ class BenchResults:
 def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
     """What all shapes have in common (`B1 H8 D64 fp16 causal`), and the parts in which each differs (`S1024`).
 
-    The second is a mapping from the shape's id; `default` if it only has default values where others differ.
+    The second is a mapping from the shape's id; `default` if the differing parts have their default values.
     """
     texts = [each.parts for each in shapes]
     same = [len(shapes) > 1 and len(set(column)) == 1 for column in zip(*texts, strict=True)]

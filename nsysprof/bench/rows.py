@@ -60,9 +60,8 @@ def _allowed_for(frame: pd.DataFrame, warnings: list[str]) -> list[str]:
     worth = (measured["n_effective"] / measured["n"].astype(float)).where(measured["n_effective"] >= SURE_FROM)
     worst = measured.iloc[int(np.nanargmin(worth.to_numpy(np.float64)))]
     return [
-        f"at {count} of {len(measured)} points samples depend on the ones before them, {ALLOWED_FOR}; the most at"
-        f" {worst['backend']} at {worst['configuration']}, where {worst['n']} are worth {worst['n_effective']:,.0f}"
-        " independent ones"
+        f"samples are autocorrelated at {count} of {len(measured)} points, {ALLOWED_FOR} (most: {worst['backend']}"
+        f" at {worst['configuration']}, effective n = {worst['n_effective']:,.0f} of {worst['n']})"
     ]
 
 

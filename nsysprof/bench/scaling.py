@@ -81,8 +81,8 @@ def is_named(growth: str) -> bool:
 
 
 def find_sweeps(results: pd.DataFrame, about: Described) -> list[BenchSweep]:
-    """The sweeps of a grid: over S first, then over what these leave uncovered; remaining single shapes are one sweep
-    each.
+    """The sweeps of a grid: over S first, then over other axes for uncovered shapes; remaining single shapes are one
+    sweep each.
 
     So every configuration is in at least one sweep, and a full matrix is shown along its lengths only.
     """
@@ -156,8 +156,8 @@ def crossover_frame(
 ) -> pd.DataFrame:
     """A row per sweep over S, pair of backends of one dtype, and kind: `CROSSOVERS`.
 
-    ``from_seq`` is the smallest S from which the winner is faster at every S where both were measured, with ``status``
-    "everywhere" if that is the first; if neither is ahead at the largest S, no one wins. ``crossing_seq`` is
+    ``from_seq`` is the smallest S from which the winner is faster at every S where both were measured; ``status`` is
+    "everywhere" if that is the first S. There is no winner if neither is ahead at the largest S. ``crossing_seq`` is
     interpolated in logarithms, NaN if the lines do not cross.
     """
     rows, size = [], about.size

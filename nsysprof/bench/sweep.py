@@ -163,10 +163,9 @@ def bench_plan(
     """The plan for JSON, and the workload's own description with the cost of each configuration.
 
     Short ones come first; points in several grids are measured once. ``ci_width``: stop before ``samples`` once the 95
-    % interval of the median is narrower than this share of it. ``training``: what the workload's mode adds to a call,
-    such as forward and backward. ``runs``: the number of processes that measure everything and share the ``samples``.
-    Raises `NsysprofError` for backends, axes, dtypes or ``modes`` (the options given for these) that the workload
-    lacks.
+    % interval of the median is narrower than this share of it. ``training``: the passes that the workload's mode adds
+    to a call, such as backward. ``runs``: the number of processes that measure everything and share the ``samples``.
+    Raises `NsysprofError` for backends, axes, dtypes or ``modes`` (given options) that the workload lacks.
     """
     about, _ = ask_workload(program)
     for grid in grids:

@@ -18,7 +18,7 @@ from nsysprof.results.table import Column, Table, table
 
 _SHAPE = "configuration of the measurement"
 _RATES = "throughput at the median: 10^12 FLOP/s; 10^9 B/s of traffic; tokens (batch × seq) per second"
-_OF_BANDWIDTH = "memory bandwidth: peak or measured, and the share of it"
+_OF_BANDWIDTH = "memory bandwidth: peak or measured, and the reached share"
 _COUNTED = "samples used; samples left out because the GPU throttled; outliers (kept)"
 _BOUND = "compute or memory, whichever needs longer at its peak; and by which factor"
 _ERROR = "relative error against float64, for the result nearest to its tolerance"
@@ -54,17 +54,17 @@ RESULTS = table(
         "graph_tflops": "throughput at graph_median_ns, in 10^12 FLOP/s",
         "sm_clock_mhz": "median SM clock of the samples used",
         "peak_tflops share_of_peak graph_share_of_peak": (
-            "peak throughput (SMs × clock × FLOPs per clock and SM), and the shares of it"
+            "peak throughput (SMs × clock × FLOPs per clock and SM), and the reached shares"
         ),
         "measured_peak_tflops share_of_measured_peak": (
-            "throughput of a large matrix product on this machine, and the share of it"
+            "throughput of a large matrix product on this machine, and the reached share"
         ),
         "peak_gb_per_s": _OF_BANDWIDTH,
         "share_of_bandwidth": Column("", _OF_BANDWIDTH, cell=format_share),
         "measured_gb_per_s share_of_measured_bandwidth": _OF_BANDWIDTH,
         "bound": _BOUND,
         "bound_by": Column("", _BOUND, cell=format_ratio),
-        "least_ns": "lower bound for the latency, at the peak of that resource",
+        "least_ns": "lower bound for the latency, at the peak of the limiting resource",
         "refused": "reason for an empty share (it would exceed 100 %)",
         "before_bytes inputs_bytes outputs_bytes temporary_bytes peak_bytes": "memory of one call, in parts",
         "score_matrix_bytes": _MATRICES,
@@ -136,7 +136,7 @@ EXPONENTS = table(
 )
 CROSSOVERS = table(
     "crossovers.csv",
-    "a row per sweep and two backends",
+    "a row per sweep and pair of backends",
     {
         "sweep": "the common part of its configurations",
         "kind dtype": "eager or graph; data type",

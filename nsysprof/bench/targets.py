@@ -1,4 +1,4 @@
-"""Targets of a benchmark: how much faster one backend has to be than another, with what certainty."""
+"""Targets of a benchmark: how much faster one backend has to be than another, and how certain that must be."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -55,7 +55,7 @@ def missed_targets(results: BenchResults, targets: Sequence[Target]) -> Iterator
             where = f"{target.text} at {label or configuration}"
             pair = results.speedup(configuration, target.base, target.new, target.kind)
             if pair is None:
-                yield f"{where}: not compared, as one of them was not measured"
+                yield f"{where}: not compared, because one backend was not measured"
             elif pair["verdict"] == TOO_FEW_SAMPLES:
                 yield f"{where}: too few samples to tell"
             elif not pair["speedup_low"] >= target.speedup:

@@ -62,18 +62,18 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     taken = plan["runs"] * math.ceil(plan["samples"] / plan["runs"])
     sentences = [
         f"{len(held)} points of {plan['workload']} ({called}) on {plan['device']}, {taken:,} samples"
-        f" each{until}, each of {format_ns(plan['min_sample_ns'])} at least, {cache} cache.",
+        f" each{until}, at least {format_ns(plan['min_sample_ns'])} per sample, {cache} cache.",
         "1 run: intervals hold within this run (--runs 3: between runs)."
         if plan["runs"] == 1
-        else f"{plan['runs']} runs, each a separate process: {taken // plan['runs']} samples a run, in a new random"
-        " order; the first run also checks outputs and counts memory.",
+        else f"{plan['runs']} runs, each a separate process: {taken // plan['runs']} samples per run, in a new"
+        " random order; the first run also checks outputs and counts memory.",
         "Memory is an estimate of the peak of one call, from the shapes.",
     ]
     how = list(_wrapped(sentences, others=""))
     most = gpu_bytes or math.inf
     too_large = [f"  {name} at {where}" for (where, name), size in held.items() if (size or 0) > most]
     if gpu_bytes and too_large:
-        how.append(f"May not fit into the {format_bytes(gpu_bytes)} of this GPU, and is skipped if it does not:")
+        how.append(f"May not fit into the {format_bytes(gpu_bytes)} of this GPU, and is then skipped:")
     return _joined(_plain(table), [*how, *too_large])
 
 
@@ -95,9 +95,9 @@ def bench_summary(results: BenchResults) -> str:
 def _legend(results: BenchResults, head: Sequence[str]) -> str:
     """Explain the columns that there is room for."""
     unit = results.about.unit
-    finds = "; finds: the smallest difference that the samples would have shown" * ("finds" in head)
+    finds = "; detectable: the smallest difference that the samples would have shown" * ("detectable" in head)
     meanings = {
-        "of peak": "of SMs × sampled clock × FLOPs per clock",
+        "of peak": "peak = SMs × sampled clock × FLOPs per clock",
         unit.rpartition(" ")[2]: f"peak memory in {unit} of the dtype",
         "error": "relative, against float64",
     }
@@ -124,12 +124,12 @@ def _points(results: BenchResults) -> TextTable:
         f"vs {results.base}": lambda row: words.speedup_cell(
             row["eager"], lambda pair: format_ratio(pair["speedup"]), ("(", ")")
         ),
-        "finds": lambda row: words.finds_cell(row["eager"]),
+        "detectable": lambda row: words.finds_cell(row["eager"]),
         "peak": "peak_bytes",
         unit: "peak_matrices",
         "error": lambda row: "" if pd.isna(row["error"]) else f"{row['error']:.0e}",
     }
-    return shown(rows, table, 2, ("error", unit, "of peak", "peak", "TFLOP/s", "finds", "graph"))
+    return shown(rows, table, 2, ("error", unit, "of peak", "peak", "TFLOP/s", "detectable", "graph"))
 
 
 def _decisions(results: BenchResults) -> list[str]:
@@ -181,16 +181,16 @@ def _differences(diff: BenchDiff) -> list[str]:
     named = zip(rows, _without_repeats(shapes), _without_repeats(places), strict=True)
     rows = [{**row, "shape": shape, "named": place.partition("\n")[2]} for row, shape, place in named]
     table = columns(
-        "shape | backend = named | metric | before | after | change | intervals | finds | effect | verdict",
+        "shape | backend = named | metric | before | after | change | intervals | detectable | effect | verdict",
         metric=lambda row: str(metrics.get(row["metric"], row["metric"])),
         before=lambda row: _value(row, "before"),
         after=lambda row: _value(row, "after"),
         change=_change,
         intervals=_overlap,
-        finds=words.finds_cell,
+        detectable=words.finds_cell,
         effect=_effect,
     )
-    return _plain(shown(rows, table, 3, ("effect", "finds", "intervals", "change")))
+    return _plain(shown(rows, table, 3, ("intervals", "effect", "detectable", "change")))
 
 
 def _value(row: Row, name: str) -> str:
@@ -231,7 +231,7 @@ def _totals(diff: BenchDiff) -> Iterator[str]:
     least = format_share(diff.rules.least_effect)
     yield f"{len(times)} times compared: {verdicts}; a difference counts from {least} on"
     scope = f"over {diff.runs} runs of each" if diff.runs > 1 else WITHIN_EACH
-    meaning = "finds: the smallest detectable change; effect: Cliff's delta."
+    meaning = "detectable: the smallest detectable change; effect: Cliff's delta."
     only = {"before": diff.only_before, "after": diff.only_after}
     named = [f"only {name}: {join_first(points, MAX_POINTS_NAMED)}" for name, points in only.items() if points]
     yield from _wrapped([f"± 95 % interval of the change, {scope}; {meaning}", *named])

@@ -153,7 +153,7 @@ def subtitle(results: BenchResults) -> str:
 
 
 def about_run(results: BenchResults) -> str:
-    """One line: what was measured, on which device, and how much."""
+    """One line: workload, device, and number of samples."""
     samples, (shared, _) = results.samples, results.shapes
     what = results.about.title(training=samples.backward)
     counts = [len(point.latency_ns) for point in samples.measured]
@@ -216,13 +216,13 @@ def finds_cell(pair: Mapping[str, Any] | None) -> str:
 
 
 def speed_words(pair: Any, base: str, where: str) -> str:
-    """`24.2x as fast as math at S=4096`, from a row of the comparisons, limited to what its verdict supports."""
+    """`24.2x as fast as math at S=4096`, from a row of the comparisons, as far as its verdict supports it."""
     clear = f"{format_ratio(pair['speedup'])} as fast as {base}{where}"
     return word_by_verdict(clear, f"no clear difference from {base}{where}", pair["verdict"])
 
 
 def ends_words(results: BenchResults, row: Row) -> str:
-    """`1.1x at S=128, 30x at S=4096`: the speed-ups in a row of the crossovers, as far as verdicts support them."""
+    """`1.1x at S=128, 30x at S=4096`: the speed-ups in a row of the crossovers, if verdicts support them."""
     frame, about, words = results.results, results.about, []
     inside = frame["configuration"].isin(configurations_of(results, row["sweep"], row["dtype"]))
     for end in ("first", "last"):
@@ -240,7 +240,7 @@ def aa_words(results: BenchResults, which: str = "") -> str:
 
 
 def decision_words(results: BenchResults, configuration: str, decision: str) -> str:
-    """The decision, with the choice of `auto` if it is the one."""
+    """The decision, with the choice of `auto` if `auto` is best."""
     return " or ".join(results.backend_name(name, [configuration]) for name in decision.split(" or "))
 
 

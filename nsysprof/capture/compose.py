@@ -50,10 +50,10 @@ def nsys_command(request: Request, out: Path, results: Path | None = None) -> li
     """Compose the ``nsys profile`` command that runs a program and writes the report ``out`` plus ``.nsys-rep``.
 
     The program writes its own measurements to ``results``. CPU sampling and context switches stay off: they take time
-    and answer other questions. Operating-system calls are recorded: their cost is not measurable, and they show what a
-    late host waits for (analysis/planted-faults). CUDA graphs are traced node by node, since a graph traced as a whole
-    hides its kernels. Raises `NsysprofError` for an invalid capture range, and for further arguments that would write
-    the report elsewhere.
+    and answer other questions. Operating-system calls are recorded: their cost is not measurable, and they show why a
+    host is late (analysis/planted-faults). CUDA graphs are traced node by node, since a graph traced as a whole hides
+    its kernels. Raises `NsysprofError` for an invalid capture range, and for further arguments that would write the
+    report elsewhere.
     """
     given = {_name(one) for one in request.extra}
     if "--output" in given:

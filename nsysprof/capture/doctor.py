@@ -121,7 +121,7 @@ def _trial(nsys: Nsys, folder: Path) -> Check:
     except sqlite3.Error as error:
         return checked("missing", f"nsys's export cannot be read: {error}", _by_hand(nsys))
     rescued = staged.record["rescued"]
-    how = "imported by calling its importer directly, which nsys did not find" if rescued else "imported"
+    how = "imported with its importer, which nsys itself did not find" if rescued else "imported"
     took = format_ns(staged.record["wall_ns"])
     version = _version("nvtx")
     if version is None:

@@ -32,7 +32,7 @@ def made_by_nsys(folder: Path) -> tuple[Path | None, Path | None]:
 
 
 def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
-    """Raise `NsysprofError` if nsys wrote nothing, whatever the program did.
+    """Raise `NsysprofError` if nsys wrote nothing, even if the program succeeded.
 
     If nsys could not write into the folder, it leaves a stream in the folder for temporary files: that is returned.
     """
@@ -89,7 +89,8 @@ def last_message(ended: Ended) -> str:
 
 
 def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
-    """Explain why an export has no NVTX range, and what helps; None if it has one, or if NVTX was not traced.
+    """Explain why an export has no NVTX range, with a remedy; None if the export has a range, or if NVTX was not
+    traced.
 
     nsys gives the reason in diagnostics, before 2024 in unreferenced strings, which scrubbing removes.
     """

@@ -34,7 +34,7 @@ class Injection:
     ``record``: record it with torch's profiler, for at most ``seconds``, or only the ``steps`` from the first number to
     before the second; ``modules``: a range around each call of a module, down to ``depth`` levels of calls below the
     root (None: all); ``mark_steps``: a range from the end of one optimizer step to the end of the next; ``times``: note
-    when these end, which `mark_steps` also does.
+    the ends of optimizer steps, which `mark_steps` also does.
     """
 
     record: bool = False
@@ -150,7 +150,7 @@ def process_sentences(processes: Sequence[Process], injection: Injection) -> Ite
 
 
 def why_nothing(program: Sequence[str]) -> tuple[str, str]:
-    """State why none of our code ran in a program, and what helps."""
+    """State why none of our code ran in a program, with a remedy."""
     options = [word for word in program[1:4] if re.fullmatch(r"-[A-Za-z]*[ISE][A-Za-z]*", word)]
     if re.match(r"python|pypy", Path(program[0]).name) and options:
         return (

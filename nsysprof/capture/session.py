@@ -49,7 +49,7 @@ class Staged:
 def capture_program(request: Request, folder: Path, outputs: Outputs, command: Sequence[str], echo: Echo) -> Staged:
     """Run a program under nsys and make a report, all within ``folder``.
 
-    ``command`` is what the user typed, for the record. Raises `NsysprofError`, with the program's exit code if it
+    ``command`` is the user's command line, for the record. Raises `NsysprofError`, with the program's exit code if it
     failed, and `Interrupt`; log, recording and unfinished record are then in ``folder``, named by
     `nsysprof.capture.outputs`.
     """
@@ -127,14 +127,14 @@ def _warned(echo: Echo) -> Echo:
         if before < _MAX_PRINTED <= printed:
             echo(
                 f"\nwarning: the program has printed {format_bytes(_MAX_PRINTED)}, which nsys keeps in its report; "
-                f"a report with more than 1 GB of it cannot be exported: {PRINT_ELSEWHERE}\n"
+                f"a report with more than 1 GB of output cannot be exported: {PRINT_ELSEWHERE}\n"
             )
 
     return warn
 
 
 def report_processes(folder: Path, program: Sequence[str], injection: Injection, echo: Echo) -> list[dict[str, Any]]:
-    """Report what failed in the processes of a program, and return their own reports."""
+    """Report failures in the processes of a program, and return their own reports."""
     processes = read_processes(folder)
     for sentence in process_sentences(processes, injection) if processes else why_nothing(program)[:1]:
         echo(visible(f"warning: {sentence}") + "\n")

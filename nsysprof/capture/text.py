@@ -1,4 +1,4 @@
-"""A capture as text: recorded amounts, profiling overhead, what did not run, and the backends that ran."""
+"""A capture as text: recorded amounts, profiling overhead, failed parts, and the backends that ran."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def overhead_lines(overhead: Mapping[str, Any] | None, profiler: str) -> Iterato
 
 
 def not_run_lines(workload: Mapping[str, Any] | None) -> Iterator[str]:
-    """List what could not be measured, each with its reason."""
+    """List unmeasured points, each with its reason."""
     missed = [run for run in (workload or {}).get("runs", []) if run["status"] != "measured"]
     for run in missed[:_MAX_NOT_RUN]:
         yield f"{visible(run['range'])}: {run['status']}: {one_line(run.get('reason') or 'no reason given', 160)}"
@@ -70,7 +70,7 @@ def not_run_lines(workload: Mapping[str, Any] | None) -> Iterator[str]:
 def backend_table(verdict: BackendVerdict) -> str:
     """Show ``range | requested | ran | evidence``, then the warnings; empty if no range requests a backend.
 
-    Evidence is the deciding kernel with most time. The text ends with a newline.
+    Evidence: the deciding kernel with most time. The text ends with a newline.
     """
     if verdict.ranges.empty:
         return ""

@@ -64,9 +64,9 @@ def capture_with_torch(
     names: bool = False,
     force: bool = False,
 ) -> TorchCapture:
-    """Run a program with torch's profiler, and give its traces and record their names, all or none.
+    """Run a program under torch's profiler; name its traces and record, or keep none of them on failure.
 
-    ``command`` is what the user typed, for the record; ``rules`` map kernels to backends; a workload writes its own
+    ``command`` is the user's command line, for the record; ``rules`` map kernels to backends; a workload writes its own
     measurements; ``overhead`` first runs it without the profiler; ``scrubbed`` and ``names`` as in `copy_trace`. Raises
     `NsysprofError` if nothing was recorded.
     """

@@ -88,7 +88,7 @@ def save_charts(charts: Sequence[Chart[_A]], answer: _A, folder: Path) -> list[P
 class Painter:
     """Draws plans, once: in the given process, or here if there is none or it fails.
 
-    Closing it ends the process, whatever that was doing.
+    Closing it ends the process at any time.
     """
 
     def __init__(self, process: subprocess.Popen[bytes] | None) -> None:

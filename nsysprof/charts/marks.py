@@ -1,6 +1,6 @@
 """Plans of charts in plain numbers and words: everything that drawing needs, without pandas or matplotlib.
 
-A plan is made where the result is and may be drawn in another process, so it must pickle and stay small.
+A plan may be drawn in another process, so it must pickle and stay small.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Message:
-    """A text instead of a chart: why there is none, and what to do."""
+    """Text instead of a chart: why there is no chart, and what to do."""
 
     heading: Heading
     sentences: Sequence[str]
@@ -425,7 +425,7 @@ class Bubble:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """An upper limit of y with its text, drawn from where ``slope`` (y per x), if known, reaches it."""
+    """An upper limit of y with its text, drawn from its intersection with ``slope`` (y per x) if known."""
 
     y: float
     text: str
@@ -438,7 +438,7 @@ class Roofs:
     """Bubbles or paths below slopes and ceilings, on logarithmic axes, and ``flat`` bubbles below on a linear axis.
 
     The flat bubbles are in the rows 0, 1, …; ``flat_end`` is the end of their axis, with its text, or None. ``labels``:
-    of x, of y, of the flat axis, and the text above it.
+    labels of the x, y and flat axes, and the text above the flat axis.
     """
 
     heading: Heading
@@ -457,8 +457,8 @@ class SeriesPanel:
 
     ``x`` and ``y`` are the drawn points, possibly only the lowest and highest of many; ``all_y`` and ``all_colour`` are
     all steps, for their distribution. ``level`` is a line, x and y; ``names`` are labels of points, as (x, y, text,
-    colour), the most important first. ``noun`` is what a point is: anything other than a step has no distribution, and
-    a prominent level, in parts where it is nan; ``marks`` are vertical lines at these x.
+    colour), the most important first. ``noun`` names a point: anything other than a step has no distribution, but a
+    prominent level (gaps where it is nan); ``marks`` are vertical lines at these x.
     """
 
     title: str

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Overview:
-    """The view of a result: one line, and the part below it in a notebook, made on demand."""
+    """The view of a result: one line, and the notebook part below it, made on demand."""
 
     headline: str
     charts: Sequence[Chart[Any]] = ()

@@ -36,12 +36,12 @@ class Places:
         self._taken += boxes
 
     def mark(self, *boxes: Box) -> None:
-        """Keep names, and lines that lead to others, off these boxes."""
+        """Keep names, and connecting lines of others, away from these boxes."""
         self._taken += boxes
         self._whole += boxes
 
     def put(self, name: Box, line: Line | None) -> None:
-        """Keep names and lines off a name, and names off its connecting line."""
+        """Keep names and lines away from a name, and names away from its connecting line."""
         self.mark(name)
         if line:
             self.take(*(Box(x - 0.02, x + 0.02, y - 0.02, y + 0.02) for x, y in _along(line)))
@@ -116,7 +116,7 @@ def around(point: Point, reach: float) -> Box:
 
 
 def push_apart(wanted: NDArray[np.float64], gap: float, end: float) -> NDArray[np.float64]:
-    """Positions from 0 to ``end``, at least ``gap`` apart, in the order of the wanted ones and near to them."""
+    """Positions from 0 to ``end``, at least ``gap`` apart, in the order of the wanted positions and near them."""
     order = np.argsort(wanted, kind="stable")
     groups: list[tuple[float, int]] = []  # middle and number of labels that touch
     for place in wanted[order].tolist():

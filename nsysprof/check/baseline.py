@@ -1,4 +1,4 @@
-"""Baselines: the calls of an earlier report or analysis, and whether ranges have become slower since."""
+"""Baselines: the calls of an earlier report or analysis, and whether ranges have become slower since then."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -67,7 +67,7 @@ class Baseline:
 
 
 def baseline_of(breakdown: Breakdown, steps: Sequence[int] = (), kernels: Sequence[int] = ()) -> Baseline:
-    """The calls of a report that was broken down like the one to check.
+    """The calls of a report, which must be broken down like the report to check.
 
     ``steps``: the rows timed as steps; ``kernels``: the rows with limits on kernel resources.
     """
@@ -191,13 +191,13 @@ def growths(
 ) -> dict[tuple[int, str], Growth]:
     """The `Growth` of times, by row of ``samples`` and measure.
 
-    ``tolerances``: the growth above which each is tested. All of them form one family for Holm's correction, including
-    those that need no test, so that many limits do not break one by chance. ``other_gpu``: the reason why they cannot
-    be compared, if any; ``clock_step``: the resolution of the GPU clock, by which a time may seem to grow.
+    ``tolerances``: the growth above which each is tested. All limits form one family for Holm's correction, even
+    without a test, so many limits do not break by chance. ``other_gpu``: the reason why they cannot be compared, if
+    any; ``clock_step``: the resolution of the GPU clock, by which a time may seem to grow.
 
     Several baselines are runs of one program in order, and each run counts as one sample: growth must exceed the
-    differences between runs of the newest level. With one baseline, calls are compared; this does not judge times set
-    by the host, since these differ from run to run.
+    differences between runs of the newest level. With one baseline, calls are compared; times set by the host are then
+    not judged, because they differ between runs.
     """
     out: dict[tuple[int, str], Growth] = {}
     tests: dict[tuple[int, str], Contrast] = {}
@@ -301,7 +301,7 @@ def refuse_repeats(baselines: Sequence[Baseline], new: Baseline) -> None:
         for other in given[:number]:
             if _same_calls(each.samples, other.samples):
                 raise NsysprofError(
-                    f"{each.label} and {other.label} hold the same recording, so they show no variation between runs",
+                    f"{each.label} and {other.label} are the same recording, so they show no variation between runs",
                     "give --baseline once for each of several runs of the program",
                 )
 

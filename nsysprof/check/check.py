@@ -110,11 +110,11 @@ def check(
     """Check a report against a budget: files, or results of `open_report` and `read_budget`.
 
     ``baseline`` is needed for limits with ``max_growth``, which are otherwise untested: an earlier report, an
-    ``analysis.json`` or its folder, or several of these from as many runs of the program, whose differences then decide
-    what counts as growth. ``rules`` is a file of kernel rules with priority over the shipped ones, ``nsys`` exports a
-    ``.nsys-rep``; ``threads``, ``graphs``, ``ranges`` and ``memory_limit`` (bytes) are as in `attribute`; ``progress``
-    receives each task and its number of rows. Raises `NsysprofError` for unreadable or meaningless input, such as a
-    report without ranges or a backend without a rule; a broken limit raises nothing.
+    ``analysis.json`` or its folder, or several of these from different runs, whose variation then limits the detectable
+    growth. ``rules`` is a file of kernel rules with priority over the shipped ones, ``nsys`` exports a ``.nsys-rep``;
+    ``threads``, ``graphs``, ``ranges`` and ``memory_limit`` (bytes) are as in `attribute`; ``progress`` receives each
+    task and its number of rows. Raises `NsysprofError` for unreadable or meaningless input, such as a report without
+    ranges or a backend without a rule; a broken limit raises nothing.
     """
     asked = budget if isinstance(budget, Budget) else read_budget(Path(budget))
     known = load_rules(Path(rules) if rules is not None else None)
@@ -162,7 +162,7 @@ def _baseline(
     if not any(each.growth or each.of_kernels for each in budget.ranges):
         raise NsysprofError(
             f"{budget.path}: no limit compares with a baseline, so {path} would not be read",
-            'give a [[range]] one: max_growth = { span = "5 %" }',
+            'give a [[range]] a limit, such as max_growth = { span = "5 %" }',
         )
     if (path / ANALYSIS).is_file():
         path /= ANALYSIS

@@ -74,8 +74,8 @@ def draft_budget(breakdown: Breakdown, rules: Rules, others: Sequence[Breakdown]
     """The TOML text of a budget that the report keeps, and ``others`` too, for counts and times; ranges sorted by path.
 
     It limits the merged repetitions (``iter*``) in the outermost ``RUN::`` ranges, or else in all outermost ranges, if
-    they have GPU work and a name. An outermost range without such repetitions is limited itself if it has several calls
-    or nothing in it repeats, otherwise its repeated parts are. For a report without NVTX ranges, the whole trace is
+    they have GPU work and a name. If an outermost range has no such repetitions, it is limited itself (if it has
+    several calls or no repeated parts) or its repeated parts are. For a report without NVTX ranges, the whole trace is
     limited too. Raises `NsysprofError` if there is nothing to limit.
     """
     chosen = _chosen(breakdown)

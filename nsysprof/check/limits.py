@@ -295,7 +295,7 @@ class _LimitedRange:
         return self.outcome(rule, MAX, most, known[name], UNIT_COUNT, known[name] <= most, evidence, stat="max")
 
     def slow_steps(self, allowed: float) -> Outcome:
-        """Check the maximum share of slow steps; of several GPUs and processes, the largest counts."""
+        """Check the maximum share of slow steps: the largest of all GPUs and processes."""
         chains = [chain for chain in self.facts.slow_steps.get(self.row, []) if chain.judged >= LEAST_STEPS]
         if not chains:
             evidence = f"fewer than {LEAST_STEPS} steps with GPU work after warm-up: too few to judge"

@@ -57,7 +57,7 @@ class RangeFinder:
         return len(self.texts)
 
     def find(self, glob: str) -> NDArray[np.intp]:
-        """The rows whose merged path matches, or else those whose name matches, in order.
+        """The rows whose merged path matches, or else whose name matches, in order.
 
         Of nested matching ranges, the outermost counts. A star also matches ``/``. `WHOLE_TRACE` finds the whole trace,
         unless a range has that name.
@@ -196,7 +196,8 @@ def _parts_of_windows(answer: Why) -> tuple[NDArray[np.int64], dict[str, Floats]
 def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Floats]:
     """The measures `OF_WINDOWS` of each range instance of some rows of ``breakdown.merged``.
 
-    They refer to its GPU window, see `gpu_windows`, and are NaN without one; of several GPUs, the largest value counts.
+    They refer to its GPU window, see `gpu_windows`, and are NaN without one; with several GPUs, the largest value
+    counts.
     """
     [(part, of_path)] = breakdown.parts
     attribution = part.attribution
@@ -215,7 +216,7 @@ def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
 def steps_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Floats]:
     """The step time of each range instance of some rows of ``breakdown.merged``, see `step_times`.
 
-    NaN for instances that are no steps, and for warm-up, unless the budget says which instances count.
+    NaN for instances that are not steps, and for warm-up unless the budget chooses instances.
     """
     [(part, of_path)] = breakdown.parts
     row = of_path[breakdown.merged_of].astype(np.int32)
@@ -242,7 +243,7 @@ def slow_steps(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, list[Chai
 def syncs_of_calls(breakdown: Breakdown) -> Floats:
     """The number of synchronizing host calls in each range instance; NaN if no host calls are recorded.
 
-    They count on the thread of a push/pop range, and on all threads of the process for a start/end range.
+    Calls count on the thread of a push/pop range, or on all threads of the process for a start/end range.
     """
     [(part, _)] = breakdown.parts
     trace = part.attribution.trace

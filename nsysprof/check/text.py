@@ -49,7 +49,7 @@ def _folded(text: str, first: str = "") -> str:
 
 
 def check_markdown(answer: BudgetCheck) -> str:
-    """The same for a GitHub comment: a heading, a table of broken limits, and the rest as a list."""
+    """The result for a GitHub comment: a heading, a table of broken limits, and the rest as a list."""
     broken, untested = answer.broken, answer.untested
     lines = [f"### {'✅' if answer.ok else '❌'} {escape_markdown(_verdict(answer))}", ""]
     if len(broken):

@@ -40,14 +40,14 @@ def analyze(
         _Sort | None,
         typer.Option(
             metavar="time|busy|span|cpu|instances|launches|name",
-            help="Order of sibling ranges [default: by start, of the ranges with most time].",
+            help="Order of sibling ranges [default: by start; only ranges with most time].",
         ),
     ] = None,
     depth: Annotated[int | None, typer.Option(min=1, metavar="N", help="Levels of ranges to print.")] = None,
     top: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="How many rows to print of each table, and to draw [default: what fits, 20]."
+            min=1, metavar="N", help="Number of rows to print per table and to draw [default: as many as fit; 20]."
         ),
     ] = None,
     skip: options.SkipOption = 0,
@@ -57,7 +57,7 @@ def analyze(
         _By | None, typer.Option(metavar="process|device|thread|stream", help="Split all tables by this.")
     ] = None,
     calls: Annotated[
-        str, typer.Option(metavar="LIST", help="Host calls to summarize: some of cuda,mpi,os; or none.")
+        str, typer.Option(metavar="LIST", help="Host calls to summarize: any of cuda,mpi,os; or none.")
     ] = "cuda,mpi,os",
     instances: Annotated[bool, typer.Option("--instances", help="Write instances.csv, whatever its length.")] = False,
     verify: Annotated[

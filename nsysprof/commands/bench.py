@@ -236,7 +236,7 @@ def run_job(job: SweepJob, made: ResultOptions, *, resume: bool, force: bool, as
         print_message(f"nsysprof: wrong results, not measured: {', '.join(wrong)}")
         raise typer.Exit(3)
     if not any(point["status"] == "measured" for point in points):
-        print_message("nsysprof: nothing could be measured, the table says why")
+        print_message("nsysprof: nothing could be measured: see the table")
         raise typer.Exit(1)
     _check_targets(results, made.target or ())
 
@@ -268,9 +268,7 @@ def diff_benches(
     max_regress: Annotated[
         float, _option("Allowed growth of time or memory: 0.05 for 5 %.", "X", min=0, callback=finite)
     ] = 0.05,
-    unlike: Annotated[
-        bool, _option("Compare runs of different machines or software anyway.", None, "--unlike")
-    ] = False,
+    unlike: Annotated[bool, _option("Also compare runs of different machines or software.", None, "--unlike")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two saved runs: a row per point and metric; exit code 3 on a significant regression or wrong results."""

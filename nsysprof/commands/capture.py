@@ -73,7 +73,8 @@ class RecordingOptions:
         bool | None,
         typer.Option(
             "--overhead/--no-overhead",
-            help="First time it without the profiler, to measure profiling overhead [default: workloads only].",
+            help="First time the program without the profiler, to measure profiling overhead [default: workloads"
+            " only].",
         ),
     ] = None
 
@@ -198,7 +199,7 @@ def capture(
             nsys = find_nsys(recording.nsys) if recording.nsys else None
             staged = resume_capture(resume, folder, outputs, nsys)
             if staged.record["program"] is None:
-                print_message("there is no record beside it, so the new one cannot say what ran, and where")
+                print_message("there is no record beside it, so the new one lacks program and machine")
         else:
             staged = capture_program(request, folder, outputs, ["nsysprof", *sys.argv[1:]], echo)
         from nsysprof.capture.finish import finish_capture  # brings pandas: after the program
@@ -277,7 +278,7 @@ def _resumed_outputs(recorded: Path, output: str | None) -> Outputs:
     outputs = outputs_of(output, name) if output else Outputs(recorded.parent, name)
     result = outputs.path(".nsys-rep")
     if result.exists() and recorded.exists() and result.samefile(recorded):
-        raise NsysprofError(f"{recorded}: the results would get its own name", "-o NAME for another name")
+        raise NsysprofError(f"{recorded}: the results would have the same name", "-o NAME for another name")
     return outputs
 
 

@@ -36,7 +36,7 @@ def check(
     ] = None,
     no_merge: options.NoMergeOption = False,
     as_json: options.JsonOption = False,
-    as_md: Annotated[bool, typer.Option("--md", help="Print it as Markdown, for a pull request.")] = False,
+    as_md: Annotated[bool, typer.Option("--md", help="Print the result as Markdown, for a pull request.")] = False,
     *,
     reading: options.ReadingOptions,
 ) -> None:

@@ -32,7 +32,7 @@ def compare(
     ] = None,
     select: Annotated[
         str | None,
-        options.glob_option("--range", "Paths of both reports that match [default: outermost], or instances of one."),
+        options.glob_option("--range", "Matching paths of both reports [default: outermost], or instances of one."),
     ] = None,
     per: options.PerOption = None,
     skip: options.SkipOption = None,
@@ -48,7 +48,7 @@ def compare(
     output: Annotated[Path | None, options.folder_option("REPORT.compare in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Causes to print per pair.")] = 8,
     every: Annotated[
-        bool, typer.Option("--all", help="The same as --full: also evidence, traffic and warnings of every pair.")
+        bool, typer.Option("--all", help="Like --full: also evidence, traffic and warnings of every pair.")
     ] = False,
     markdown: options.MarkdownOption = False,
     record: Annotated[

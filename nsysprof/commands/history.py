@@ -50,7 +50,7 @@ def history(
         ),
     ] = 5.0,
     cache: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File that keeps what was read [default: history.db in DIR].")
+        Path | None, typer.Option(metavar="FILE", help="Cache of earlier readings [default: history.db in DIR].")
     ] = None,
     output: Annotated[Path | None, options.folder_option("FOLDER.history in the current folder")] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Runs to print.")] = 12,

@@ -28,8 +28,7 @@ def hotspots(
     peaks: Annotated[
         Path | None,
         typer.Option(
-            help="Result of bench --measure-peaks on this GPU; its peaks replace those of the data sheet.",
-            metavar="FILE",
+            help="Result of bench --measure-peaks on this GPU; its peaks replace data-sheet peaks.", metavar="FILE"
         ),
     ] = None,
     output: Annotated[Path | None, options.folder_option("REPORT.hotspots in the current folder")] = None,
@@ -40,7 +39,7 @@ def hotspots(
     reading: options.ReadingOptions,
     writing: options.ResultOptions,
 ) -> None:
-    """Find the kernels of REPORT that take most of a step, what limits each, and what the step can save."""
+    """Find the kernels of REPORT that take most of a step, the limit of each, and the possible saving per step."""
 
     def question() -> Question[Hotspots]:
         from nsysprof.attribution.paths import DEFAULT_MERGE

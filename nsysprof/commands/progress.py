@@ -27,7 +27,7 @@ def echo(text: str) -> None:
 def progress_bar(total: Callable[[], int] | None = None) -> Iterator[Callable[[str, int], None]]:
     """Yield a callback ``(step, rows done)`` that moves a bar on stderr, shown after one second and on terminals only.
 
-    ``total`` is called for the number of rows when the bar appears. A step without rows makes the bar pulse.
+    ``total`` is called when the bar appears, and returns the number of rows. A step without rows makes the bar pulse.
     """
     if not sys.stderr.isatty():
         yield lambda step, rows: None

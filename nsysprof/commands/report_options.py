@@ -97,14 +97,14 @@ RangesOption = Annotated[
     str,
     typer.Option(
         metavar="LIST",
-        help="Ranges to use: some of nvtx,mpi,openacc,ops,modules,found; auto: nvtx or annotations, "
+        help="Ranges to use: any of nvtx,mpi,openacc,ops,modules,found; auto: nvtx or annotations, "
         "otherwise the others.",
     ),
 ]
 RulesOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Kernel rules (TOML) to apply before the shipped ones.")
 ]
-NsysOption = Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to export, and to verify, with.")]
+NsysOption = Annotated[Path | None, typer.Option(metavar="PATH", help="nsys to use for exports and for --verify.")]
 MemoryLimitOption = Annotated[
     str | None,
     typer.Option(
@@ -174,7 +174,7 @@ class ResultOptions:
     force: ReplaceOption = False
     full: FullOption = False
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the answer as one JSON document; write files only where -o says.")
+        bool, typer.Option("--json", help="Print the answer as one JSON document; write files only with -o.")
     ] = False
 
     def __post_init__(self) -> None:

@@ -67,7 +67,7 @@ def scrub(
     if KinetoReader.claims(report):
         raise NsysprofError(
             f"{report}: scrub is for reports of nsys, and this is JSON",
-            "it may hold names of functions, files and the host: read it before you pass it on",
+            "it may contain names of functions, files and the host: read it before you share it",
         )
     if identify(report) == "parquet":
         raise NsysprofError(
@@ -77,7 +77,7 @@ def scrub(
     out = output or Path(f"{Path(os.path.realpath(report)).stem}.scrubbed.sqlite")
     for log in (Path(f"{out}-wal"), Path(f"{out}-journal")):
         if os.path.lexists(log):  # SQLite would take it for the copy's
-            raise NsysprofError(f"{log}: the log of another file of that name", OTHER_NAME)
+            raise NsysprofError(f"{log}: log of another file with that name", OTHER_NAME)
     with (
         ending_on_interrupts(),
         new_files(out, force=force, inputs=(report,)) as folder,

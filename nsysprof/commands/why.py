@@ -29,7 +29,7 @@ def why(
     slowest: options.SlowestOption = False,
     skip: options.SkipOption = None,
     output: Annotated[Path | None, options.folder_option("REPORT.why in the current folder")] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes of a kind to print.")] = 8,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes of each kind to print.")] = 8,
     markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,
     verify: Annotated[bool, typer.Option("--verify", help="Print how well dependencies explain the steps.")] = False,

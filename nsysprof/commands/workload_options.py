@@ -40,7 +40,7 @@ class ShapeOptions:
         typer.Option(metavar="N", min=1, help="Heads of keys and values (grouped-query attention); repeatable."),
     ] = None
     axis: Annotated[
-        _Names, typer.Option(metavar="NAME=N,N", help="Sizes along an axis of the workload, by its name; repeatable.")
+        _Names, typer.Option(metavar="NAME=N,N", help="Sizes of one workload axis, such as m=64,128; repeatable.")
     ] = None
     dtype: Annotated[list[DType] | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type; repeatable.")] = None
     causal: Annotated[bool | None, typer.Option("--causal/--no-causal", help="Causal mask or none.")] = None
@@ -73,7 +73,7 @@ class ShapeOptions:
 
 @dataclass(frozen=True)
 class ProgramOptions(ShapeOptions):
-    """What a command runs, a workload with its options or any program, and where results go."""
+    """The program of a command (a workload with its options, or any program), and the place of results."""
 
     program: Annotated[
         _Names, typer.Argument(metavar="[-- PROGRAM ...]", help="Any program, instead of a workload.")
@@ -130,7 +130,7 @@ class ProgramOptions(ShapeOptions):
         if not self.program:
             return (*workload_command(find_workload(self.workload)), *self._typed(**defaults))
         if any(self._typed()) or self.workload != WORKLOAD:
-            raise typer.BadParameter("options of a workload and a program: give one of them")
+            raise typer.BadParameter("give either options of a workload or a program")
         return tuple(self.program)
 
     def _typed(self, **defaults: int) -> Iterator[str]:

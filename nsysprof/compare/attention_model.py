@@ -1,4 +1,4 @@
-"""The bytes and FLOPs that an attention call should need, by cause, computed from its shape.
+"""The minimal bytes and FLOPs of an attention call by cause, computed from its shape.
 
 Fused attention reads Q, K and V and writes O: bytes grow with S·D. Unfused attention writes and reads the S × S score
 matrix many times: the model knows how often for each of its kernels. It ignores caches.
@@ -128,7 +128,7 @@ def _known_shape(side: Selection) -> dict[str, Any]:
 
 
 def shape_warnings(given: RecordedRun | None, sides: Iterable[Selection]) -> Iterator[str]:
-    """Warn if ``--shape`` yields no model, naming the parts that are missing on the side that lacks fewest."""
+    """Warn if ``--shape`` yields no model, and name the missing parts (of the side that lacks fewest)."""
     if given is None:
         return
     runs = [shape_of(side.name, given) for side in sides if side.name not in side.loaded.runs]

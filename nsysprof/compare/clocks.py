@@ -54,12 +54,12 @@ def clock_rows(
     """A row per pair and clock, and warnings about the samples behind the verdicts.
 
     A pair is its name, the names of its sides for warnings, and both samples; ``steps`` are the resolutions of the GPU
-    clocks (`clock_step`); ``recordings``: whether the sides come from two recordings, which always differ.
+    clocks (`clock_step`); ``recordings``: whether the sides come from two recordings (which always differ).
 
     Columns: ``pair, clock``, per side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``; ``ratio`` of the medians,
     base/new, with its interval ``ratio_low`` to ``ratio_high`` at a ``level``; Cliff's ``delta``, ``p`` and
     ``adjusted_p`` (Holm, over the pairs of a clock), ``verdict`` on the new side and its ``reason``. A clock without
-    samples on a side, or with a median of 0, has NaN and empty texts; pairs that are no steps have no row of `STEP`.
+    samples on a side, or with a median of 0, has NaN and empty texts; pairs that are not steps have no row of `STEP`.
     """
     total = sum(len(samples) for _, _, *both in pairs for side in both for samples in side.values())
     resamples = max(MIN_RESAMPLES, min(RESAMPLES, MAX_DRAWS // max(total, 1)))

@@ -158,16 +158,16 @@ def compare(
     """Compare ranges of one or two reports, attributed or given as files: ``report`` before, ``other`` after.
 
     ``base`` and ``new`` are globs of range paths, in ``report`` and in ``other`` (or both in one report); ranges pair
-    up if their wildcards stand for the same text. For two reports, ``select`` pairs equal paths; without any glob, the
+    up if their wildcards match the same text. For two reports, ``select`` pairs equal paths; without any glob, the
     outermost ranges are paired. ``per`` is a glob of the inner ranges that count as calls; by default these are
     numbered ``iter*`` and ``step*``, or else whole instances. ``skip`` leaves out the first instances of repeated
-    ranges; ``instances`` keeps only these of each range, `"3"` or `"20-39"` counted from 0, or a pair of such choices,
-    so a range can be compared with itself; ``slowest`` keeps the longest one of each. With one report and ``select``,
-    the chosen instance is compared with a typical one of median time. ``records`` are the run records of the reports; a
+    ranges; ``instances`` keeps only these of each range, `"3"` or `"20-39"` counted from 0, or a pair of these, so a
+    range can be compared with itself; ``slowest`` keeps the longest one of each. With one report and ``select``, the
+    chosen instance is compared with a typical one of median time. ``records`` are the run records of the reports; a
     record beside a report is found. ``shape`` is the attention shape, if no record has it: `B=1,H=8,D=64,fp16,causal`.
     ``counters`` are the hardware counters of the reports, as written by `nsysprof counters`; files beside a report are
-    found. ``also_base`` and ``also_new`` are more recordings of either side, which make the verdict on the largest
-    difference one over runs; ``noise`` are recordings of unchanged code: a change has to exceed their differences.
+    found. ``also_base`` and ``also_new`` are more recordings of either side; the verdict on the largest difference is
+    then over runs; ``noise`` are recordings of unchanged code: a change has to exceed their differences.
 
     Raises `NsysprofError` if a glob matches nothing, or if nothing can be compared.
     """

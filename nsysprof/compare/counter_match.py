@@ -1,8 +1,8 @@
 """Match launches with hardware counters to the GPU ops of a report: by range, order within a call, and name.
 
-Counters come from another run of the same program with fewer calls. Launches of one call there are matched with
-launches of one call here: by position if both are the same sequence or one contains the other; otherwise by name, grid
-and order, if both runs have equally many. Several calls with counters are combined by their median.
+Counters come from another run of the same program with fewer calls. Launches of a call in that run are matched with
+launches of a call here: by position if the sequences are equal or one contains the other; otherwise by name, grid and
+order, if both runs have equally many. Several calls with counters are combined by their median.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ def match_counters(
 ) -> CounterMatch | None:
     """The `CounterMatch` of a side; None if the counters lack its range. ``merge`` as in `compare`.
 
-    Whole traces have none: the counters cover fewer calls, so order cannot be matched.
+    Whole traces get no counters: the counted run has fewer calls, so order cannot be matched.
     """
     measured = [] if side.is_whole else list(_measured_calls(side, counters, merge))
     if not measured:

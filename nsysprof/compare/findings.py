@@ -155,7 +155,7 @@ def speed(base_ns: float, new_ns: float) -> str:
 
 
 def compared(pair: Mapping[str, Any], names: tuple[str, str], place: str, clock: str = "") -> str:
-    """`math is 24.1x slower than flash at S=1024`, by the median call, limited to what the verdict supports.
+    """`math is 24.1x slower than flash at S=1024`, by the median call, as far as the verdict supports it.
 
     The headline of a pair (a row of `Comparison.pairs`); the titles of all its charts start with it.
     """
@@ -309,14 +309,15 @@ def _bound(difference: Difference, span: Mapping[str, Any], busy: Mapping[str, A
         of = difference.pair.sides[SIDES.index(side)]  # between its GPU ops: who waits before them does not launch
         waits = sum(of.gaps.total_ns(kind) for kind in _LAUNCHING) / max(of.ledger.calls, 1) / whole
         if waits >= MIN_WAITING_SHARE:
-            texts.append(f"{name} is launch-bound: busy is {format_share(share)} of {time}")
+            texts.append(f"{name} is launch-bound: the GPU is busy for {format_share(share)} of {time}")
         else:
-            texts.append(f"{name} keeps the GPU busy for {format_share(share)} of its {time} only")
+            texts.append(f"{name} keeps the GPU busy for only {format_share(share)} of its {time}")
     if not texts:
         return
     by_span, by_busy = span["ratio"], busy["ratio"]
     if not math.isnan(by_span + by_busy) and _apart(by_span, by_busy):
-        texts[-1] += f", so {format_ratio(by_span)} by {difference.clock} is {format_ratio(by_busy)} by busy"
+        ratios = f"{format_ratio(by_span)} by {difference.clock}, but {format_ratio(by_busy)} by busy"
+        texts[-1] += f", so the ratio is {ratios}"
     yield "; ".join(texts)
 
 
@@ -344,7 +345,7 @@ def _events(pair: Mapping[str, Any], events: Mapping[str, Any]) -> Iterator[str]
     by_span = pair["base_median_ns"] / max(pair["new_median_ns"], 1)
     if not math.isnan(events["ratio"]) and _apart(events["ratio"], by_span):
         yield (
-            f"by CUDA events, profiling overhead included, the ratio is {format_ratio(events['ratio'])}:"
+            f"CUDA events give a ratio of {format_ratio(events['ratio'])}, including profiling overhead:"
             f" {format_ns(events['base_median_ns'])} against {format_ns(events['new_median_ns'])}"
         )
 

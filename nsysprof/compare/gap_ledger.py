@@ -84,7 +84,7 @@ class Edges:
 
 
 def step_edges(index: WorkIndex, work: RangeWork, steps: StepTimes, facts: WaitFacts) -> Edges:
-    """The `Edges` of steps, where ``work`` has one window per step, in order."""
+    """The `Edges` of steps; ``work`` has one window per step, in order."""
     trace = index.attribution.trace
     first = np.flatnonzero(np.diff(work.window, prepend=-1))
     head, tail = work.first_ns - steps.start, steps.end - work.last_ns
@@ -151,7 +151,7 @@ def apportion(totals: Sequence[int], parts: int) -> list[int]:
 
 
 def nearest(total: int, parts: int) -> int:
-    """``total / parts`` rounded to a whole number, halves up; exact for any size."""
+    """``total / parts`` rounded half up to a whole number; exact for any size."""
     return (2 * total + parts) // (2 * parts)
 
 
@@ -160,7 +160,8 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
     call.
 
     Largest difference first. ``delta_ns`` is new minus base and adds up to the difference of the times per call;
-    ``share`` is its share of that difference, NaN if that is 0. Counts are whole numbers if every call has the same.
+    ``share`` is its share of that difference, NaN if that is 0. Counts are whole numbers if they are equal in all
+    calls.
     """
     causes = sorted({*base.entries, *new.entries})  # which rest is given first must not depend on rows
     columns: dict[str, Any] = {"cause": pd.Series(causes, dtype=object)}
@@ -189,8 +190,8 @@ def causes_cancel(gaps: pd.DataFrame) -> bool:
 def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
     """The reason why the causes in a row of `Comparison.pairs` get no shares of its difference; empty if they do.
 
-    Causes add up to the difference of means. If the verdict rejects that difference, or the medians of headline and
-    verdict differ in the other direction, shares would explain a difference that does not exist.
+    Causes add up to the difference of means. If the verdict rejects this difference, or the medians differ in the other
+    direction, shares would explain a difference that does not exist.
     """
     if pair["verdict"] == NO_CLEAR_CHANGE:
         return "no clear change, so there are no shares"

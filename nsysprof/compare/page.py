@@ -33,7 +33,7 @@ _NAME, _OP_NAME, _LABEL, _SIDE = 90, 160, 44, 60
 def comparison_page(comparison: Comparison, pictures: Sequence[bytes] = ()) -> str:
     """The page as text; ``pictures`` are the PNG files of `comparison_charts`, empty if no charts are wanted.
 
-    Numbers equal those in ``gap.json``: the attribute ``data-v`` of a ledger cell has the exact value.
+    Numbers are as in ``gap.json``: the attribute ``data-v`` of a ledger cell has the exact value.
     """
     differences = [*comparison.differences.values()]
     largest, left_out = differences[0], max(len(differences) - MAX_PAGE_PAIRS, 0)

@@ -107,14 +107,14 @@ def find_pairs(reports: Sequence[LoadedReport], request: Request, merge: Sequenc
         if each.trace.no_work:
             message = f"{each.path}: nothing to compare: {each.trace.no_work}"
             raise NsysprofError(message, f"record GPU work: {each.report.reader.recording}")
-    hint = f"nsysprof analyze {reports[0].path} --no-charts shows what launched GPU work"
+    hint = f"nsysprof analyze {reports[0].path} --no-charts lists the ranges with GPU work"
     raise NsysprofError(without_work[0], hint)
 
 
 def match_ranges(
     reports: Sequence[LoadedReport], base: str | None, new: str | None, select: str | None, *, apart: bool = False
 ) -> tuple[Matched, list[str]]:
-    """The pairs of merged paths, and those without a partner; ``apart``: a range may be compared with itself."""
+    """The pairs of merged paths, and the paths without a partner; ``apart``: a range may be compared with itself."""
     first, last = reports[0], reports[-1]
     if base is None or new is None:
         return _match_equal_paths(first, last, select)
@@ -141,7 +141,7 @@ def _find(loaded: LoadedReport, glob: str) -> list[Match]:
         number = re.search(r"\d+(?=\D*$)", glob)
         if number is None or not any(text.rpartition("/")[2] == merged.rpartition("/")[2] for text in loaded.texts):
             raise
-        hint = f"numbered ranges are instances of one: --range {merged!r} --instance {number[0]}, --instance per side"
+        hint = f"numbered ranges are instances: --range {merged!r} --instance {number[0]}, --instance per side"
         raise NsysprofError(error.message, hint) from None
 
 
@@ -368,10 +368,7 @@ def _shared_time(pair: Pair) -> list[float]:
 def _unlike(pair: Pair) -> Iterator[str]:
     """In what the two sides differ, apart from what is compared."""
     if pair.base.per != pair.new.per and (pair.base.per == pair.base.name) != (pair.new.per == pair.new.name):
-        yield (
-            f"per {pair.base.per} on one side and per {pair.new.per} on the other;"
-            " choose what counts as a call with --per"
-        )
+        yield f"per {pair.base.per} on one side and per {pair.new.per} on the other; choose the calls with --per"
     gpus = [[str(gpu.name) if gpu else "an unknown GPU" for gpu in side.described_gpus] for side in pair.sides]
     if set(gpus[0]) != set(gpus[1]):
         one, other = (" and ".join(sorted(set(names))) for names in gpus)

@@ -14,7 +14,7 @@ Wanted = tuple[Instances | None, Instances | None]
 
 @dataclass(frozen=True)
 class Request:
-    """What to compare, from the arguments of `compare`; raises `NsysprofError` if they do not say.
+    """The comparison that the arguments of `compare` ask for; raises `NsysprofError` if they are ambiguous.
 
     ``instances`` are chosen for each range, or for each side; ``slowest`` means the longest of each.
     """
@@ -33,7 +33,7 @@ class Request:
             given, missing = ("--base", "--new") if self.new is None else ("--new", "--base")
             raise NsysprofError(f"{given} names one side only", f"name the other with {missing} GLOB")
         if self.select is not None and self.base is not None:
-            raise NsysprofError("--range pairs equal paths, --base and --new others: give only one of them")
+            raise NsysprofError("--range pairs equal paths, --base and --new different ones: give only one of the two")
         if self.one_report and self.base is None and not (self.select and (self.instances or self.slowest)):
             raise NsysprofError(
                 "the report has nothing to compare",
@@ -68,14 +68,14 @@ class Request:
     def left_out(self, reports: Sequence[LoadedReport]) -> Iterator[str]:
         """The calls that are left out, as sentences."""
         if self.skip and any(each.left_out is not None and each.left_out.any() for each in reports):
-            yield f"left out: the first {self.skip:,} of what repeats (--skip {self.skip})"
+            yield f"left out: the first {self.skip:,} of each repeating range (--skip {self.skip})"
         elif self.skip:
             often = plural(self.skip, "time")
             yield f"nothing is left out, because no range repeats more than {often} (--skip {self.skip})"
         base, new = self.wanted
         if base and base == new:
             option = "slowest" if self.slowest else "instance"
-            yield f"left out of each range: all but {instances_text(base)} (--{option})"
+            yield f"only these instances of each range:  {instances_text(base)} (--{option})"
 
     def options(self, merge: Sequence[str] | None) -> dict[str, Any]:
         """The request by argument name."""

@@ -1,8 +1,8 @@
 """``roofline.png``: every kernel of a pair below the limits of memory and arithmetic, from hardware counters.
 
-A kernel with few FLOPs per byte of memory traffic is limited by memory, however fast the GPU multiplies (Williams,
-Waterman and Patterson 2009). Bytes and FLOPs come from hardware counters, times from the report, and ceilings from the
-report's description of the GPU, at its highest clock.
+A kernel with few FLOPs per byte of memory traffic is memory-bound, however fast the GPU multiplies (Williams, Waterman
+and Patterson 2009). Bytes and FLOPs come from hardware counters, times from the report, and ceilings from the report's
+description of the GPU, at its highest clock.
 """
 
 from collections.abc import Mapping, Sequence

@@ -41,8 +41,8 @@ class SelectedCalls:
     """A merged path with its instances, and the calls in them by which its time is divided.
 
     ``per`` is the name of the calls; ``calls`` are the ``windows`` themselves if each instance is one call. ``since``:
-    the time from which the work of each window counts, None for all of it; ``counted``: which of all its calls these
-    are, None for all.
+    the time from which the work of each window counts, None for all of it; ``counted``: the chosen ones of all its
+    calls, None for all.
     """
 
     code: int
@@ -135,7 +135,7 @@ def _counted(
 
 @dataclass(frozen=True)
 class Selection(SelectedCalls):
-    """Selected calls with all their work, one side of a pair.
+    """One side of a pair: the selected calls with all their work.
 
     ``work`` are the GPU ops inside, ``causes`` their causes, ``gaps`` the intervals without them, ``pieces`` the span
     cut into calls, ``ledger`` the rows that add up to the time of its calls. ``evidence`` are the rows of
@@ -224,7 +224,7 @@ class Selection(SelectedCalls):
 def complete_pieces(pieces: Pieces) -> NDArray[np.bool_]:
     """Mask of pieces that are samples of the span of a call.
 
-    The last of several calls has no successor: its piece ends with the range, too early for a sample.
+    The last of several calls is no sample: without a successor, its piece ends too early, with the range.
     """
     window = pieces.window
     last = np.append(window[1:] != window[:-1], True)[: len(window)]

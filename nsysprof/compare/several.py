@@ -1,4 +1,4 @@
-"""Judge a pair over more recordings: how much runs of one program differ, and whether the change is larger."""
+"""Judge a pair over several recordings: whether the change exceeds the difference between runs of one program."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class OverRecordings:
 def over_recordings(pair: Pair, more: Recordings, rules: Rules, merge: Sequence[str] | None) -> OverRecordings:
     """Compare a pair with the recording as the unit.
 
-    Raises `NsysprofError` if one lacks the range of its side, or is given twice.
+    Raises `NsysprofError` if a recording lacks the range of its side, or is given twice.
     """
     base, new, quiet = (
         [_like(each, side, rules, merge) for each in others]
@@ -95,7 +95,7 @@ def _refuse_repeats(sides: Sequence[Selection]) -> None:
         for other in sides[:number]:
             if all(np.array_equal(each.samples[clock], other.samples.get(clock, ())) for clock in each.samples):
                 raise NsysprofError(
-                    f"{each.loaded.path} and {other.loaded.path} hold the same recording, so they show no variation",
+                    f"{each.loaded.path} and {other.loaded.path} are the same recording, so they show no variation",
                     "give --also-base, --also-new and --noise further recordings",
                 )
 

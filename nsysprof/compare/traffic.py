@@ -1,7 +1,7 @@
 """Bytes and FLOPs of selected ranges from hardware counters: per kernel and per cause, divided by times of the report.
 
-The counters come from another run, under Nsight Compute, which slows kernels down; so only counts come from there, and
-times from the report. A rate above the GPU's limit is refused.
+The counters come from another run, under Nsight Compute, which slows kernels down; so only counts come from that run,
+and times from the report. A rate above the GPU's limit is refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ class Measured:
 
     ``kernels``, a row per kernel row of `Selection.evidence`: ``cause, kernel, grid, count`` (launches over all calls),
     ``sum_ns``, ``matched`` launches, and the `METRICS` of one launch. ``causes``, by cause: `COLUMNS`, NaN if unknown;
-    ``total``, the same for the whole call, without kernels that have no counters. ``matched_share`` is the share of
+    ``total``: these values for the whole call, without kernels that have no counters. ``matched_share`` is the share of
     kernel time with counters, ``calls`` the number of calls with counters behind the medians, ``l2_bytes`` the size of
     the GPU's L2 cache if known. ``cold``: as in `CounterFile`.
     """
@@ -200,9 +200,8 @@ def load_counters(
 ) -> tuple[list[CounterFile | None], list[str]]:
     """The counters of each report, None for none, and warnings about them.
 
-    A file named by the user must be valid, or `NsysprofError` says what is wrong with it. An invalid file that is
-    merely beside a report is left out with a warning. ``versions`` are the library versions in the run record of each
-    report.
+    A file named by the user must be valid, otherwise `NsysprofError` gives the problem. An invalid file that is merely
+    beside a report is left out with a warning. ``versions`` are the library versions in the run record of each report.
     """
     loaded: list[CounterFile | None] = []
     warnings: list[str] = []
@@ -256,7 +255,7 @@ def measure_pairs(
 ) -> tuple[dict[str, BothMeasured], list[str]]:
     """The measurement of each side of each pair, empty if no report has ``counters``, and warnings.
 
-    If the files match no side, that is an error if the user ``named`` them, otherwise a warning.
+    Files that match no side are an error if the user ``named`` them, otherwise a warning.
     """
     if not any(counters):
         return {}, []

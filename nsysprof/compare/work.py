@@ -59,8 +59,8 @@ def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
     ``kind, name, family, math_unit``, ``element`` (type, empty if the name does not show it), per side and call
     ``launches, threads`` (grid × block), ``bytes`` (of copies and collectives), ``flops`` (by operator shapes) and
     ``ns``, and ``local_memory`` (most bytes per thread), NaN if not recorded; ``as_launched``: whether both sides
-    launch with the same grids, blocks, registers and shared memory; ``ratio`` of the threads, or bytes, in all or per
-    launch, whichever is nearer to 1, since a launch may be split; ``verdict``: how the work of the new side compares,
+    launch with the same grids, blocks, registers and shared memory; ``ratio`` of the threads or bytes: in total or per
+    launch, whichever is nearer to 1, because a launch may be split; ``verdict``: how the work of the new side compares,
     `less`, `same`, `more`, `other` (on one side only) or `unknown`. Most time first.
     """
     sides = [_amounts(side) for side in (base, new)]
@@ -245,11 +245,11 @@ def _quicker(rows: pd.DataFrame, base: LoadedReport, names: tuple[str, str]) -> 
     quick = quick[quick["base_ns"] >= MIN_QUICK * rows["base_ns"].sum()]
     for row in quick.head(1).to_dict("records"):
         ratio = format_ratio(row["new_ns"] / row["base_ns"])
-        text = f"{_short(row['name'])} takes {ratio} the time with the same grid, block and registers: "
+        text = f"{_short(row['name'])} takes {ratio} as long with the same grid, block and registers: "
         if _managed(base):
             text += f"{names[0]} uses unified memory, so the kernel may have stalled there on page faults"
         else:
-            text += f"only hardware counters show whether it does the same work; {_CHECK}"
+            text += f"only hardware counters show whether the work is the same; {_CHECK}"
         yield Doubt(UNJUDGED, text)
 
 
@@ -309,7 +309,7 @@ def _others(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
     elif min(shares) >= MIN_CHANGE:
         yield Doubt(
             OTHER_WORK,
-            f"other work: kernels that run on one side only take {format_share(shares[0])} of the kernel time of"
+            f"other work: kernels that run only on one side take {format_share(shares[0])} of the kernel time of"
             f" {names[0]} and {format_share(shares[1])} of the kernel time of {names[1]}",
         )
     share = float(unknown["new_ns"].sum() / total["new_ns"])
@@ -353,7 +353,7 @@ def _migrated_before(sides: Sequence[Selection], names: tuple[str, str]) -> Iter
         ratio = (spans[0] + leads[0]) / (spans[1] + leads[1])
         how = f"{format_ratio(max(ratio, 1 / ratio))} {'faster' if ratio > 1 else 'slower'}"
         text = f"moved before the first GPU operation of {names[1]}, where timing starts: unified memory migrations"
-        yield Doubt(MOVED, f"{text} ({format_ns(leads[1])}); with the migrations included, it is {how}")
+        yield Doubt(MOVED, f"{text} ({format_ns(leads[1])}); including the migrations, it is {how}")
 
 
 def _lead(side: Selection) -> tuple[int, int]:

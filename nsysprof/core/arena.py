@@ -1,8 +1,8 @@
 """Memory for long columns: plain arrays, or arrays mapped from scratch files if a report needs more than its limit.
 
 The system can evict the pages of a mapped column at any time, because the file has them, and reads them again on use.
-The same computation runs on both kinds and gives the same numbers. Scratch files have no name, so nothing is left of
-them however the program ends.
+The same computation runs on both kinds and gives the same numbers. Scratch files have no name, so none remain however
+the program ends.
 """
 
 import mmap
@@ -37,7 +37,7 @@ _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 class ColumnArena:
     """Allocates columns: in memory if ``limit`` is None, else in scratch files mapped in about ``limit`` bytes.
 
-    ``roomy``: there is memory enough for what an analysis makes side by side.
+    ``roomy``: memory suffices for an analysis in parallel threads.
     """
 
     def __init__(self, limit: int | None = None, *, roomy: bool = True) -> None:
@@ -98,7 +98,7 @@ class ColumnArena:
         if asked and os.path.realpath(asked) != os.path.realpath(tempfile.gettempdir()):
             raise NsysprofError(
                 f"cannot write a scratch file in {asked}, named by TMPDIR",
-                "TMPDIR=FOLDER names a folder with space, a larger --memory-limit needs no scratch files",
+                "set TMPDIR to a folder with space, or raise --memory-limit",
             )
         with enough_space():
             return tempfile.TemporaryFile(prefix="nsysprof-")
@@ -134,7 +134,8 @@ def sort_groups(
     *,
     longest: bool = False,
 ) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Return the order by group, start and end, or for equal starts ``longest`` first, and the starts in that order.
+    """Return the order by group, start and end (with ``longest``: longest first for equal starts), and the starts in
+    it.
 
     Linear for rows that are already in order of time, or a few such tables one behind the other.
     """
@@ -194,7 +195,7 @@ def enough_space(size: int = 0) -> Iterator[None]:
         more = f" of {format_bytes(size)}" if size else ""
         raise NsysprofError(
             f"cannot write a scratch file{more} in {tempfile.gettempdir()}: {error.strerror or error}",
-            "TMPDIR=FOLDER names a folder with more space, a larger --memory-limit needs no scratch files",
+            "set TMPDIR to a folder with more space, or raise --memory-limit",
         ) from None
 
 

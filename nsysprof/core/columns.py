@@ -69,7 +69,7 @@ def distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]
 
 
 def pick(values: NDArray[Any], rows: NDArray[np.integer], missing: int) -> NDArray[np.int64]:
-    """``values[rows]`` of an integer column as int64; ``missing`` for -1 and for rows past the end."""
+    """``values[rows]`` of an integer column as int64; ``missing`` for rows -1 and rows past the end."""
     out = np.full(len(rows), missing, np.int64)
     some = np.flatnonzero((rows >= 0) & (rows < len(values)))
     out[some] = values[rows[some]]
@@ -83,14 +83,14 @@ def _ranked(column: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
 
 
 def sums(group: NDArray[np.integer], values: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """Add up integers in ``count`` groups; ``group`` has a code below ``count`` per value."""
+    """Add up integers in ``count`` groups; ``group`` has one code below ``count`` per value."""
     out = np.zeros(count, np.int64)
     np.add.at(out, group, values)
     return out
 
 
 def marked(rows: Any, count: int) -> NDArray[np.bool_]:
-    """Mark some rows, by their numbers, of ``count``."""
+    """Mask of ``count`` rows that marks some row numbers."""
     out = np.zeros(count, bool)
     out[rows] = True
     return out
@@ -375,7 +375,7 @@ class ColumnTable:
 
 
 def codes_of(column: Column) -> NDArray[np.int64]:
-    """Non-negative numbers that are equal exactly for equal values."""
+    """Non-negative numbers; two are equal only if their values are."""
     if not isinstance(column, Texts):
         return first_appearances(column)[0].astype(np.int64)
     known: dict[str, int] = {}

@@ -76,7 +76,7 @@ class TooDeepError(ValueError):
 
 
 def open_regular(path: Path, most: int | None = None) -> BinaryIO:
-    """Open a regular file of at most ``most`` bytes for reading; raises an `OSError` that says what else it is."""
+    """Open a regular file of at most ``most`` bytes for reading; raises an `OSError` that names other kinds."""
     _check_regular(path.stat(), path, most)  # before opening: that alone may act on a device
     # a pipe must not wait for a writer; Path.open has no opener; the caller closes the file
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NONBLOCK))  # noqa: SIM115
@@ -89,7 +89,7 @@ def open_regular(path: Path, most: int | None = None) -> BinaryIO:
 
 
 def read_small(path: Path, most: int = MAX_BYTES, *, pipes: bool = False) -> bytes:
-    """Read a regular file of at most ``most`` bytes; raises an `OSError` that says what else it is.
+    """Read a regular file of at most ``most`` bytes; raises an `OSError` that names other kinds of files.
 
     With ``pipes``, it may also be a pipe, such as a shell's ``<(command)``, or a device.
     """
@@ -130,7 +130,7 @@ def with_few_levels(value: Any) -> Any:
 
 
 def unusable_warning(path: Path) -> str | None:
-    """Warn of an unreadable JSON file beside a report; None if it is readable or missing."""
+    """Warn about an unreadable JSON file beside a report; None if it is readable or missing."""
     try:
         read_json(path)
     except FileNotFoundError:

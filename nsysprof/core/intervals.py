@@ -43,7 +43,7 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 def settled(order: Index, equal: NDArray[np.bool_], *keys: NDArray[Any]) -> Index:
     """Reorder so that runs of rows ``equal`` to the next are sorted by ``keys``, the last key first.
 
-    Takes next to no time if few rows are equal.
+    Fast if few rows are equal.
     """
     if not equal.any():
         return order
@@ -67,7 +67,7 @@ def union_length(start: Ints, end: Ints) -> int:
 
 
 def inside_any(start: Ints, end: Ints, asked_start: Ints, asked_end: Ints) -> NDArray[np.bool_]:
-    """For each asked ``[start, end]``, whether one of the intervals, in any order, contains it entirely."""
+    """For each ``[start, end]``, whether one of the intervals (in any order) contains it entirely."""
     order = np.argsort(start, kind="stable")
     reach = np.append(_FIRST, np.maximum.accumulate(end[order]))
     inside: NDArray[np.bool_] = reach[np.searchsorted(start[order], asked_start, side="right")] >= asked_end
@@ -105,7 +105,7 @@ def contained_sums(start: Ints, end: Ints, values: Ints, outer_start: Ints, oute
     """Add up the values of the items entirely inside each outer interval.
 
     The items must be sorted by start. They are processed layer by layer, see `layers`; beyond `_MAX_LAYERS` the rest is
-    looked up in halves, in log(items) steps, since a layer of a deep nest may have just one item.
+    looked up in halves, in log(items) steps, because a layer of a deep nest may have a single item.
     """
     sums = np.zeros(len(outer_start), np.int64)
     rest, taken = np.arange(len(end)), 0
@@ -187,9 +187,9 @@ def slice_reduce(ufunc: np.ufunc, values: Ints, low: Index, high: Index, empty: 
 class Overlaps:
     """Pairs of overlapping intervals, from which unions over runs of intervals are cheap.
 
-    At every moment, the running intervals are sorted by index, and each two neighbours form a pair that is charged with
-    the moment's length. For any set of intervals that is contiguous in every such order, ``union length = sum of
-    lengths - sum of ns of the pairs in the set``.
+    At every moment, running intervals are sorted by index; each pair of neighbours is charged with the length of the
+    moment. For any set of intervals that is contiguous in each of these orders, ``union length = sum of lengths - sum
+    of ns of the pairs in the set``.
     """
 
     first: Index

@@ -21,8 +21,8 @@ _ROUNDS = 24  # of jumps in `enclosing`, before the rest is searched
 def enclosing(end: Ints) -> Parents:
     """For each interval, the index of the innermost one that contains it entirely, -1 if none does.
 
-    The intervals must be sorted by start and, for equal starts, longest first; then only their ends matter. Of
-    identical intervals the earlier contains the later. Partly overlapping ones do not contain each other.
+    The intervals must be sorted by start and, for equal starts, longest first; then only their ends matter. If
+    intervals are identical, the earlier contains the later. Partly overlapping ones do not contain each other.
 
     The answer is the nearest earlier interval that ends no sooner. All candidates jump together to their own
     candidates, which usually takes a few rounds. The remaining ones, such as those after a deep stack, are found by
@@ -79,7 +79,7 @@ class Nest:
     lifts: tuple[Parents, ...]
 
     def innermost(self, start: Ints, end: Ints) -> Parents:
-        """For each ``[start, end]``, the index of the latest-started interval that contains it entirely, or -1."""
+        """For each ``[start, end]``, the index of the innermost interval (last started) that contains it, or -1."""
         at = np.searchsorted(self.start, start, side="right").astype(np.int32) - 1
         bound = np.append(self.end, _LAST)
         pending = np.flatnonzero(bound[at] < end)
@@ -137,7 +137,7 @@ def outermost(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def innermost_marked(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.integer]:
-    """For each row, the innermost marked row around it, possibly itself, or else its outermost ancestor."""
+    """For each row, the innermost marked row around it (possibly itself), otherwise its outermost ancestor."""
     up = np.where(marked | (parent < 0), np.arange(len(parent)), parent)
     while (up[up] != up).any():
         up = up[up]
@@ -189,7 +189,7 @@ def stack(start: Ints, end: Ints, parent: Parents) -> list[Lane]:
 
 
 def crossing(start: Ints, end: Ints, parent: Parents) -> NDArray[np.bool_]:
-    """Mask of the intervals that cross an earlier one, or are inside one other than their parent."""
+    """Mask of intervals that cross an earlier one, or are inside an interval that is not their parent."""
     around = enclosing(end)
     out: NDArray[np.bool_] = around != parent
     by_parent = np.argsort(around, kind="stable")

@@ -40,5 +40,5 @@ def map_in_order(
 
 
 def side_by_side(*tasks: Callable[[], Any], apart: bool) -> list[Any]:
-    """Return what tasks that do not need each other return, in order; ``apart``: as many threads as cores do them."""
+    """Return the results of independent tasks in order; ``apart``: with one thread per core."""
     return list(map_in_order(lambda task: task(), tasks, min(len(tasks), cores()) if apart else 1))

@@ -79,7 +79,7 @@ def _ends(text: str, most: int, tail: int) -> tuple[str, str]:
 
 
 def shorten_all(texts: Sequence[str], most: int, shortened: Callable[[str, int], str] = shorten) -> list[str]:
-    """Shorten the names of one list so that they stay distinct: equal results show where the names differ."""
+    """Shorten the names of one list so that they stay distinct: equal results show the differing part."""
     short = [shortened(text, most) for text in texts]
     alike: dict[str, list[int]] = {}
     for at, text in enumerate(short):
@@ -145,7 +145,7 @@ def join_first(texts: Sequence[str], most: int, shown: Callable[[str], str] = st
 
 
 def drop_repeats(sentences: Sequence[str]) -> list[str]:
-    """Keep the first of sentences that differ only in numbers and in the name before a colon, with their count."""
+    """Keep one sentence of those that differ only in numbers and in the name before a colon, with their count."""
     alike: dict[str, list[str]] = {}
     for text in sentences:
         alike.setdefault(re.sub(r"\d[\d,.]*", "#", text.partition(": ")[2] or text), []).append(text)

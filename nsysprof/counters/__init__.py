@@ -1,1 +1,1 @@
-"""Count what the hardware does for each kernel of a program, with Nsight Compute."""
+"""Hardware counters for each kernel of a program, from Nsight Compute."""

@@ -45,7 +45,7 @@ from nsysprof.tools.nsight import chip_metrics, ncu_options, run_tool
 
 COUNTERS = table(
     "NAME.counters.csv",
-    "a row per launch of a kernel, in order of the launches; empty if the GPU cannot count it",
+    "a row per kernel launch, in launch order; cells that the GPU cannot count are empty",
     {
         "range": "path of the range that owns it",
         "order": "number of the launch within its range and process, from 0",
@@ -85,7 +85,7 @@ def counter_rows(first: Sequence[NcuRow], second: Sequence[NcuRow]) -> tuple[lis
     """Join the rows of the first run with their partners in the second; also return the number without a partner.
 
     A partner has the same process (by order of appearance), range, kernel, grid and block, and the same index among
-    these: order alone would not do, since launches of several threads interleave differently in each run.
+    these. Order alone is not enough, because launches of several threads interleave differently in each run.
     """
     partners = dict(zip(_keys(second), (row.values for row in second), strict=True))
     rows: list[CounterRow] = []
@@ -156,9 +156,9 @@ def count_program(
 ) -> Counted:
     """Run a program under ncu and tabulate the counters of its kernels, all within ``folder``.
 
-    ``command`` is what the user typed, for the record. Returns the files by ending, which get their final names later,
-    the rows and the record. Raises `NsysprofError`, with the program's exit code if it failed, and `Interrupt`; the log
-    is then in ``folder``.
+    ``command`` is the user's command line, for the record. Returns the files by ending, which get their final names
+    later, the rows and the record. Raises `NsysprofError`, with the program's exit code if it failed, and `Interrupt`;
+    the log is then in ``folder``.
     """
     check_program(request.program[0], "ncu")
     options = ncu_options(request.ncu)
@@ -228,7 +228,7 @@ def _run_once(
     kernels, passes = profiled_kernels(messages)
     rows = _rows(request, run, options, report)
     if len(rows) < kernels:
-        raise NsysprofError(f"ncu's report holds {len(rows):,} of {kernels:,} kernels that it profiled", "df -h")
+        raise NsysprofError(f"ncu's report has {len(rows):,} of {kernels:,} kernels that it profiled", "df -h")
     facts = {
         "name": run.name,
         "ncu_command": join(ncu_command(request, options, run.metrics, outputs.path(f".{run.name}"))),
@@ -255,18 +255,18 @@ def _warnings(record: Mapping[str, Any], options: Collection[str]) -> Iterator[s
     passes = max(record["runs"][0]["passes"], default=1)
     if passes > 1:
         yield (
-            f"traffic took {passes} passes on this chip: kernels were replayed, so that each found its inputs in DRAM"
-            " even where the kernel before it had left them in L2"
+            f"traffic took {passes} passes on this GPU: kernels were replayed, so each read its inputs from DRAM"
+            " even if the kernel before had left them in L2"
         )
     if record["missing"]:
-        yield f"this chip has no metric for {', '.join(record['missing'])}: left out"
+        yield f"this GPU has no metric for {', '.join(record['missing'])}: left out"
     if record["unclear"]:
         yield (
-            f"{record['unclear']:,} kernels ran while several threads had ranges open, and ncu does not know which"
-            " launched them: their range is empty; --threads strict uses the launching thread alone"
+            f"{record['unclear']:,} kernels ran while several threads had ranges open, so their range is unknown"
+            " (empty); --threads strict uses the launching thread only"
         )
     if record["threads"] == "follow" and PROCESS_SCOPE not in options:
-        yield "this ncu knows the ranges of the launching thread only: a newer one has --nvtx-push-pop-scope"
+        yield "this ncu reads only ranges of the launching thread: a newer one has --nvtx-push-pop-scope"
     if record["unmatched"]:
         yield f"{record['unmatched']:,} kernels of the first run had no match in the second: they have no FLOPs"
 

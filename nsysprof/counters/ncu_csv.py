@@ -34,7 +34,7 @@ _SCALES = {
 
 @dataclass(frozen=True)
 class NcuRow:
-    """A profiled kernel: ``ranges`` are the names of its ranges, outermost first, as far as ncu knows.
+    """A profiled kernel: ``ranges`` are the names of its ranges, outermost first, as far as recorded.
 
     ``clear`` is False if several threads had ranges open, or if ncu's text is unreadable: then there are none.
     ``values`` are the requested columns, None if ncu has no number.

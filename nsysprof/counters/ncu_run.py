@@ -71,7 +71,7 @@ def ncu_command(
 ) -> list[str]:
     """Compose the ncu command that runs a program and writes ``out`` plus ``.ncu-rep``.
 
-    ``options`` are those that this ncu supports; the program writes its own measurements to ``results``. Clocks,
+    ``options`` are the options that this ncu supports; the program writes its own measurements to ``results``. Clocks,
     including tensor core boost, stay unchanged unless requested otherwise. Raises `NsysprofError` for further arguments
     that would write the results elsewhere.
     """
@@ -157,7 +157,7 @@ def kernels_counted(echo: Callable[[str], None], *, program: bool) -> Iterator[C
 
 
 def ncu_messages(log: Path, since: int) -> str:
-    """Read ncu's own messages from a log, from a byte offset on, however much the program printed."""
+    """Read ncu's own messages from a log, from a byte offset on."""
     with log.open(encoding="utf-8", errors="replace") as file:
         file.seek(since)
         return "".join(line for line in file if "==" in line)

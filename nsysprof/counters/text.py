@@ -16,7 +16,7 @@ from nsysprof.formats.counters import METRICS, CounterRow
 from nsysprof.results.table import Column, show_columns, wrap
 
 _COLUMNS = (
-    Column("path", "range, or kernel family of the one above", "range"),
+    Column("path", "range, or kernel family of the range above", "range"),
     Column("kernels", "kernels of a call", cell=lambda n: format_count(int(n)) if n.is_integer() else f"{n:.1f}"),
     Column("duration_ns", "their time", "time"),
     Column("dram_bytes", "bytes read from DRAM and written to it", "DRAM"),
@@ -42,7 +42,7 @@ def counters_summary(rows: Sequence[CounterRow], record: Mapping[str, Any], fami
         parts.append(f"and {len(ranges) - _MAX_RANGES:,} more ranges, in the table")
     note = (
         "Per range, and per call if calls are numbered (iter0, iter1 ...). DRAM: bytes read and written, and their"
-        " share of what the memory could move in that time."
+        " share of the memory bandwidth."
         f" {_cache_sentence(record)} Times are from ncu, which serializes kernels; compare uses the report's times."
     )
     if many:
@@ -65,8 +65,8 @@ def _cache_sentence(record: Mapping[str, Any]) -> str:
     if record["cache_control"] == "all":
         return "Caches were flushed before every kernel, so it read the results of its predecessor from DRAM."
     if max(record["runs"][0]["passes"], default=1) > 1:
-        return "Kernels were replayed for them, which empties L2 before each."
-    return "They come from a run without replay, with the program's own L2 contents."
+        return "Kernels were replayed to count them, which empties L2 before each."
+    return "Bytes come from a run without replay, with the program's own L2 contents."
 
 
 def _frame(rows: Sequence[CounterRow], families: Mapping[str, str]) -> pd.DataFrame:

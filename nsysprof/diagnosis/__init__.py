@@ -1,1 +1,1 @@
-"""What costs a program time, what to do about it, and what that gains: one answer that all commands show."""
+"""The bottlenecks of a program, their fixes, and the gain of each: one answer for all commands."""

@@ -1,4 +1,4 @@
-"""The kernels of steps, to compute what shorter ones would gain: a bound, replayed if possible."""
+"""The kernels of steps, to compute the gain of shorter ones: a bound, replayed if possible."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ class Busy:
         return self._least(int(shorter.sum()) if ns is None else ns, gains)
 
     def merged(self, op: Rows, first: NDArray[np.bool_], length: Ints) -> int:
-        """The same if one GPU op of ``length`` ns replaced several, see `edits.merge_ops`."""
+        """The maximal gain if one GPU op of ``length`` ns replaced several, see `edits.merge_ops`."""
         trace = self.case.facts.attribution.trace
         gains = self.case.shorter(self.place, lambda network: edits.merge_ops(network, trace, op, first, length))
         return self._least(int(self._length_of(op).sum() - length[first].sum()), gains)

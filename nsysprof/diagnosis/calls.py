@@ -1,4 +1,4 @@
-"""The GPU waits while the host is in a call: allocation, pinning, a lock, input, and what a program does once."""
+"""The GPU waits while the host is in a call: allocation, pinning, a lock, input, and one-time work."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -163,7 +163,7 @@ def _waits_for_input(case: Case) -> Mask:
 
 
 def source_sleeps(case: Case, group: Group) -> bool:
-    """Whether another thread sleeps until shortly before most of the waits for input end: it sets the pace."""
+    """Whether another thread, which sets the pace, sleeps until shortly before most waits for input end."""
     calls, threads = case.facts.activity.calls, case.facts.attribution.trace.threads
     end, ns, thread = (case.pieces[name][group.rows] for name in ("end_ns", "ns", "thread"))
     sleeps = np.flatnonzero((case.purpose[:-1] == SLEEP) & (calls.end - calls.start >= np.median(ns) / 2))

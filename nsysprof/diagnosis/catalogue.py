@@ -1,4 +1,4 @@
-"""All kinds of findings: what pieces of waits can be of, and what else steps can show."""
+"""All kinds of findings: kinds of waits, and findings about other properties of steps."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,4 +1,4 @@
-"""A recording of a single pass that is mostly set-up: what it shows about the program, and what it does not."""
+"""A recording of a single pass that is mostly set-up: facts that it shows, and advice that it cannot support."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -57,7 +57,7 @@ def set_up(case: Case) -> Iterator[tuple[str, int]]:
 
 
 def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding], recorded_ns: int) -> list[Finding]:
-    """Findings about a recording that is only a demo or a cold start: first that it is one, then facts without advice.
+    """Findings about a recording that is only a demo or a cold start: first its kind, then facts without advice.
 
     Findings are unchanged if annotated steps repeat, or if GPUs work for long.
     """

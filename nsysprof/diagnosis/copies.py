@@ -28,8 +28,8 @@ _ASIDE = 0.05  # of all compute: with no more before copies, or behind them, the
 _DIRECTIONS = {"HtoD": "to the GPU", "DtoH": "to the host", "DtoD": "on the GPU", "PtoP": "between GPUs"}
 _PIN = {
     "pytorch": "pin the host memory (DataLoader(pin_memory=True) or tensor.pin_memory()) and copy with"
-    " non_blocking=True in a stream of its own, one step ahead",
-    "cuda": "allocate the host memory with cudaMallocHost and copy with cudaMemcpyAsync in a stream of its own, ahead"
+    " non_blocking=True in a separate stream, one step ahead",
+    "cuda": "allocate the host memory with cudaMallocHost and copy with cudaMemcpyAsync in a separate stream, ahead"
     " of need",
     "openacc": "pin the host memory (-gpu=pinned) and copy with async, ahead of need",
 }
@@ -43,8 +43,8 @@ _SPARE = {
     "openacc": "keep the arrays on the GPU with a data region around the loop, or update them with async",
 }
 _AHEAD = {
-    "pytorch": "copy in a stream of its own, one step ahead, beside compute",
-    "cuda": "copy in a stream of its own, ahead of need, beside compute",
+    "pytorch": "copy in a separate stream, one step ahead, parallel to compute",
+    "cuda": "copy in a separate stream, ahead of need, parallel to compute",
 }
 _BATCH = {
     "pytorch": "gather the small copies into one: one tensor, one transfer",

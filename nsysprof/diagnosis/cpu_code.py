@@ -1,4 +1,4 @@
-"""The GPU waits while the launching thread runs code of its own for long: no call, and no mere launching."""
+"""The GPU waits while the launching thread runs long CPU code, neither calls nor mere launching."""
 
 import re
 from collections.abc import Iterable
@@ -25,7 +25,8 @@ _AT_INPUT = {
     " the step"
 }
 _FASTER = {
-    "cuda": "make this CPU work faster, or do it on the GPU: it takes longer than all else, so no other thread hides it"
+    "cuda": "make this CPU work faster, or do it on the GPU: it takes longer than all other work, so another"
+    " thread cannot hide it"
 }
 _ON_GPU = {
     "pytorch": "do this work on the GPU, so that its tensors stay there and no copy has to be waited for",

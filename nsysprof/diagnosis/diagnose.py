@@ -1,4 +1,4 @@
-"""Finds what costs the steps of a program time, and tries in a replay what would help: one answer for all commands."""
+"""Find the bottlenecks of a program's steps, and try fixes in a replay: one answer for all commands."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,9 +33,9 @@ _IDLE = 0.05  # of the steps that idle, exposed and unknown time may take where 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Where the time of the steady steps of a path on a GPU goes, int ns; the parts add up to all of them.
+    """The parts of the time of all steady steps of a path on a GPU, int ns; they add up to it.
 
-    ``step_ns`` is the median step; communication and copies are exposed: nothing computes meanwhile.
+    ``step_ns`` is the median step; communication and copies are exposed (without compute).
     """
 
     path: str
@@ -55,19 +55,19 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What costs the steps of a program time: ``findings``, those that gain most first.
+    """The bottlenecks of a program's steps: ``findings``, those that gain most first.
 
-    ``chosen`` are the steps, of which ``steps`` are steady; ``once``: what the host did once, in words with its ns,
-    longest first; ``doubt``: why nothing was replayed, empty where it was; ``idle_share``: the part of the steady steps
-    in which the GPU computes nothing; ``busy_ns`` that of GPUs in the recording; ``times`` of each path on its GPU;
-    ``left_out`` steps are warm-up; ``early_share``: the part of a recording without steps that waits in warm-up ranges;
-    ``busiest``: the kernels that compute for longest, with their shares; ``recorded_ns``: from the first to the last
-    of all calls and GPU operations; ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the GPUs' busy
-    time outside all steps, ``outside`` what most of that is, with its time. ``idle_outside_ns``: for how long GPUs idle
-    outside steps that were found, between their first and last operations, ``gap_ns`` at once; ``mostly``: where there
-    is no finding, the cause that the steps wait for most, with its share; ``tried``: whether a replay that reproduces
-    the steps said that nothing helps; ``launches`` that are recorded; ``before``: the range that takes longest of those
-    that end before the first GPU operation, and for how many ns.
+    ``chosen`` are the steps; ``steps`` is the number of steady ones; ``once``: one-time work of the host, in words with
+    its ns, longest first; ``doubt``: why nothing was replayed, otherwise empty; ``idle_share``: the part of the steady
+    steps in which the GPU computes nothing; ``busy_ns`` that of GPUs in the recording; ``times`` of each path on its
+    GPU; ``left_out`` steps are warm-up; ``early_share``: the part of a recording without steps that waits in warm-up
+    ranges; ``busiest``: the kernels with most time, with their shares; ``recorded_ns``: from the first to the last of
+    all calls and GPU operations; ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the GPUs' busy time
+    outside all steps, ``outside``: its largest contributor, with its time. ``idle_outside_ns``: GPU idle time outside
+    found steps, between first and last operations, ``gap_ns``: the longest gap in it; ``mostly``: without a finding,
+    the largest cause of waits in the steps, with its share; ``tried``: whether a replay that reproduces the steps
+    showed that nothing helps; ``launches`` that are recorded; ``before``: the range that takes longest of those that
+    end before the first GPU operation, and for how many ns.
     """
 
     chosen: Chosen
@@ -94,12 +94,12 @@ class Diagnosis:
 
     @property
     def repeats(self) -> bool:
-        """Whether there are steps; else it is about the whole recording."""
+        """Whether there are steps; otherwise the diagnosis is about the whole recording."""
         return bool(len(self.chosen.level.rows))
 
     @property
     def nothing(self) -> bool:
-        """Whether it is known that there is nothing to fix but what kernels compute."""
+        """Whether only the kernels themselves are left to fix."""
         return not self.findings and self.idle_share < _IDLE and self.idle_outside_ns < _IDLE * self.recorded_ns
 
     def of_path(self, path: str) -> list[Finding]:
@@ -108,9 +108,9 @@ class Diagnosis:
 
 
 def diagnose(case: Case) -> Diagnosis:
-    """Diagnose the steps of a case; of a large recording from some steps in the middle of each path.
+    """Diagnose the steps of a case; in large recordings, some steps in the middle of each path.
 
-    Near-linear in ops and calls, times the causes that are replayed.
+    Near-linear in ops and calls, times the number of replayed causes.
     """
     if len(case.facts.attribution.trace.ops) <= MAX_OPS:
         return _diagnosis_of(case)
@@ -135,10 +135,11 @@ def case_of(
     facts: Facts | None = None,
     launched: Launches | None = None,
 ) -> Case:
-    """What to diagnose: the steps that the glob ``select`` matches, without one those that `choose_level` finds.
+    """The case to diagnose: the steps that the glob ``select`` matches, or by default the steps that `choose_level`
+    finds.
 
-    ``kinds`` are those of the op names. ``chosen``, ``rows`` (the windows that count, without warm-up where not given)
-    and ``facts`` are made where they are not given, and so are the launches.
+    ``kinds`` are those of the op names. ``chosen``, ``rows`` (the windows that count; by default without warm-up),
+    ``facts`` and the launches are computed if not given.
     """
     chosen = chosen or choose_windows(attribution, kinds.communication, select, merge_names)
     if rows is None:
@@ -148,7 +149,7 @@ def case_of(
 
 
 def stretches(case: Case) -> Iterator[Case]:
-    """Of a large recording some steps in the middle of each path, with what happened around them; see `stretch_of`."""
+    """Some steps in the middle of each path of a large recording, with their surroundings; see `stretch_of`."""
     windows = case.windows
     for path in list(dict.fromkeys(place.path for place in case.places))[:MAX_PATHS]:
         places = [place for place in case.places if place.path == path]

@@ -27,7 +27,7 @@ NAME = 60  # characters of a name in a sentence
 class Finding:
     """One thing that costs the steps of a program time.
 
-    ``kind`` is a section of the fix guide; ``path`` the steps, ``gpu`` the one with most loss; ``often``: `EVERY`,
+    ``kind`` is a section of the fix guide; ``path`` the steps, ``gpu`` the GPU with most loss; ``often``: `EVERY`,
     `ONCE` or `3 of 20 steps`; ``steps`` the number of steady steps in the sums; ``text`` has symptom and cause;
     ``claim`` is its evidence. ``lost_ns``: the loss of all steady steps together, recorded minus replayed without the
     cause; ``gain_ns``, from ``gain_low_ns`` to ``gain_high_ns``, their gain with ``change``, options of ``nsysprof
@@ -63,7 +63,7 @@ class Finding:
         return max(self.gain_ns - self.recording_ns, 0) * (_HALF if bound else 1.0)
 
     def of_step(self, ns: float) -> float:
-        """An amount of all steps as a share of the median one."""
+        """An amount over all steps as a share of the median step."""
         return ns / max(self.total_ns, 1) * self.step_ns
 
     @property
@@ -110,8 +110,8 @@ class Finding:
 def ranked(found: Sequence[Finding]) -> list[Finding]:
     """Tried findings first, by likely gain; then untried ones, by loss; one-time work last.
 
-    Of two remedies for the same of a path the simpler one is first where it has a good part of the gain, see `_BEFORE`.
-    Findings about pacing or a cold start come before all others.
+    If two remedies fix the same cause of a path, the simpler one is first if it has a good part of the gain, see
+    `_BEFORE`. Findings about pacing or a cold start come before all others.
     """
     others = {(each.path, each.kind): each for each in found}
 
@@ -125,9 +125,9 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
 
 
 def worth_telling(found: Sequence[Finding]) -> list[Finding]:
-    """Of ranked findings, those with something to do or with large costs; the first of a path if it costs enough.
+    """The ranked findings with a remedy or large costs; also the first finding of a path if it costs enough.
 
-    Slow steps appear once: as such, unless a finding about some steps has a remedy.
+    Slow steps appear once: as slow steps, unless a finding about some steps has a remedy.
     """
     kept: dict[str, list[Finding]] = {}
     for each in found:
@@ -151,7 +151,7 @@ def _same(cause: Finding, slow: Finding) -> bool:
 
 
 def scaled(finding: Finding, times: float, steps: int) -> Finding:
-    """Scale a finding from a part of the steps to all ``steps``, ``times`` as many."""
+    """Scale a finding from a part of the steps to all ``steps`` (``times`` as many)."""
     names = ("lost_ns", "gain_ns", "gain_low_ns", "gain_high_ns", "total_ns", "recording_ns")
     values = {name: round(getattr(finding, name) * times) for name in names}
     return replace(finding, steps=steps, **values)

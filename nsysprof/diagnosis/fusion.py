@@ -1,4 +1,4 @@
-"""Several kernels that read and write memory for work that one could do: attention, pointwise chains, layouts."""
+"""Several kernels that read and write memory for the work of one: attention, pointwise chains, layouts."""
 
 import re
 from collections.abc import Iterator

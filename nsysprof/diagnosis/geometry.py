@@ -47,13 +47,13 @@ _UNSPILLED = "keep values in registers ({registers}): smaller tiles, less unroll
 _FULLER = {
     "shared memory": "use less shared memory per block ({shared:,} bytes), so that a multiprocessor holds more blocks",
     "registers": "use fewer registers per thread ({registers}): smaller tiles, or __launch_bounds__",
-    "warps": "use blocks of 128 to 256 threads, so that a multiprocessor holds more of them",
-    "blocks": "use blocks of 128 to 256 threads, so that a multiprocessor holds more warps",
+    "warps": "use blocks of 128 to 256 threads, so that more of them fit on a multiprocessor",
+    "blocks": "use blocks of 128 to 256 threads, so that more warps fit on a multiprocessor",
 }
 
 
 def geometry_findings(busy: Busy) -> Iterator[Finding]:
-    """Kernels whose grid or blocks are too small, with what a full GPU would save: time × its idle share."""
+    """Kernels whose grid or blocks are too small, with the saving of a full GPU: time × idle share."""
     found = busy.case.launches
     if found is None or not found.sms or not len(busy.op):
         return
@@ -91,14 +91,14 @@ def _beside_small(busy: Busy, small: NDArray[np.bool_]) -> tuple[Ints, Ints]:
 
 
 def held_warps(found: Launches) -> NDArray[np.float64]:
-    """The warps that a multiprocessor holds of each launch; infinite where that is not known."""
+    """The warps of each launch that fit on a multiprocessor; infinite if unknown."""
     held: NDArray[np.float64] = np.where(found.held.blocks > 0, found.held.blocks, np.inf)
     held *= -(-np.maximum(found.threads, 1) // _WARP)
     return held
 
 
 def part_used(found: Launches) -> NDArray[np.float64]:
-    """The part of the GPU that each launch keeps busy: of multiprocessors, of the warps that they need, of lanes."""
+    """The part of the GPU that each launch keeps busy: multiprocessors, the warps that they need, lanes."""
     of_block = -(-np.maximum(found.threads, 1) // _WARP)
     each = found.blocks / max(found.sms, 1)
     warps = np.minimum(np.maximum(each, 1) * of_block, np.where(each < 1, np.inf, held_warps(found)))

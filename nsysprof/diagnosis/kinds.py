@@ -1,4 +1,4 @@
-"""A kind of finding: which pieces of waits it explains, how its cause is called, and which remedies are worth a try."""
+"""A kind of finding: the pieces of waits that it explains, the name of its cause, and the remedies to try."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
 
 @dataclass(frozen=True)
 class Group:
-    """The pieces ``rows`` of waits in a place that have one cause; ``waited`` ns in each of its steps."""
+    """The pieces ``rows`` of waits in a place with one cause; ``waited`` ns in each of its steps."""
 
     place: Place
     cause: str
@@ -40,12 +40,12 @@ class Group:
 
     @property
     def waited_ns(self) -> int:
-        """For how long the GPU waited in all steps."""
+        """The GPU's waiting time in all steps."""
         return int(self.waited.sum())
 
     @property
     def often(self) -> str:
-        """In which steps the GPU waits for the cause: all that are typical, a few that have most of it, or one."""
+        """The steps in which the GPU waits for the cause: all typical ones, a few with most of it, or one."""
         place, waited = self.place, self.waited
         count = int((waited >= _HAS * waited.max()).sum())
         typical = float(np.median(waited)) >= MIN_SHARE * float(np.median(place.length))
@@ -58,7 +58,7 @@ class Group:
 class Remedy:
     """A change of the program: ``text`` an imperative, ``changes`` the replayed part; ``basis`` of the gain.
 
-    `Changes.remove` of the cause itself is what `Kind.whole` takes out. ``most_ns``: no more is gained in all steps;
+    `Changes.remove` of the cause itself removes `Kind.whole`. ``most_ns``: the upper limit of the gain in all steps;
     ``least``: it must not gain much more than the cause costs.
     """
 
@@ -70,7 +70,7 @@ class Remedy:
 
 
 def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns: int, most_ns: int) -> Finding:
-    """A finding about what GPUs do in all steps of a place: at most ``most_ns`` are gained, by arithmetic."""
+    """A finding about GPU work in all steps of a place, with a gain of at most ``most_ns`` by arithmetic."""
     return Finding(
         kind, place.path, place.gpu, EVERY, place.steps, text, cause, COUNTED, lost_ns, remedy,
         gain_ns=most_ns, gain_high_ns=most_ns, basis=BOUND, total_ns=place.total_ns, step_ns=place.step_ns,
@@ -78,18 +78,18 @@ def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns
 
 
 def each_step(place: Place, ns: int) -> str:
-    """So much of all steps as its share, and as time of the median step; of a whole recording as time and share."""
+    """An amount over all steps as a share and as time of the median step; for a whole recording as time and share."""
     per = "" if place.path == WHOLE else " of each step"
     return f"{format_ns(ns / place.total_ns * place.step_ns)}{per} ({format_share(ns / place.total_ns)})"
 
 
 def in_steps(case: Case, group: Group) -> bool:
-    """Whether a cause is the steps' own: of steps that were found, and not annotated, it is if most have it."""
+    """Whether a cause belongs to the steps: for found (not annotated) steps, whether most have it."""
     return group.place.path != WHOLE and (group.often == EVERY or not case.chosen.level.found)
 
 
 def repeats(case: Case, group: Group, alike: NDArray[np.integer]) -> bool:
-    """Whether a remedy for a loop fits: in steps, or where a program does what is ``alike`` often."""
+    """Whether a remedy for a loop fits: in steps, or if a program often does work that is ``alike``."""
     return in_steps(case, group) or int(np.unique(alike, return_counts=True)[1].max(initial=0)) >= _OFTEN
 
 
@@ -99,7 +99,7 @@ def no_remedy(_: Case, __: Group) -> Iterable[Remedy]:
 
 
 def whole_cause(case: Case, group: Group) -> Cause:
-    """All that belongs to the waits of a group, see `Wholes`."""
+    """Everything that belongs to the waits of a group, see `Wholes`."""
     cause, op, thread, start, end = (
         case.pieces[name][group.rows] for name in ("cause", "op", "thread", "start_ns", "end_ns")
     )
@@ -110,13 +110,13 @@ def whole_cause(case: Case, group: Group) -> Cause:
 class Kind:
     """A kind of finding, a section of the fix guide.
 
-    ``claims``: the pieces of waits that may be of it; ``codes``: equal numbers for those of one cause; ``words``: the
-    cause of a piece; ``symptom``: a sentence with the places ``{amount}``, ``{cause}``; ``remedies`` that are tried;
-    ``whole``: all that is gone without the cause. ``set_up``: it happens once, and never leads. ``tried``: False for
-    what no replay can remove. ``least_launches``: of steps with fewer it is no matter; nor is less than
-    ``least_share`` of the steps, lost or, of what ``exposes`` other waits, waited. ``inflated``: recording adds to it.
-    ``note``: what ends the sentence where there is no remedy. ``arithmetic``: where nothing can be replayed, no more is
-    gained than is waited.
+    ``claims``: the pieces of waits that may belong to it; ``codes``: equal numbers for pieces of one cause; ``words``:
+    the cause of a piece; ``symptom``: a sentence with the places ``{amount}``, ``{cause}``; ``remedies`` that are
+    tried; ``whole``: everything that disappears without the cause. ``set_up``: it happens once, and never leads.
+    ``tried``: False for what no replay can remove. ``least_launches``: steps with fewer launches have no finding, nor
+    have losses (or, if it ``exposes`` other waits, waits) below ``least_share`` of the steps. ``inflated``: recording
+    adds to it. ``note``: the end of the sentence if there is no remedy. ``arithmetic``: without a replay, the wait is
+    the upper limit of the gain.
     """
 
     name: str
@@ -161,7 +161,7 @@ def of_host(case: Case) -> Mask:
 
 
 def in_mpi(case: Case) -> Mask:
-    """Pieces in MPI, with all calls that it makes: these are not the program's."""
+    """Pieces in MPI, with all calls that MPI makes."""
     named = [purpose_of(text) == MPI for text in case.facts.texts.words]
     mine = np.array(named, bool)[case.pieces["range"]] | (case.purpose[case.pieces["call"]] == MPI)
     mask: Mask = mine & (case.pieces["cause"] == LATE_HOST)
@@ -214,7 +214,7 @@ def _launching(case: Case) -> Mask:
 
 
 def fetched(case: Case, group: Group) -> Mask:
-    """In which pieces of a group pages of unified memory move to the host, which reads what the GPU wrote."""
+    """Mask of the pieces of a group in which pages of unified memory move to a host that reads the GPU's results."""
     trace, pieces = case.facts.attribution.trace, case.pieces
     named = np.array([*("DtoH" in name for name in trace.op_names), False], bool)
     begins = np.sort(trace.ops.start[named[trace.ops.name] & (trace.ops.kind == MIGRATION)])
@@ -240,7 +240,7 @@ _OPENMP = (
 
 
 def dialect_text(case: Case, texts: dict[str, str]) -> str:
-    """The text for what the program is written in; the one for ``cuda`` where there is no other."""
+    """The text for the language of the program; the text for ``cuda`` if there is no other."""
     if case.dialect == "openmp" and "openacc" in texts:
         text = texts["openacc"]
         for one, other in _OPENMP:

@@ -1,4 +1,4 @@
-"""Kernels wait for pages of unified memory, or the GPU idles while the host fetches what it touches."""
+"""Kernels wait for pages of unified memory, or the GPU idles while the host fetches pages."""
 
 import re
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from nsysprof.trace.trace import MIGRATION
 from nsysprof.waits.paging import paging
 
 _PREFETCH = {
-    "cuda": "prefetch what kernels read with cudaMemPrefetchAsync, or allocate it with cudaMalloc",
-    "openacc": "copy what kernels read with explicit data regions instead of managed memory",
+    "cuda": "prefetch the kernels' data with cudaMemPrefetchAsync, or allocate it with cudaMalloc",
+    "openacc": "copy the kernels' data with explicit data regions instead of managed memory",
 }
 _HOST = {
-    "cuda": "prefetch what the host reads with cudaMemPrefetchAsync to the CPU, or copy it once",
-    "openacc": "update what the host reads once, with explicit data regions instead of managed memory",
+    "cuda": "prefetch the host's data to the CPU with cudaMemPrefetchAsync, or copy it once",
+    "openacc": "update the host's data once, with explicit data regions instead of managed memory",
 }
 
 

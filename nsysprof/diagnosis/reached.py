@@ -1,4 +1,4 @@
-"""What kernels reach of the peaks of their GPU: by hardware counters, by shapes of operators, or by GPU metrics."""
+"""The shares of the GPU's peaks that kernels reach: by hardware counters, shapes of operators, or GPU metrics."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,10 +29,10 @@ _TENSOR_CORES, _ISSUE = "tensor cores", "instruction issue"
 
 @dataclass(frozen=True)
 class Reached:
-    """Parts of the peaks of a GPU, by `COMPUTE` and `MEMORY`, and what they are based on.
+    """Shares of a GPU's peaks, by `COMPUTE` and `MEMORY`, and their basis.
 
-    ``unit`` is the one that computes; FLOPs and bytes per second are NaN where they are not known. ``suspect`` says
-    what may be wrong with shares that are impossible.
+    ``unit`` is the one that computes; FLOPs and bytes per second are NaN if unknown. ``suspect`` names the possible
+    error behind impossible shares.
     """
 
     basis: str = ""
@@ -45,7 +45,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Roofs:
-    """The peaks of a ``gpu`` (None: not known) by its ``limits``: that were ``measured``, or of the data sheet."""
+    """The peaks of a ``gpu`` (None: not known) by its ``limits``: ``measured``, or from the data sheet."""
 
     gpu: Gpu | None = None
     limits: GpuLimits = field(default_factory=GpuLimits)
@@ -62,14 +62,14 @@ class Roofs:
         return (peak or self.limits.datasheet_flops(dtype, None) or np.nan) if dtype else np.nan
 
     def reachable(self, kind: str) -> float:
-        """The part of the peak for `COMPUTE` or `MEMORY` that kernels reach at best: all of what was measured."""
+        """The part of the peak for `COMPUTE` or `MEMORY` that kernels reach at best: all of a measured peak."""
         limits = self.limits
         known = limits.measured_flops if kind == COMPUTE else limits.measured_bytes_per_s
         return 1.0 if self.measured and known else REACHABLE[kind]
 
 
 def roofs_of(case: Case, place: Place | None, measured: GpuLimits | None = None) -> Roofs:
-    """The `Roofs` of the GPU of a place, or of the only kind of GPU there is; ``measured`` peaks come first."""
+    """The `Roofs` of the GPU of a place, or of the only kind of GPU in the report; ``measured`` peaks come first."""
     gpus = case.facts.attribution.trace.report.about.cuda_gpus
     gpu = next((each for each in gpus if place is not None and each.id == place.gpu), None)
     gpu = gpu or (gpus[0] if gpus and len({each.name for each in gpus}) == 1 else None)
@@ -83,7 +83,7 @@ def roofs_of(case: Case, place: Place | None, measured: GpuLimits | None = None)
 
 
 class Sources:
-    """What is known of the kernels ``busy``: ``groups`` of places in them are what is asked about."""
+    """What is known of the kernels ``busy``: Questions are about ``groups`` of places in them."""
 
     def __init__(self, busy: Busy, roofs: Roofs, groups: Sequence[Rows], counters: CounterFile | None = None) -> None:
         self.busy, self.roofs, self.groups = busy, roofs, groups
@@ -92,7 +92,7 @@ class Sources:
         self._means = _sampled(busy, groups)
 
     def of(self, at: int) -> Iterator[Reached]:
-        """What is known of a group, the surest first."""
+        """The known shares of a group, the most reliable first."""
         rows = self.groups[at]
         if self._counted is not None:
             yield self._by_counters(rows)
@@ -222,11 +222,11 @@ def _by_metrics(means: Mapping[str, Mean], roofs: Roofs) -> Reached:
 
 
 def shares_of(busy: Busy, rows: Rows) -> Mapping[str, float]:
-    """The parts of the peaks that some kernels reach, by the surest basis; nothing where it is not known."""
+    """The shares of the peaks that some kernels reach, by the most reliable basis; empty if unknown."""
     found = Sources(busy, roofs_of(busy.case, busy.place), [rows]).of(0) if len(rows) else ()
     return next((each.shares for each in found if each.shares), {})
 
 
 def least_part(shares: Mapping[str, float]) -> float:
-    """The part of their time that kernels need at least for the memory that they move; 0 where it is not known."""
+    """The smallest part of their time that kernels need for their memory traffic; 0 where it is not known."""
     return min(shares.get(MEMORY, 0.0) / REACHABLE[MEMORY], 1.0)

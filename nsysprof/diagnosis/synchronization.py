@@ -29,7 +29,7 @@ from nsysprof.waits.whole import Cause
 
 _LEAST = 0.05  # of the steps: clean ones of planted faults lose up to 3 %
 _READ = {
-    "pytorch": "read the value less often: keep it on the GPU and call .item() every so many steps",
+    "pytorch": "read the value less often: keep it on the GPU and call .item() every N steps",
     "cuda": "keep the value on the GPU, or copy it with cudaMemcpyAsync and read it a step later",
 }
 _MASK = {
@@ -37,9 +37,9 @@ _MASK = {
     "cuda": "keep the size on the GPU",
 }
 _WAIT = {
-    "pytorch": "drop the synchronization from the step, or do it every so many steps",
+    "pytorch": "drop the synchronization from the step, or do it every N steps",
     "cuda": "drop the synchronization from the loop; order the work by streams and events",
-    "openacc": "launch with async, and wait once behind the loop",
+    "openacc": "launch with async, and wait once after the loop",
 }
 
 

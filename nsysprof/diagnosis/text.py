@@ -1,4 +1,4 @@
-"""A diagnosis in sentences: which steps, what costs them time, what to do and what that gains, and the next command."""
+"""A diagnosis in sentences: the steps, their bottlenecks, fixes and gains, and the next command."""
 
 from shlex import quote
 from typing import Any
@@ -23,7 +23,7 @@ _IDLE = 0.05  # of the steps, or of the recording, that nothing needs to be said
 
 
 def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
-    """For how much of the steps the GPUs compute; where no step repeats, of the time between their GPU operations."""
+    """The share of the steps (or, if no step repeats, of the time between GPU operations) in which the GPUs compute."""
     gpus = len({each.gpu for each in diagnosis.times})
     who = "the GPU computes" if gpus == 1 else f"{gpus:,} GPUs compute"
     if not gpus:
@@ -86,7 +86,7 @@ def _outside_text(diagnosis: Diagnosis) -> str:
 
 
 def once_text(diagnosis: Diagnosis) -> str:
-    """What the program did once, where steps repeat; empty for nothing long."""
+    """One-time work of the program if steps repeat; empty if nothing is long."""
     once = [f"{name} {format_ns(ns)}" for name, ns in diagnosis.once if ns >= MIN_NS]
     if not once or not diagnosis.repeats:
         return ""
@@ -94,7 +94,7 @@ def once_text(diagnosis: Diagnosis) -> str:
 
 
 def nothing_text(diagnosis: Diagnosis) -> str:
-    """What is known where there is no finding."""
+    """The known facts if there is no finding."""
     of = "steps" if diagnosis.repeats else "time from the first GPU operation to the last"
     if not diagnosis.steps:
         failed = (
@@ -125,7 +125,7 @@ def nothing_text(diagnosis: Diagnosis) -> str:
 
 
 def gain_text(finding: Finding) -> str:
-    """What the remedy gains, and how that is known."""
+    """The gain of the remedy, and its basis."""
     if finding.basis == UNTRIED:
         return "no remedy was tried"
     each = "" if finding.path == WHOLE else " per step" if finding.often == EVERY else " in all"
@@ -141,16 +141,16 @@ def gain_text(finding: Finding) -> str:
 
 
 def sentence(finding: Finding) -> str:
-    """Symptom and cause, with the steps that they are about."""
+    """Symptom and cause, with their steps."""
     return finding.text if finding.path == WHOLE else f"{one_line(finding.path, _PATH)}: {finding.text}"
 
 
 def findings_text(
     diagnosis: Diagnosis, file: Any, asked_by: str, most: int | None = None, width: int | None = None
 ) -> str:
-    """The top bottlenecks, each with what to do, what that gains, and the next command; and what happened once.
+    """The top bottlenecks, each with fix, gain and next command; and one-time work.
 
-    Of ``most`` of them the first alone has a command, and none repeats what another one says to do.
+    With ``most``, only the first has a command, and none repeats another's fix.
     """
     if not diagnosis.findings:
         ranges = len(diagnosis.chosen.attribution.trace.ranges)
@@ -175,7 +175,7 @@ def findings_text(
 
 
 def next_command(finding: Finding, file: Any, asked_by: str) -> str:
-    """The command that tries the change, or else shows more; never the one that was just run."""
+    """The command that tries the change, or else shows more; never the current one."""
     report = quote_path(file)
     path = finding.path.replace("[", "[[]")
     if finding.change:

@@ -1,4 +1,4 @@
-"""What the GPU waits for in the steps of a program, by cause, each with the remedy that gained most in a replay."""
+"""The GPU's waits in the steps of a program by cause, each with the remedy that gained most in a replay."""
 
 import shlex
 import traceback
@@ -52,7 +52,7 @@ def left_out_if_faulty(kind: str) -> Iterator[None]:
 
 
 def groups(case: Case, least: float = 0.0) -> Iterator[tuple[Kind, Group]]:
-    """Pieces of waits by kind, place and cause, for which the GPU waits for the part ``least`` of the steps or more."""
+    """Pieces of waits by kind, place and cause that take at least the part ``least`` of the steps."""
     pieces, place_of = case.pieces, case.place_of
     for kind in KINDS:
         with left_out_if_faulty(kind.name):
@@ -69,7 +69,7 @@ def groups(case: Case, least: float = 0.0) -> Iterator[tuple[Kind, Group]]:
 
 
 def removal_of(case: Case, glob: str) -> Cause | None:
-    """All that goes with the causes that a glob matches, as findings name them; None for none."""
+    """Everything that disappears with the causes (as findings name them) that a glob matches; None for none."""
     found: Cause | None = None
     for kind, group in groups(case):
         if kind.tried and (group.cause == glob or fnmatchcase(group.cause, glob)):
@@ -79,7 +79,7 @@ def removal_of(case: Case, glob: str) -> Cause | None:
 
 
 def of_waits(case: Case) -> Iterator[Finding]:
-    """The findings about what the GPU waits for, in no order."""
+    """The findings about waits of the GPU, in no order."""
     unsure = _unsure(case)
     some = [
         (kind, group)

@@ -71,8 +71,7 @@ def pyarrow_parquet() -> Any:
         from pyarrow import parquet  # noqa: PLC0415 (an extra)
     except ImportError:
         raise NsysprofError(
-            "Parquet files are written with the package pyarrow, which is not installed",
-            "pip install 'nsysprof[parquet]'",
+            "writing Parquet needs the package pyarrow, which is not installed", "pip install 'nsysprof[parquet]'"
         ) from None
     return parquet
 
@@ -224,7 +223,7 @@ def _is_empty(folder: Path, hint: str) -> bool:
     if not foreign and not read_if_document(folder / _DOCUMENT, EXPORT_SCHEMA):
         foreign = there
     if foreign:
-        raise NsysprofError(f"{folder}: holds files that an export did not write: {foreign[0]}", hint)
+        raise NsysprofError(f"{folder}: has files that no export wrote: {foreign[0]}", hint)
     return not there
 
 

@@ -51,7 +51,7 @@ def perfetto_protos() -> Any:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2  # noqa: PLC0415 (an extra)
     except ImportError:
         raise NsysprofError(
-            "a Perfetto trace is written with the package perfetto, which is not installed",
+            "writing a Perfetto trace needs the package perfetto, which is not installed",
             "pip install 'nsysprof[perfetto]'",
         ) from None
     return perfetto_trace_pb2
@@ -65,7 +65,7 @@ class Writable(Protocol):
 
 
 def write_perfetto(source: RecordSource, file: Writable) -> None:
-    """Write the trace of a report. Memory is needed for columns, not for the trace."""
+    """Write the trace of a report. Memory use depends on columns, not on the trace."""
     protos = perfetto_protos()
     # launches stand before the ops that they point to, should both be at one time
     tracks = host_tracks(source)

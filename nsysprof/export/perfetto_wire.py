@@ -159,5 +159,5 @@ class TraceTexts:
 
 
 def plain(text: str) -> str:
-    """Replace each lone surrogate in a text by a question mark, since protobuf refuses those."""
+    """Replace each lone surrogate in a text by a question mark, because protobuf refuses surrogates."""
     return text.encode(errors="replace").decode()

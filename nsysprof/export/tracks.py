@@ -1,9 +1,8 @@
 """A report as tracks over time, nested slices and counters, for trace viewers.
 
-Below each process are its threads, with NVTX ranges and host CUDA calls, and its start/end ranges; below each GPU the
-kernels in flight, allocated memory, sampled metrics, and its streams with projected ranges (from the start of the first
-op inside to the end of the last); and, if GPUs wait, the critical path. Slices that overlap without nesting go to
-further tracks with the same name.
+Below each process: its threads with NVTX ranges and host CUDA calls, and its start/end ranges. Below each GPU: kernels
+in flight, allocated memory, sampled metrics, streams with projected ranges (first op start to last op end) and, if GPUs
+wait, the critical path. Slices that overlap without nesting go to further tracks with the same name.
 """
 
 from __future__ import annotations
@@ -162,7 +161,7 @@ def _place(tids: Ints, thread: NDArray[np.integer], tid: int) -> tuple[int, int]
 def gpu_tracks(source: RecordSource, before: int) -> list[Track]:
     """Make a track per GPU, below it counters and, per stream, ranges and ops; ``before`` tracks come first.
 
-    The `RecordSource.waits` come after the ops, where their arrows start.
+    The `RecordSource.waits` come after the ops, because their arrows start there.
     """
     trace = source.trace
     out: list[Track] = []

@@ -1,1 +1,1 @@
-"""Compare many reports, one per rank: work per iteration, stragglers, and who waits for whom."""
+"""Compare many reports, one per rank: work per iteration, stragglers, and which rank waits for which."""

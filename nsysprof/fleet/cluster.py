@@ -46,7 +46,7 @@ class ClusterChoice:
 
 
 def check_dask(*, local: bool) -> None:
-    """Raise `NsysprofError` with the install command if Dask is missing, or what ``local`` processes need."""
+    """Raise `NsysprofError` with the install command if Dask (or a package for ``local`` processes) is missing."""
     try:
         import distributed  # noqa: F401, PLC0415 (an extra, slow to import)
 
@@ -137,7 +137,7 @@ def _result(future: Any, task: ReportTask) -> ReportAnswer | ReportFailure:
     except KilledWorker:
         return ReportFailure(
             task.file.name,
-            f"{_MAX_DEATHS} workers died on it, perhaps for lack of memory",
+            f"{_MAX_DEATHS} workers died on this report, perhaps for lack of memory",
             "fewer workers with more memory each: --workers N",
         )
     except (FutureCancelledError, TimeoutError, OSError) as error:

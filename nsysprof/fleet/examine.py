@@ -37,7 +37,7 @@ from nsysprof.waits.walk import lacking
 @dataclass(frozen=True)
 class ReportTask:
     """A report and the request about it, sent to a worker. ``rules`` and ``nsys`` are paths on the worker's machine;
-    ``memory_limit`` in bytes (None: half of what the worker may use) changes no answer.
+    ``memory_limit`` in bytes (None: half of the worker's memory) changes no answer.
     """
 
     file: ReportFile

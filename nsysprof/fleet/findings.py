@@ -117,8 +117,8 @@ def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread
             interval = f"{often}, {format_ratio(row.low)} to {format_ratio(row.high)} {sure}"
         z = f", robust z = {row.z:.1f}" if np.isfinite(row.z) else ""
         yield (
-            f"rank {row.rank} is a straggler: its own time per iteration is {format_ratio(row.ratio)} as long as on the"
-            f" other ranks ({interval}{z})"
+            f"rank {row.rank} is a straggler: {format_ratio(row.ratio)} the own time of the other ranks per"
+            f" iteration ({interval}{z})"
         )
     if len(slow) > _MAX_NAMED:
         yield f"and {len(slow) - _MAX_NAMED:,} more stragglers: see ranks.csv"
@@ -146,7 +146,7 @@ def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread
         yield f"{state.text}; {often}, and {how}"
     elif awaited is not None:
         yield (
-            f"{state.text}, and the ranks are alike from the first op of an iteration to the last; but rank {awaited}"
+            f"{state.text}, and the ranks take equally long from first to last op; but rank {awaited}"
             f" starts later; {how}"
         )
     else:
@@ -165,7 +165,7 @@ class StragglerState:
 def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerState:
     """Describe a fleet without a proven straggler: there is none, there may be one, or the data cannot decide.
 
-    Lack of proof is no proof of absence. ``whole``: whole reports are compared, not iterations.
+    Without proof, a straggler is not excluded. ``whole``: whole reports are compared, not iterations.
     """
     known = ranks[ranks["ratio"].notna()].sort_values("ratio", ascending=False, kind="stable")
     if known.empty:
@@ -191,8 +191,7 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
         often = f", and longer in {int(most['slower']):,} of {int(most['compared']):,} iterations"
         often, each = ("", "") if whole else (often, " per iteration")
         return StragglerState(
-            f"rank {rank} may be a straggler: its own time{each} is {ratio} as long as on the other ranks{often}; but"
-            f" {why}",
+            f"rank {rank} may be a straggler: {ratio} the own time of the other ranks{each}{often}; but {why}",
             f"Rank {rank} may be a straggler (not proven): {ratio} the own time of the other ranks",
             rank,
         )
@@ -285,7 +284,7 @@ def _blocked(ranks: pd.DataFrame) -> Iterator[str]:
         each.append(what)
     many = ", most of all" if len(known) > len(most) else ""
     yield (
-        f"{format_share(blocking / exposed)} of the exposed communication blocks compute: per iteration{many}"
+        f"compute waits for {format_share(blocking / exposed)} of the exposed communication: per iteration{many}"
         f" {'; '.join(each)}"
     )
 

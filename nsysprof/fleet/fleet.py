@@ -29,7 +29,7 @@ def fleet(
 
     ``per`` is a glob of the ranges that are iterations, ``skip`` leaves out the first of them, ``rank_from`` finds the
     rank in a name; the others are as in `analyze`. Unreadable reports are in ``failures``. Raises `NsysprofError` if
-    nothing is named, or if none can be read. The command does the same with several processes.
+    nothing is named, or if none can be read. The command uses several processes.
     """
     names = [reports] if isinstance(reports, str | os.PathLike) else reports
     files, _ = find_reports([os.fspath(name) for name in names])

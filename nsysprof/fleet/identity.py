@@ -53,7 +53,7 @@ def identify_ranks(
     """Number all processes of all readable reports.
 
     Uses ``pattern`` if given; otherwise the run records, the environments, or the order: the first of these that
-    numbers every rank. A report with several processes is no single rank: then its processes are numbered in order, by
+    numbers every rank. If a report has several processes, it is not one rank: its processes are numbered in order, by
     GPU. If each report is one rank, unreadable reports keep their place in the order. Raises `NsysprofError` if
     ``pattern`` does not match a name, or if two reports are the same rank.
     """
@@ -81,7 +81,10 @@ def identify_ranks(
             if not known or numbers is not None:
                 continue
             if not single:
-                warnings.append(f"{name} names ranks, but reports hold several processes: numbered by order")
+                warnings.append(
+                    f"{name} gives one rank per report, but some reports have several processes: ranks"
+                    " are numbered in report order"
+                )
             elif len(known) == len(values):
                 numbers, source = known, name
             else:

@@ -37,9 +37,9 @@ class ReportFile:
 def find_reports(names: Sequence[str]) -> tuple[list[ReportFile], list[str]]:
     """Find the reports behind names, in order, with natural order inside folders and globs; also return notes.
 
-    A name may be a file, a folder (all reports in it, at any depth), a glob, or a URL of these that fsspec can open. Of
-    a report and its export only the export counts, and a file with two names counts once. Raises `NsysprofError` if a
-    name matches nothing.
+    A name may be a file, a folder (all reports in it, at any depth), a glob, or a URL of these that fsspec can open. If
+    a report and its export are named, only the export counts; a file with two names counts once. Raises `NsysprofError`
+    if a name matches nothing.
     """
     files: dict[str, ReportFile] = {}
     notes: list[str] = []
@@ -82,7 +82,7 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
 
 
 def missing_dask() -> NsysprofError:
-    """The error for a Python without Dask, or without what its local processes need to be private."""
+    """The error for a Python without Dask, or without a package that keeps its local processes private."""
     return NsysprofError(
         "analysing many reports needs dask[distributed] and cryptography", "pip install 'nsysprof[fleet]'"
     )

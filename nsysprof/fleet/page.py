@@ -28,7 +28,7 @@ Cell: TypeAlias = dict[str, Any]
 def fleet_page(fleet: Fleet, pictures: Sequence[bytes] = ()) -> str:
     """Make the page as text; ``pictures`` are the PNG files of `FLEET_CHARTS`, empty if no charts are wanted.
 
-    Numbers equal those in the CSV files: the attribute ``data-v`` of a cell has the exact value, -1 if there is none.
+    Numbers are as in the CSV files: the attribute ``data-v`` of a cell has the exact value, -1 if there is none.
     """
     ranks, reports = len(fleet.ranks), fleet.ranks["report"].nunique()
     headline, *findings = fleet.findings or (f"{plural(ranks, 'rank')} without work on a GPU",)

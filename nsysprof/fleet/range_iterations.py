@@ -32,7 +32,7 @@ class Choice:
     skip: int = 0
 
     def options(self, rank_from: str | None, **reading: str) -> dict[str, Any]:
-        """What was asked for, by the names of the options."""
+        """The requested options by name."""
         return {"per": self.per, "merge": list(self.merge), "skip": self.skip, **reading, "rank_from": rank_from}
 
 
@@ -41,7 +41,7 @@ class Iterations:
     """A row per merged path and iteration, sorted by start within a path, ``paths`` outermost first, no duplicates.
 
     ``path`` int64 into ``paths``; ``label`` int64 into ``labels``; ``first_ns``, ``last_ns`` of its ops, 0 if there are
-    none; ``columns`` int64, as in `COLUMNS`. ``totals`` are the same per path, with ``path_first_ns`` and
+    none; ``columns`` int64, as in `COLUMNS`. ``totals`` are these columns per path, with ``path_first_ns`` and
     ``path_last_ns``, including paths without rows. ``main`` is the path of the iterations, -1 for none; ``warnings``
     name omissions.
     """

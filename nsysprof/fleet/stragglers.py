@@ -1,7 +1,7 @@
-"""Compare ranks: who is slower in the same iterations, and who waits for whom in the same collectives.
+"""Compare ranks: which is slower in the same iterations, and which waits for which in the same collectives.
 
-Waiting is the time of a rank in a collective minus the shortest time of any rank in it (see `waits.peers`). This does
-not require synchronized clocks; the ends of collectives even show the clock offsets.
+Waiting is a rank's time in a collective minus the shortest time of all ranks in it (see `waits.peers`). This does not
+require synchronized clocks; the ends of collectives even show the clock offsets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
     """Judge each rank, a row of ``own`` with a column per iteration: time excluding exposed communication in ns, NaN if
     missing.
 
-    Columns are those of `RANKS` from ``ratio`` to ``compared``, and ``rank``. ``low``, ``high``: for ranks at least
+    Columns are ``rank``, and `RANKS` from ``ratio`` to ``compared``. ``low``, ``high``: for ranks at least
     `MIN_SLOWNESS` above 1, the interval of the ratio, wide enough to hold for all ranks together at 95 %, or the range
     over the iterations if every one shows the slowness.
 
@@ -185,8 +185,8 @@ def find_waiting(ranks: Sequence[Ranked], path: str) -> Waiting:
     """Find the `Waiting` in the iterations of a range path.
 
     The k-th collective of a communicator in an iteration is the same on all ranks whose collectives there have the same
-    names in the same order; if ranks differ, the largest such group is compared. If a trace names no communicators, all
-    collectives belong to one.
+    names in the same order; if ranks differ, the largest group with equal names is compared. If a trace names no
+    communicators, all collectives belong to one.
     """
     labels: dict[str, int] = {}
     names: dict[str, int] = {}

@@ -45,8 +45,8 @@ PATHS = table(
         **_TOTALS,
         **_PARTS,
         **_MEDIANS,
-        "relative": "own time ÷ own time of the median rank (of two ranks: ÷ their mean)",
-        "times_slowest": "iterations in which this rank is the slowest by own time",
+        "relative": "own time ÷ own time of the median rank (with two ranks: ÷ their mean)",
+        "times_slowest": "iterations in which this rank has the longest own time (without exposed communication)",
     },
     made_in="fleet/tables.py",
 )
@@ -82,7 +82,7 @@ RANKS = table(
         **_PARTS,
         "idle_ns": _TOTALS["idle_ns"],
         **_MEDIANS,
-        "times_slowest": "iterations in which the rank is the slowest by own time",
+        "times_slowest": "iterations in which the rank has the longest own time (without exposed communication)",
         "collectives collective_ns": "number of collectives, and time in them",
         "waiting_ns": "time the rank waits in collectives for ranks that arrive later",
         "caused_ns": "time the other ranks wait for this rank",
@@ -92,7 +92,7 @@ RANKS = table(
         "late_peer": "rank that causes most of late_peer_ns; empty if none",
         "clock_offset_ns": "offset of the rank's clock from the common clock; empty if unknown",
         "ratio": "own time of the rank ÷ median own time of the other ranks, median over iterations",
-        "z": "robust z-score of the ratio; empty below five ranks",
+        "z": "robust z-score of the ratio; empty with fewer than five ranks",
         "low high": "confidence interval of the ratio",
         "straggler verdict basis": "straggler or not; verdict (slower, not slower, not proven); its test",
         "slower compared": "iterations in which the rank takes longer than the others; iterations compared",
@@ -168,7 +168,7 @@ def rank_rows(ranks: Sequence[Ranked]) -> RankRows:
 def iteration_frame(rows: RankRows) -> pd.DataFrame:
     """Make a row per path and iteration, in order: `ITERATIONS`.
 
-    ``max_over_min`` is NaN if the minimum is 0; of equal ranks, the first is the slowest, or the fastest.
+    ``max_over_min`` is NaN if the minimum is 0; if ranks are equal, the first is the slowest, or the fastest.
     """
     key = rows.path.astype(np.int64) * len(rows.labels) + rows.label
     chosen = np.argsort(key, kind="stable")  # in a group by rank

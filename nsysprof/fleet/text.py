@@ -114,7 +114,7 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
         + ("." if fleet.iteration_path == WHOLE else ", median over iterations; slowest: number of iterations.")
     ]
     if ranks["gpu"].str.contains(",").any():
-        notes.append("A rank's own time adds up its GPUs.")
+        notes.append("A rank's own time is the sum over its GPUs.")
     if waits:
         notes.append(
             "waiting: share of its time in collectives spent waiting for the rank that arrives last (the rank with the"
@@ -155,7 +155,8 @@ def _spread_table(fleet: Fleet) -> TextTable | None:
         own, slowest = spread_text(median, iqr, low, high, row["ranks"]), often if row["compared"] else ""
         rows.append({**row, "own": own, "slowest": slowest})
     note = (
-        "own each: median over ranks of their medians ± half the IQR (fewer than 10: least–most); max/min: largest ÷"
+        "own each: median over ranks of their medians ± half the IQR (fewer than 10: minimum–maximum); max/min:"
+        " largest ÷"
         " smallest over ranks."
     )
     return show_columns(_SPREAD_COLUMNS, rows, note=note)

@@ -63,7 +63,7 @@ def plan_forecast(answer: Forecast) -> Plan:
 
 
 def title_of(answer: Forecast) -> str:
-    """The change and its effect on the step, limited to what the interval supports."""
+    """The change and its effect on the step, as far as the interval supports it."""
     return f"{shorten(one_line(answer.words, _TITLE), 70)}: {change_words(answer)}"
 
 
@@ -79,7 +79,7 @@ def _note(answer: Forecast) -> str:
 
 
 CHARTS: tuple[Chart[Forecast], ...] = (
-    Chart("forecast.png", "What a step waits for, now and with the change", plan_forecast),
+    Chart("forecast.png", "Waits of a step, now and with the change", plan_forecast),
 )
 
 

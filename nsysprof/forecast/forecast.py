@@ -263,9 +263,9 @@ def _answered(
     overlap = _overlap(case, after) - _overlap(case, base)
     if overlap > MAX_OVERLAP * int(length.sum()):
         raise AbstainError(
-            f"kernels would run side by side for {format_ns(overlap)} longer than recorded, and the model does not"
-            " include how they slow each other",
-            f"nsysprof why {program.file} shows what runs side by side",
+            f"kernels would run concurrently for {format_ns(overlap)} longer than recorded, and the model does not"
+            " include their mutual slowdown",
+            f"nsysprof why {program.file} shows concurrent kernels",
         )
     replayed = (base_network, base), (edited, after)
     return _measured(case, steps, path, question, unprofiled, residual, mine, group, *replayed)
@@ -370,9 +370,9 @@ def _wider(low: float, high: float, base: Ints, new: Ints, residual: float) -> t
 
 
 def published_error(kinds: Sequence[str]) -> tuple[str, float]:
-    """How far off forecasts of these kinds were, in words, and the error that nine of ten stay below, 0 if unknown.
+    """The error of earlier forecasts of these kinds in words, and the error that nine of ten stay below, 0 if unknown.
 
-    Of several kinds the one that was off most.
+    With several kinds, the least accurate one.
     """
     known = [PUBLISHED[kind] for kind in kinds if kind in PUBLISHED]
     if len(known) < len(kinds) or not known:

@@ -33,7 +33,7 @@ def forecast_sentence(answer: Forecast) -> str:
 
 
 def change_words(answer: Forecast) -> str:
-    """`the step would take 12 % less`, limited to what the interval of the forecast supports."""
+    """`the step would take 12 % less`, as far as the interval of the forecast supports it."""
     change = answer.forecast_ns / answer.base_ns - 1 if answer.base_ns else 0.0
     if answer.low_ns <= answer.base_ns <= answer.high_ns:
         return "no clear change of the step"

@@ -251,7 +251,7 @@ def _read_record(path: Path, digest: str, table: Path) -> _Record | None:
         raise NsysprofError(
             f"{table} is not the file that {path.name} was written for: its SHA-256 begins with {digest[:12]},"
             f" the record says {record.digest[:12]}",
-            f"put both files of one run side by side, or use the table alone: mv {quote(str(path))} elsewhere",
+            f"put both files of one run into one folder, or use the table alone: mv {quote(str(path))} elsewhere",
         )
     return record
 
@@ -275,8 +275,8 @@ def library_versions(environment: dict[str, Any]) -> dict[str, str]:
 def _doubts(path: Path, record: _Record | None, gpus: Sequence[str]) -> Iterator[str]:
     if record is None:
         yield (
-            f"{path}: no record {path.with_suffix('.json').name} beside it: GPU and libraries are unknown, and"
-            " whether the table is whole"
+            f"{path}: no record {path.with_suffix('.json').name} beside it, so GPU, libraries and completeness are"
+            " unknown"
         )
         return
     yield from (f"{path}: {text}" for text in record.warnings[:_MAX_WARNINGS])

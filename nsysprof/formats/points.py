@@ -43,7 +43,7 @@ class SweepFile:
 
     @property
     def planned(self) -> int:
-        """The number of points in the plan, over all runs, without those that the first run could not measure."""
+        """The number of points in the plan, over all runs, without points that the first run could not measure."""
         given_up: int = sum(point["status"] != "measured" for point in self.points.values())
         once: int = sum(len(each["backends"]) for each in self.head["plan"]["configurations"])
         return once + (once - given_up) * (self.planned_runs - 1)
@@ -81,7 +81,7 @@ class SweepFile:
 
 
 def begin_points(path: Path, head: Mapping[str, Any]) -> None:
-    """Create the file of a new sweep; ``head`` has the plan, and what only this process knows of the machine."""
+    """Create the file of a new sweep; ``head`` has the plan, and facts about the machine that only this process has."""
     path.write_bytes(b"")
     add_line(path, "sweep", schema=POINTS_SCHEMA, **head)
 
@@ -136,7 +136,7 @@ def read_points(path: Path, *, cut: bool = False) -> SweepFile:
         else:
             _take(sweep, read)
     if sweep is None:
-        raise NsysprofError(f"{path}: empty, not the file of a sweep", _START_OVER)
+        raise NsysprofError(f"{path}: empty; expected a sweep file", _START_OVER)
     return sweep
 
 

@@ -1,4 +1,4 @@
-"""The answer of a worker to one report of a fleet: small enough to send, and kept on disk until all are complete."""
+"""A worker's answer to one report of a fleet: small enough to send, and kept on disk until all answers are complete."""
 
 import json
 import zipfile
@@ -113,7 +113,7 @@ def read_answer(path: Path) -> ReportAnswer | None:
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as kept:
             if sum(each.file_size for each in kept.zip.infolist()) > path.stat().st_size:
-                raise ValueError("what is compressed may be of any size")
+                raise ValueError("compressed content may have any size")
 
             def array(kind: Any, name: str) -> NDArray[Any]:
                 values: NDArray[Any] = kept[name]

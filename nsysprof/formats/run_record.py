@@ -1,6 +1,6 @@
 """Run records, the ``.json`` beside a report: how the report was made, the shapes, and the program's measurements.
 
-The record of a capture includes the results of its workload, which are also a separate document.
+The record of a capture includes the results of its workload (also a separate document).
 """
 
 import hashlib
@@ -106,8 +106,8 @@ def record_beside(report: Path) -> Path | None:
 def plain_steps(path: Path, steps: str) -> tuple[float, float, str] | None:
     """The median ns of steps without a profiler and with it, from a record, and the range name there.
 
-    ``steps`` is their merged path: its own row, or the row of the outer range whose calls they are. None if the record
-    has none.
+    ``steps`` is their merged path, with a row of its own or as the calls of an outer range. None if the record has
+    none.
     """
     rows = (parse_leniently(read_if_document(path, RUN_SCHEMA), RunRecord).overhead or {}).get("ranges")
     for row in rows if isinstance(rows, list) else []:

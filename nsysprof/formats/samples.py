@@ -113,7 +113,7 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
 
     @cached_property
     def sets(self) -> dict[Kind, tuple[Floats, NDArray[np.bool_]]]:
-        """All latencies of each set, with a mask of those taken while the GPU was throttled."""
+        """All latencies of each set, with a mask of samples taken while the GPU was throttled."""
         values = {kind: np.array(getattr(self, kind) or [], np.float64) for kind in KINDS}
         marks = {kind: getattr(self, f"{kind}_marks") or [False] * len(values[kind]) for kind in KINDS}
         return {kind: (values[kind], np.array(marks[kind], np.bool_)) for kind in KINDS}
@@ -285,7 +285,7 @@ def read_bench_samples(path: Path) -> BenchSamples:
     if schema != BENCH_SCHEMA:
         stated = f"its schema is {schema!r}" if schema is not None else "it states no schema"
         raise NsysprofError(
-            f"{path} holds no samples of nsysprof bench: {stated}, not {BENCH_SCHEMA!r}",
+            f"{path} has no samples of nsysprof bench: {stated}, not {BENCH_SCHEMA!r}",
             "samples.json in the folder that nsysprof bench wrote is needed",
         )
     return _samples(data, path, hashlib.sha256(content).hexdigest()[:16])
@@ -323,7 +323,7 @@ def _samples(data: dict[str, Any], path: Path, digest: str) -> BenchSamples:
     for number, raw in enumerate(file.points):
         point = _point(raw, f"{path}: points[{number}]", about)
         if point.place in points:
-            raise _corrupt(f"{path} is corrupt: {point.name} is in it twice")
+            raise _corrupt(f"{path} is corrupt: {point.name} occurs twice")
         points[point.place] = point
     return BenchSamples(
         path=path,
@@ -369,7 +369,7 @@ def _point(raw: dict[str, Any], where: str, about: Described) -> BenchPoint:
     kept = raw if measured else {name: raw[name] for name in raw if name not in _OF_SAMPLES}
     point = parse_as({**kept, "backend": _written(raw["backend"]), "shape": shape}, BenchPoint, where, _MEASURE_AGAIN)
     if measured and not point.eager:
-        raise _corrupt(f"{where}: latency_ns: holds no sample although the point is measured")
+        raise _corrupt(f"{where}: latency_ns: no sample although the point is measured")
     lists = [
         (f"{kind}_{entries}", kind, f"{prefix}{field}")
         for kind, prefix in zip(KINDS, ("", "aa_", "graph_"), strict=True)

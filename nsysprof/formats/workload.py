@@ -132,7 +132,7 @@ class Costly(msgspec.Struct):
 
 
 class Described(msgspec.Struct, dict=True):
-    """A workload's own description. ``configurations`` are those of the grids in the request."""
+    """A workload's own description. ``configurations``: all configurations of the requested grids."""
 
     schema: Literal["nsysprof-describe/1"]
     name: Text

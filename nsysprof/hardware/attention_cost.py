@@ -1,8 +1,8 @@
 """The minimal cost of attention: exact FLOPs and bytes from the shape, for any backend.
 
-FLOPs are those of the matrix products, where a multiply-add counts as two; softmax, scaling, masks, LayerNorm and the
-optimizer are left out, as in the FlashAttention papers. Masked scores are not counted: causal attention is counted
-element by element, not as half of the square.
+Only FLOPs of matrix products count, a multiply-add as two; softmax, scaling, masks, LayerNorm and the optimizer are
+left out, as in the FlashAttention papers. Masked scores are not counted: causal attention is counted element by
+element, not as half of the square.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class AttentionShape:
 
     @property
     def elements(self) -> int:
-        """The number of elements of the queries, which equals that of keys, values and output."""
+        """The number of elements of the queries; keys, values and output have as many."""
         return self.batch * self.heads * self.seq * self.head_dim
 
     @property
@@ -54,7 +54,7 @@ def attention_flops(shape: AttentionShape, *, backward: bool = False) -> int:
 def attention_traffic(shape: AttentionShape, dtype: str, *, backward: bool = False) -> int:
     """Count the compulsory bytes of one call: each input read once, each result written once, nothing else.
 
-    Forward: Q, K, V in, O out. With ``backward``, a call is both passes: Q, K, V, dO in; O, dQ, dK, dV out. Data handed
-    from one pass to the other (O again, the log-sum-exp of each row) could stay in a cache and are not counted.
+    Forward: Q, K, V in, O out. With ``backward``, a call is both passes: Q, K, V, dO in; O, dQ, dK, dV out. Data passed
+    from forward to backward (O, and the log-sum-exp of each row) could stay in a cache and is not counted.
     """
     return (8 if backward else 4) * shape.elements * item_bytes(dtype)

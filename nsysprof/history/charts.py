@@ -30,7 +30,7 @@ _COLOURS = {"run": MEMORY, "first run of a slower level": MORE, "first run of a 
 
 
 def plan_history(answer: History) -> Plan:
-    """The series with the newest run, and those with changes, the longest first."""
+    """The series with the newest run, and series with changes, the longest first."""
     order = sorted(answer.series, key=lambda each: (-bool(each.changes), -len(each.runs)))
     drawn = order[:MAX_PANELS] if order[0].changes else answer.series[:1]
     drawn = [each for each in drawn if len(each.runs) > 2] or drawn[:1]
@@ -46,7 +46,7 @@ def plan_history(answer: History) -> Plan:
 
 
 CHARTS: tuple[Chart[History], ...] = (
-    Chart("history.png", "Step times over runs, with their levels and what changed", plan_history),
+    Chart("history.png", "Step times over runs, with levels and changes", plan_history),
 )
 
 

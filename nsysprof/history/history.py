@@ -85,7 +85,7 @@ class Series:
 
 @dataclass(frozen=True, repr=False)
 class History(Shown):
-    """The result of `history`: ``runs`` in order, and ``series`` of them, those with the newest run first.
+    """The result of `history`: ``runs`` in order, and their ``series``, the series with the newest run first.
 
     ``skipped``: reports that could not be read, with reasons; ``notes`` are sentences.
     """
@@ -131,8 +131,8 @@ def history(
     ``select`` is a glob of the ranges that are steps; by default they are chosen as in all commands. ``order`` is one
     of `ORDERS`: recorded start, name, file time, or the commit's place in the repository of the current folder.
     ``since`` (a date or a commit) and ``last`` leave out earlier runs. ``cache`` is the SQLite file with earlier
-    readings, renewed if a report or nsysprof's version changes. ``attribution_of`` opens a report in another way,
-    identified by ``reading``. Raises `NsysprofError` if nothing can be read.
+    readings, which are renewed if a report or nsysprof's version changes. ``attribution_of`` replaces the way to open a
+    report; ``reading`` identifies it. Raises `NsysprofError` if nothing can be read.
     """
     names = [os.fspath(each) for each in ([reports] if isinstance(reports, str | os.PathLike) else reports)]
     files, notes = find_reports(names)
@@ -213,12 +213,9 @@ def _ordered(runs: list[Run], order: str, notes: list[str]) -> list[Run]:
     at = np.argsort(times, kind="stable")
     plain = {re.sub(r"\d+", "#", run.name) for run in runs}
     if len(plain) == 1 and (at != np.arange(len(at))).any():
-        notes.append(
-            "the order of the numbers in the names differs from the order of the recorded starts: --order name sorts"
-            " by them"
-        )
+        notes.append("numbers in the names give another order than the recorded starts: --order name sorts by name")
     if len(set(times)) < len(times):
-        notes.append("some runs began at the same time: these are in the order of their names")
+        notes.append("some runs began at the same time: they are sorted by name")
     return [by_name[each] for each in at.tolist()]
 
 

@@ -8,7 +8,7 @@ from nsysprof.core.text import one_line
 from nsysprof.history.history import History, Series
 from nsysprof.results.table import Column, table
 
-_RUN = Column("", "number of the run, from 1 in the order of the history", cell=str, align="l")
+_RUN = Column("", "run number, from 1, in history order", cell=str, align="l")
 _SERIES = Column("", "number of the series of comparable runs and steps, from 1", cell=str, align="r")
 _COMMIT = Column("", "commit, from the run record or the file name", cell=lambda text: text[:7])
 RUNS = table(
@@ -24,15 +24,15 @@ RUNS = table(
             "", "start of the run, UTC; empty if not recorded", cell=lambda text: text[:16].replace("T", " ")
         ),
         "step_ns": Column("", "median time of its steady steps", "step"),
-        "low_ns high_ns": "95 % interval of the median within the run; empty if the steps do not show it",
+        "low_ns high_ns": "95 % interval of the median within the run; empty if unknown",
         "n": "steady steps",
-        "busy_ns": Column("", "time per step in which the GPU is busy, mean", "busy"),
-        "waits_ns": Column("", "time per step in which it is idle, mean", "waits"),
+        "busy_ns": Column("", "mean GPU-busy time per step", "busy"),
+        "waits_ns": Column("", "mean GPU-idle time per step", "waits"),
         "launches": Column("", "launches per step, mean", cell=lambda count: f"{count:,.0f}"),
         "memory_bytes": Column("", "peak of allocated GPU memory", "memory"),
         "level": Column("", "number of the level, from 1", cell=str, align="r"),
         "level_ns": Column("", "time of the level", "level time"),
-        "odd": "1 if the next runs reverse it, so it forms no level; else 0",
+        "odd": "1 if the next runs reverse the change, so it forms no level; else 0",
         "gpu driver clock torch": "machine and software, as far as recorded",
     },
     made_in="history/tables.py",
@@ -48,7 +48,7 @@ CHANGES = table(
         "before_ns": Column("", "time of the level before", "before"),
         "after_ns": Column("", "time of the level after", "after"),
         "ratio": "after ÷ before",
-        "low_ratio high_ratio": "its 95 % interval, with the run as the unit",
+        "low_ratio high_ratio": "95 % interval of the ratio (each run is one sample)",
         "cause": "program; machine (it changed too, or the commit did not change); clock (all kernels changed alike)",
         "machine": "what changed of the machine",
     },

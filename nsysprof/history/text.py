@@ -61,14 +61,15 @@ def headline(answer: History) -> str:
         times = f"{format_ns(change.before_ns)} → {format_ns(change.after_ns)} per {unit_of(worst)}"
         return f"{ratio_text(change)} since {run_name(answer, change.run)}: {times} ({runs})"
     if len(first.runs) < 3:
-        return f"{runs}: too few of {path_name(first)} to show a level ({len(first.runs)}); record three or more"
+        return f"{runs}: only {len(first.runs)} of {path_name(first)}, too few to show a level; record three or more"
     if first.levels.slope:
         way = "longer" if first.drift > 0 else "shorter"
         return (
-            f"{runs}: no step, but a drift: the time of {path_name(first)} got {format_share(abs(first.drift))} {way}"
+            f"{runs}: no change of level, but drift: the time of {path_name(first)} got"
+            f" {format_share(abs(first.drift))} {way}"
         )
     least = format_share(first.levels.detectable(len(first.runs)))
-    return f"{runs}: no change of {path_name(first)}; three runs that take {least} longer would show"
+    return f"{runs}: no change of {path_name(first)} (detectable in three runs: {least})"
 
 
 def changes_text(answer: History, shown: Sequence[tuple[Series, Change]]) -> str:
@@ -95,7 +96,7 @@ def change_text(answer: History, series: Series, change: Change) -> str:
     if parts := parts_text(change):
         text += f": {parts}"
     if change.cause == CLOCK:
-        text += "; all kernels changed alike, as with a different GPU clock: check that first"
+        text += "; all kernels changed alike, as with another GPU clock: check the clock first"
     if change.cause == MACHINE:
         text += f"; {_machine_text(change)}"
     return text
@@ -111,7 +112,7 @@ def parts_text(change: Change, most: int = _PARTS) -> str:
 
 def _machine_text(change: Change) -> str:
     if not change.machine:
-        return "the commit is the same on both sides: not the program"
+        return "the commit is the same on both sides, so the program is not the cause"
     some = [f"{name} {one_line(old, 30)} → {one_line(new, 30)}" for name, (old, new) in change.machine.items()]
     more = [f"{len(some) - _MACHINE} more"] if len(some) > _MACHINE else []
     return f"the machine changed too ({join_words([*some[:_MACHINE], *more])}): not attributed to the program"
@@ -146,7 +147,7 @@ def runs_table(answer: History, series: Series, most: int) -> TextTable:
     names = [one_line(answer.runs[row["run"] - 1].name, 40) for row in rows]
     rows = [row | {"file": name} for row, name in zip(rows, names, strict=True)]
     noise = f"runs of one level differ by {format_share(series.levels.noise)} (standard deviation)"
-    note = f"{path_name(series)}; {noise}{'' if series.levels.known else ', by other series or as is usual'}"
+    note = f"{path_name(series)}; {noise}{'' if series.levels.known else ', estimated from other series or a default'}"
     return RUNS.show(rows, shown, note=note, spare=_SPARE)
 
 

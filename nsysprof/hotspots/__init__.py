@@ -1,1 +1,1 @@
-"""Which kernels take most of the steps, what limits each, and what the steps gain if it reached that limit."""
+"""Which kernels take most of the steps, what limits each, and the gain if a kernel reached its limit."""

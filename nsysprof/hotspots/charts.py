@@ -1,4 +1,4 @@
-"""The chart of hot spots, ``hotspots.png``: a roofline where operators have shapes, else the time of each kernel."""
+"""The chart of hot spots, ``hotspots.png``: a roofline if operators have shapes, otherwise the time of each kernel."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ _LIMITS = {COMPUTE: MORE, MEMORY: LESS, OCCUPANCY: COLOURS["softmax"], LATENCY: 
 
 
 def plan_hotspots(answer: Hotspots) -> Plan:
-    """Kernels below the roofs of the GPU, their area the time; without shapes or peaks, their times as bars."""
+    """Kernels below the roofs of the GPU (area: time); without shapes or peaks, kernel times as bars."""
     if not answer.spots:
         return Message(Heading("No kernel runs in the steps", _subtitle(answer)), ["Nothing was launched in them."])
     placed = [each for each in answer.spots[:_MOST] if each.intensity > 0 and each.limit != UNKNOWN]
@@ -98,7 +98,7 @@ CHARTS: tuple[Chart[Hotspots], ...] = (Chart("hotspots.png", "What limits the lo
 
 
 def overview(answer: Hotspots) -> Overview:
-    """What notebooks show: what to optimize first, and the longest kernels."""
+    """The notebook view: the kernel to optimize first, and the longest kernels."""
 
     def details() -> Iterator[str | TextTable]:
         if answer.spots:

@@ -1,4 +1,4 @@
-"""Writes hot spots as files: the kernels as CSV, and all of it as one JSON document."""
+"""Write hot spots as files: the kernels as CSV, and everything as one JSON document."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ def write_hotspots(answer: Hotspots, folder: Path) -> list[Path]:
 
 
 def hotspots_document(answer: Hotspots) -> dict[str, Any]:
-    """The answer as JSON can hold it, but for its kernels."""
+    """The answer for JSON, without its kernels."""
     place, limits, best = answer.place, answer.limits, answer.best
     return {
         **document_head(SCHEMA, answer.attribution.trace.report),

@@ -1,4 +1,4 @@
-"""The hot spots of the steps: kernels by time, what limits each, and what the steps gain if it reached that limit."""
+"""The hot spots of the steps: kernels by time, the limit of each, and the gain if it were reached."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ OCCUPANCY, LATENCY, UNKNOWN = "occupancy", "latency", "unknown"
 
 @dataclass(frozen=True)
 class Spot:
-    """A kernel, or a family of kernels: the columns of `HOTSPOTS`. ``rows`` are those of its GPU ops, and
-    ``glob`` selects it in a forecast.
+    """A kernel, or a family of kernels: the columns of `HOTSPOTS`. ``rows`` are the rows of its GPU ops; ``glob``
+    selects it in a forecast.
     """
 
     name: str
@@ -95,23 +95,23 @@ class Hotspots(Shown):
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """What costs the steps time, and what to do about it."""
+        """The diagnosis of the steps: bottlenecks and their fixes."""
         return diagnose(self.case)
 
     @property
     def least_ns(self) -> float:
-        """What a step has to gain for a kernel to be worth it."""
+        """The gain per step from which a kernel counts."""
         return MIN_SHARE * self.place.total_ns / self.place.steps if self.place else 0.0
 
     @property
     def best(self) -> Spot | None:
-        """The one whose limit gains most; without any that gains enough, the longest."""
+        """The kernel with the largest gain; the longest kernel if no gain is large enough."""
         gaining = [each for each in self.spots if each.gain_ns >= self.least_ns]
         return max(gaining, key=lambda each: each.gain_ns) if gaining else next(iter(self.spots), None)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about what is doubtful or missing in the trace."""
+        """Sentences about doubtful or missing data in the trace."""
         trace = self.attribution.trace
         return (*self.doubts, *trace.report.about.warnings, *trace.warnings)
 
@@ -126,13 +126,13 @@ def hotspots(
     counters: str | os.PathLike[str] | None = None,
     peaks: str | os.PathLike[str] | None = None,
 ) -> Hotspots:
-    """The hot spots of the steps that the glob ``select`` matches, without one of those that `diagnose` chooses.
+    """The hot spots of the steps that the glob ``select`` matches (None: the steps that `diagnose` chooses).
 
-    ``attribution`` is what `attribute` gave, of a report that is still open, or a file to read; ``by`` is ``kernel`` or
-    ``family``. ``counters``, a file of the same program (None: the one beside the report), come before shapes and GPU
-    metrics; ``peaks`` of a result of ``bench --measure-peaks`` before those of the data sheet. Of several paths and
-    GPUs it is about the one with most time. Near-linear in GPU ops. Raises `NsysprofError` for a file that does not
-    fit.
+    ``attribution`` is a result of `attribute` with its report still open, or a file; ``by`` is ``kernel`` or
+    ``family``. ``counters`` is a file of the same program (None: the one beside the report), preferred to shapes and
+    GPU metrics; ``peaks`` is a result of ``bench --measure-peaks``, preferred to the data sheet. With several paths or
+    GPUs, the one with most time counts. Near-linear in GPU ops. Raises `NsysprofError` for files of another GPU or
+    program.
     """
     attribution = attribute(attribution).launched
     kinds = kinds_of(attribution.trace, rules)
@@ -235,7 +235,7 @@ class _Launch:
 
     @classmethod
     def of(cls, known: Launches | None, row: int, family: str) -> _Launch:
-        """The launch in a row of those that are known, of a kernel of a family; -1 for none."""
+        """The launch of a kernel of a family, as a row of the known launches; -1 for none."""
         if known is None or row < 0 or not known.sms or known.blocks[row] <= 0:
             return cls()
         used = float(part_used(known)[row])

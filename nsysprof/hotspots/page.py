@@ -12,7 +12,7 @@ MAX_ROWS = 200
 
 
 def hotspots_page(answer: Hotspots, pictures: Sequence[bytes] = ()) -> str:
-    """The page as text; ``pictures`` are the PNG files of `CHARTS`, none where no charts are wanted."""
+    """The page as text; ``pictures`` are the PNG files of `CHARTS`, empty if no charts are wanted."""
     best, path = answer.best, answer.attribution.trace.report.path
     return answer_page(
         answer.attribution,

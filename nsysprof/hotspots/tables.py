@@ -1,4 +1,4 @@
-"""The table of `nsysprof hotspots`: its columns are an interface, to be added to and never renamed."""
+"""The table of `nsysprof hotspots`: columns are an interface: add, never rename."""
 
 from math import isnan
 
@@ -34,7 +34,7 @@ HOTSPOTS = table(
             head="can save",
         ),
         "gain_basis": "replayed, bound (an upper limit), or empty if unknown",
-        "scale": "factor on the kernel's time in the replay that gives gain_ns",
+        "scale": "factor on the kernel's time in the replay for gain_ns",
         "reason": "why the limit is unknown or was refused",
         **COLUMNS,
     },

@@ -1,4 +1,4 @@
-"""Hot spots as text: what to optimize first, what is known to help, and the kernels with most time."""
+"""Hot spots as text: the kernel to optimize first, known fixes, and the kernels with most time."""
 
 from dataclasses import replace
 from math import isnan
@@ -26,7 +26,7 @@ _NAME, _SHORT, _COMMAND, _FINDINGS = 60, 40, 110, 2
 
 
 def hotspots_text(answer: Hotspots, top: int = 10, *, full: bool = False, markdown: bool = False) -> str:
-    """One screen for a terminal, or as Markdown, or the ``full`` answer; ends with a newline."""
+    """One screen for a terminal, or Markdown, or the ``full`` answer; ends with a newline."""
     device = answer.gpu.name if answer.gpu else ""
     head = headline(answer.diagnosis, answer.attribution.trace.report.path, device)
     said = [wrap(f"warning: {each}", "", "  ") for each in grave(answer.warnings)]
@@ -52,7 +52,7 @@ def hotspots_text(answer: Hotspots, top: int = 10, *, full: bool = False, markdo
 
 
 def known_fixes(answer: Hotspots) -> list[Finding]:
-    """The findings of the diagnosis that are about what kernels of these steps do."""
+    """The findings of the diagnosis about kernels of these steps."""
     path = answer.place.path if answer.place else ""
     return [each for each in answer.diagnosis.findings if each.kind in KERNEL_KINDS and each.path == path]
 
@@ -63,7 +63,7 @@ def called(answer: Hotspots, spot: Spot) -> str:
 
 
 def limit_words(spot: Spot) -> str:
-    """What limits a kernel, and how near it is to that."""
+    """The limit of a kernel, and its distance from the limit."""
     of = {COMPUTE: f"of the peak of {spot.unit}", MEMORY: "of the memory bandwidth", OCCUPANCY: "of the GPU in use"}
     if spot.limit == UNKNOWN:
         return f"limit unknown: {spot.reason}"
@@ -74,30 +74,31 @@ def limit_words(spot: Spot) -> str:
 
 
 def spot_words(spot: Spot) -> str:
-    """A kernel, its share of a step, and what limits it, if that is known."""
+    """A kernel, its share of a step, and its limit if known."""
     name = one_line(short_name(spot.name), _SHORT)
     limit = "" if spot.limit == UNKNOWN else f", {limit_words(spot)}"
     return f"{name} takes {format_share(spot.share)} of each step{limit}"
 
 
 def whole_words(answer: Hotspots) -> str:
-    """What shares are of: the steps, or all of the recording where no step repeats."""
+    """The base of shares: the steps, or the whole recording if no step repeats."""
     return "each step" if answer.diagnosis and answer.diagnosis.repeats else "the time from first to last GPU operation"
 
 
 def spot_sentence(answer: Hotspots, spot: Spot) -> str:
-    """The kernel, its share of a step, what limits it, and what the step saves."""
+    """The kernel, its share of a step, its limit, and the time that a step saves."""
     text = f"{called(answer, spot)} takes {format_share(spot.share)} of {whole_words(answer)}, {limit_words(spot)}"
     if isnan(spot.gain_ns) or spot.scale >= 1:
         return text if isnan(spot.gain_ns) or spot.limit == LATENCY else f"{text}: near what can be reached"
     if spot.gain_ns < 1_000:
-        return f"{text}; a faster kernel saves nothing, as the step does not wait for it"
+        return f"{text}; a faster kernel saves nothing, because the step does not wait for it"
     most = " at most" * (spot.gain_basis == BOUND)
-    return f"{text}; with {format_share(spot.scale)} of its time a step saves{most} {format_ns(spot.gain_ns)}"
+    saves = f"saves{most} {format_ns(spot.gain_ns)} per step"
+    return f"{text}; shortened to {format_share(spot.scale)} of its time, it {saves}"
 
 
 def command(answer: Hotspots, spot: Spot) -> str:
-    """The command that replays what a step saves; one that shows more where it does not."""
+    """The command that replays the saving of a step, or shows more if there is none."""
     report = quote_path(answer.attribution.trace.report.path)
     place = answer.place
     steps = "" if place is None or place.path == WHOLE else f" --range {quote(place.path.replace('[', '[[]'))}"
@@ -108,7 +109,7 @@ def command(answer: Hotspots, spot: Spot) -> str:
 
 
 def spots_table(answer: Hotspots, top: int) -> TextTable:
-    """The longest kernels, with the columns that a screen has room for."""
+    """The longest kernels, with as many columns as fit the screen."""
     rows = answer.table.take(slice(top))
     names = Texts(rows.texts("kernel").codes, [called(answer, each) for each in answer.spots])
     why = dict.fromkeys(each.reason for each in answer.spots[:top] if each.limit == UNKNOWN)

@@ -72,8 +72,8 @@ class Observed:
 def judge_backends(attribution: Attribution, rules: Rules | None = None) -> BackendVerdict:
     """The `BackendVerdict` of an attributed report: empty if no range is named ``RUN::<backend>::…``.
 
-    A ``RUN::`` range inside another one is part of that. Requested names are compared case-insensitively; ``auto``, and
-    any name without a rule, agrees with any attention.
+    A ``RUN::`` range inside another one belongs to the outer one. Requested names are compared case-insensitively;
+    ``auto``, and any name without a rule, agrees with any attention.
     """
     rules = rules or load_rules()
     texts = [name.text for name in attribution.trace.range_names]

@@ -1,8 +1,8 @@
 """Classify kernels by name (family, math unit, attention backend, cause), and group them for charts.
 
-The rules are data (`kernels.toml`, ordered, the first match wins). Matching uses candidates: every expression needs
-some word of letters, and names contain few distinct words, so each distinct word is compared with the rules' words
-once, and an expression is searched only in names with its word.
+The rules are data (`kernels.toml`, ordered, the first match wins). Matching is fast because every expression needs some
+word, and names contain few distinct words: each distinct word is compared with the rules' words once, and an expression
+is searched only in names with its word.
 """
 
 import re
@@ -119,7 +119,7 @@ def _patience(rules: Rules) -> Iterator[None]:
 
 
 def kinds_of(trace: Trace, rules: Rules | None = None) -> Kinds:
-    """The kinds of a trace's op names, the same in every command.
+    """The kinds of a trace's op names, in every command.
 
     GPU ops other than kernels have families of their own, whatever the rules say about their names.
     """

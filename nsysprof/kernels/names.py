@@ -144,7 +144,7 @@ def own_words(function: str) -> str:
 def is_plausible(function: str, words: str, only: Sequence[str]) -> bool:
     """Whether a function's name can be trusted: a library's, or one with only ``only`` and neutral words.
 
-    `vectorAdd` is an addition; no single word of `explicit_euler_step` shows what it does.
+    `vectorAdd` is an addition; no single word of `explicit_euler_step` shows its purpose.
     """
     return _LIBRARY.match(function) is not None or all(word in only or word in _NEUTRAL for word in words.split())
 

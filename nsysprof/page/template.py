@@ -29,8 +29,8 @@ _STYLES = {True: ("uPlot.min.css", "page.css"), False: ("page.css",)}
 def fill(template: str, *, with_timeline: bool = True, **values: Any) -> str:
     """Fill a template with values; a page without a timeline needs no scripts for one.
 
-    A content security policy allows the scripts by hash and forbids every request: whatever a range name contains,
-    nothing else runs, and nothing is loaded.
+    A content security policy allows the scripts by hash and forbids every request: nothing else runs or is loaded,
+    whatever a range name contains.
     """
     # no names that a report brings can be code: autoescape writes them out, in texts and in attributes
     environment = Environment(

@@ -85,8 +85,8 @@ class ResultFolder:
         """Yield a folder to make results in; at the end, all its files get their names, or none do.
 
         `check` runs again then, since another process may have written there; only one writes at a time. Files of our
-        earlier results without a successor are removed. Afterwards, ``names`` are the files made, ``stale`` those
-        removed.
+        earlier results without a successor are removed. Afterwards, ``names`` are the written files, ``stale`` the
+        removed ones.
         """
         new = not self.place.exists()
         try:

@@ -38,7 +38,7 @@ class Column:
     ``name`` is its name in the file, an interface, and ends with the unit (``span_ns``, ``size_bytes``, ``share``);
     ``about`` describes it. For display: ``head`` is its heading (by default ``name``), ``cell`` formats a value (by
     default by unit, see `format_by_name`), and ``align`` is `l` or `r` (by default texts are left-aligned and numbers
-    right-aligned). Missing values, None or NaN, never reach ``cell``.
+    right-aligned). ``cell`` is never called with missing values (None or NaN).
     """
 
     name: str
@@ -196,8 +196,8 @@ class TextTable:
     ``last_apart``: the last row is a total; ``note`` goes below the table. ``values`` are the numbers behind the cells,
     if known. If there is no room for all columns, ``spare`` ones are dropped first, in that order, then the last ones.
     Texts of the last column are cut (``last_cut``) to the remaining room; it is dropped before names in the first
-    column are cut. ``after_head`` is the minimal excess of a column's width over its head; names in the first keep
-    ``least`` characters if they have as many.
+    column are cut. ``after_head`` is the minimal width of a column beyond its head; names in the first keep at least
+    ``least`` characters.
     """
 
     head: Sequence[str]
@@ -357,7 +357,7 @@ def text_table(
 ) -> str:
     """Align columns of text left (`l`) or right (`r`), with rulers below the head and above a total (``last_apart``).
 
-    Each is at least ``after_head`` wider than its head. No line ends with a blank.
+    Each column is at least ``after_head`` wider than its head. No line ends with a blank.
     """
     widths = _widths(head, rows, after_head)
     lines = ["  ".join(_aligned(row, widths, align)).rstrip() for row in (head, *rows)]

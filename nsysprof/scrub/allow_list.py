@@ -1,6 +1,6 @@
 """The tables, columns and properties allowed in a scrubbed copy: they describe only the work and the hardware.
 
-Everything else is removed, whether a later nsys, another tool or a user wrote it. Names are those of nsys 2019 to 2026.
+Everything else is removed, whether a later nsys, another tool or a user wrote it. Names are as in nsys 2019 to 2026.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Credentials of well-known services by their form, and personal data, cut out of any text.
+"""Remove credentials of well-known services, recognized by their form, and personal data from any text.
 
-Names of ranges and kernels and JSON hold them, too: no match ends inside of an escape, so that JSON stays JSON.
+They also occur in names of ranges and kernels, and in JSON: no match ends inside an escape, so JSON stays valid.
 """
 
 import re
@@ -99,9 +99,9 @@ _WIDE = re.compile(rb"(?:[\t\n\r\x20-\x7e]\0){8,}")
 
 
 def without_credentials(text: bytes, *, same_length: bool = False) -> tuple[bytes, int]:
-    """Cut credentials, mail addresses, hosts with a domain and ids of GPUs out of any text; returns also how many.
+    """Remove credentials, mail addresses, hosts with a domain and ids of GPUs from any text; also return their number.
 
-    With ``same_length`` they are overwritten, in UTF-8 and UTF-16: for binary data.
+    With ``same_length`` (for binary data), they are overwritten, in UTF-8 and UTF-16.
     """
     low, count = text.lower(), 0
 
@@ -133,7 +133,7 @@ def _names_user(word: bytes) -> bool:
 
 
 def lines_without_credentials(text: bytes) -> bytes:
-    """Cut the same out of long text in which none takes more than a line, such as JSON; most lines need no look."""
+    """Remove the same from long text in which no match spans lines, such as JSON; most lines are skipped."""
     low, lines = text.lower(), {}
     for hints, _ in _CREDENTIALS:
         for hint in hints:

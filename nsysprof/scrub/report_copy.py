@@ -81,7 +81,7 @@ class ReportCopy:
         self.tables[table] = CopiedTable(about.sql, tuple(columns), texts, numbers)
 
     def empty(self, table: str, column: str, where: str, *, otherwise: str) -> int:
-        """Set a column to NULL, or ``otherwise`` if not allowed, where a condition holds; return the row count."""
+        """Set a column to NULL (or ``otherwise`` if not allowed) in rows that meet a condition; return their number."""
         [(required,)] = self.rows(
             f'SELECT "notnull" FROM pragma_table_xinfo({_literal(table)}) WHERE name = {_literal(column)}'
         )
@@ -127,7 +127,7 @@ class ReportCopy:
         return [*(self.read(text) for (text,) in raw), *self.indexes]
 
     def declare(self, clean: Callable[[bytes], bytes]) -> int:
-        """Declare tables and indexes without removed parts, drop those that need them; return the number of changes."""
+        """Declare tables and indexes without removed parts, drop dependent ones; return the number of changes."""
         listed = self.rows("SELECT type, CAST(name AS BLOB), CAST(sql AS BLOB) FROM sqlite_master WHERE sql NOTNULL")
         touched = [row for row in listed if any(clean(text) != text for text in map(self.read, row[1:]))]
         self.connection.execute("PRAGMA writable_schema = ON")
@@ -323,7 +323,7 @@ def copy_trace(source: Path, out: Path, name: str, *, scrubbed: bool, names: boo
     """Write a copy of a trace to ``out``, which ends in .gz; count its CPU ``ops``, ``ranges`` and ``kernels``.
 
     ``source`` is in Kineto's format, one value per line, and ``name`` becomes its ``traceName``. If ``scrubbed``, texts
-    lose what `scrub_report` removes, and with ``names`` also names do. Raises `OSError`.
+    (with ``names`` also names) are cleaned as in `scrub_report`. Raises `OSError`.
     """
     counts: Counter[str] = Counter(dict.fromkeys((*_COUNTED, "whole"), 0))
     secrets = machine_secrets()

@@ -7,12 +7,13 @@ Locations of private data in exports of nsys 2022 to 2025:
   before 2023.3 ``EXPORT_META_DATA``: ``EXPORT_HOST``, ``EXPORT_USER``, ``EXPORT_PARAM_…`` paths.
 - ``TARGET_INFO_SYSTEM_ENV``: ``DeviceEnvironment`` (``A=b;C=d``, semicolons in it not escaped), ``Hostname``,
   ``SystemUID``, ``TargetInstallDir``, and JSON.
-- ``StringIds``: the environment of every process that nsys could look into, NUL-separated, also of those that it
-  did not profile, with no column that refers to it; what the program printed (``ProcessStreams``) and files of
-  /proc (``ANALYSIS_FILE``); messages with paths; full paths of modules and Python sources.
+- ``StringIds``: the environment of every process that nsys could inspect (NUL-separated, also of unprofiled ones,
+  without a column that refers to it); output of the program (``ProcessStreams``), files of /proc (``ANALYSIS_FILE``),
+  messages with paths, full paths of modules and Python sources.
 - ``PROCESSES``, ``ThreadNames``: all processes and threads of the machine.
 
-An allow-list (`nsysprof.scrub.allow_list`) says what stays; all other tables, columns and properties are removed.
+An allow-list (`nsysprof.scrub.allow_list`) names everything that stays; all other tables, columns and properties are
+removed.
 """
 
 import os

@@ -65,9 +65,9 @@ class Secrets:
                 self.known[secret.text] = replace(first, sure=True)
 
     def redactor(self, texts: Iterable[bytes], *, sure: bool) -> Callable[[bytes], bytes]:
-        """A function that replaces secrets by labels, looking only for those that occur in some of the texts.
+        """A function that replaces secrets by labels; it only looks for secrets that occur in the texts.
 
-        With ``sure``, only certain secrets are removed. A secret ends where a word or a path component ends:
+        With ``sure``, only certain secrets are removed. A secret ends at the end of a word or path component:
         ``/home/al`` is not in ``/home/alice``.
         """
         among = b"\n".join(texts).lower()
@@ -104,7 +104,7 @@ class Secrets:
 
 
 def secrets_of(kind: str, text: bytes) -> Iterator[Secret]:
-    """Find the secrets in a value of that kind; none if the value could be anyone's."""
+    """Find the secrets in a value of that kind; none if the value is too common."""
     if kind == Kind.ID:
         text = text.strip().removeprefix(b"GPU-")
         if len(text) >= WEAK_FROM and len(set(text)) > 2:

@@ -13,8 +13,7 @@ from nsysprof.scrub.secrets import Secrets, environment_secrets
 
 _UNKNOWN = {name: f"{name} unknown to nsysprof" for name in ("tables", "columns", "properties")}
 Form = Literal["name", "fact", "text"]
-"""How a text is cleaned: names lose credentials and sure secrets alone, facts of hardware ids too, texts all that looks
-private."""
+"""How a text is cleaned: names lose credentials and sure secrets, hardware facts also ids, texts all private data."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class ScrubWork:
             self.secrets.add(environment_secrets(name, value))
 
     def cleaned(self, texts: set[bytes], form: Form) -> dict[bytes, bytes]:
-        """Clean texts; return those that change, with their new form."""
+        """Clean texts; return the changed ones with their new form."""
         redactor = self.secrets.redactor(texts, sure=form != "text")
         new: dict[bytes, bytes] = {}
         for text in sorted(texts):  # labels are numbered as they come

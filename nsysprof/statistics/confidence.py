@@ -50,8 +50,8 @@ def median_interval(
     """The interval of the median of samples; equal seeds give equal results.
 
     Independent samples: BCa bootstrap (Efron 1987). Correlated samples: circular blocks (Politis and Romano 1992) of
-    the length in ``order``. Both are read at levels slightly farther out than `level`, which compensates for what
-    resampling misses with few samples (Hesterberg 2015, What teachers should know about the bootstrap, "expanded
+    the length in ``order``. Both are read at levels slightly farther out than `level`, which compensates for the
+    narrowness of resampling with few samples (Hesterberg 2015, What teachers should know about the bootstrap, "expanded
     percentiles").
 
     A clock with resolution ``step`` shows equal samples for different times. So each sample is moved at random within
@@ -290,8 +290,8 @@ def delta_of(
 ) -> tuple[float, ConfidenceInterval]:
     """Cliff's delta with the asymmetric interval of Feng and Cliff (2004).
 
-    The interval is Wilson's for a share with ``1 / scale`` observations; for samples that do not overlap, where the
-    variance is 0, with as many as the smaller sample has.
+    The interval is Wilson's for a share with ``1 / scale`` observations; for samples that do not overlap (variance 0),
+    with the size of the smaller sample.
     """
     base, new = sides
     ordered_base, ordered_new = np.sort(base), np.sort(new)

@@ -79,9 +79,9 @@ class Contrast:
     new - base, in the unit of the samples. ``delta``: Cliff's delta, the share of pairs with new larger minus the share
     with new smaller, and its word by `effects.DELTA_WORDS`.
 
-    ``p``: two-sided, by ``test``: the Mann-Whitney U test for independent samples; for autocorrelated samples, where
-    that test finds differences that do not exist, the block bootstrap of the ratio. ``adjusted_p``: by Holm's
-    correction over ``family`` comparisons.
+    ``p``: two-sided, by ``test``: the Mann-Whitney U test for independent samples; for autocorrelated samples, for
+    which that test finds false differences, the block bootstrap of the ratio. ``adjusted_p``: by Holm's correction over
+    ``family`` comparisons.
 
     ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about new, see `judge`; ``reason`` in one
     line. ``warnings``: caveats about both samples. ``worth``: the effective number of samples of each side; ``drift``:
@@ -299,7 +299,7 @@ def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAUL
     apart that dependence does not matter (`_worth`). A difference of about one clock step, or below the drift of a side
     within the run, is "no clear change".
 
-    Of 100 simulated pairs of samples from one source, with any effect counting, at most 5 are declared different (table
+    At most 5 of 100 simulated pairs of samples from one source are declared different, with any effect counting (table
     in docs/statistics.md), over runs and within one. A result within one run holds for that run only: sides that are
     not sampled alternately can differ by the state of the machine.
     """
@@ -415,7 +415,7 @@ def _worth(gap: float, orders: tuple[Dependence, Dependence]) -> tuple[float, fl
 
 
 def word_by_verdict(clear: str, unclear: str, verdict: str) -> str:
-    """Choose the words of a headline or chart title, limited to what the verdict supports.
+    """Choose the words of a headline or chart title that the verdict supports.
 
     ``clear`` if there is a difference, ``unclear`` if there is no clear one.
     """

@@ -44,9 +44,9 @@ class Judgement:
 
     ``of`` uint8: the class of each step, a code of `CLASSES`; ``expected`` ns float64: the time of each as a typical
     step. ``changes``: the step of each change, and the ratio of times after it to times before; ``drift``: the relative
-    growth from the first half to the second, None if unclear; ``period``: slow steps repeat every so many steps, 0 for
-    none; ``limit``: the ratio to the expected time above which a step is slow, infinite if nothing is judged, see
-    `doubt`.
+    growth from the first half to the second, None if unclear; ``period``: the number of steps after which slow steps
+    repeat, 0 for none; ``limit``: the ratio to the expected time above which a step is slow, infinite if nothing is
+    judged, see `doubt`.
     """
 
     of: NDArray[np.uint8]
@@ -70,10 +70,10 @@ class Judgement:
 def judge(span: NDArray[np.int64], fitted: Floats | None = None) -> Judgement:
     """Judge steps by their times in ns, which are not 0, in order; ``fitted`` is the known expectation of each.
 
-    A step is slow if it is further above its level than an exponential tail with the recording's own upper quartile and
-    octile puts one of so many steps in a share `ALPHA` of recordings; if that is ten times as long, times are too
-    spread to judge. The level is a running median without period and changes. So heavy tails raise the limit, and
-    autocorrelation of steps goes into the level.
+    A step is slow if its distance above its level exceeds a limit. With an exponential tail through the recording's
+    upper quartile and octile, one of all steps exceeds it in a share `ALPHA` of recordings. If the limit is ten times
+    the level, times are too spread to judge. The level is a running median without period and changes. So heavy tails
+    raise the limit, and autocorrelation of steps changes the level.
     """
     count = len(span)
     known = np.ones(count) if fitted is None else fitted

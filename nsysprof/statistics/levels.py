@@ -2,8 +2,8 @@
 
 Optimal partitioning (Jackson et al. 2005, pruned as by Killick et al. 2012) of logarithms, with noise estimated from
 the runs: neighbours mostly differ by noise only, and so do runs of one state. A level of one or two runs may be a
-disturbed run: it must differ far more, and is dropped if the next runs reverse it. A slope that explains the runs as
-well as steps do is a drift. The thresholds come from simulations (analysis/history).
+disturbance: it must differ far more, and is dropped if the next runs reverse it. A slope that explains the runs as well
+as steps do is a drift. The thresholds come from simulations (analysis/history).
 """
 
 import math

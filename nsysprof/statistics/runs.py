@@ -2,9 +2,8 @@
 
 Samples of one process vary less than processes do, which differ in memory layout, launching core and GPU temperature.
 So the medians of the runs are averaged and compared, and dependence between the samples of a run does not matter. Few
-runs say little about how much runs vary. An interval must hold for its own point, however the others vary: it takes
-nearly nothing from them. A test among many points takes what these have in common, and passes only if the interval
-does.
+runs show little about the variation between runs. An interval must hold for its own point, so it takes nearly nothing
+from others. A test among many points uses their common variance, and passes only if the interval does.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ USUAL_NOISE, HOST_NOISE, HOST_PACED = 0.05, 0.25, 0.8
 class OverRuns:
     """The mean of a logarithm over ``runs``, with its standard error.
 
-    ``freedom``: the degrees of freedom of Student's t for the mean over its error. ``shared``: error and freedom of the
-    test, if the variance between runs is that of all points as far as they are alike in it. ``rounding``: the error, in
+    ``freedom``: the degrees of freedom of Student's t for the mean over its error. ``shared``: error and degrees of
+    freedom of the test, with the variance between runs shrunk towards all points. ``rounding``: the error, in
     logarithms, that all runs share because of the clock resolution: half the width of its own 95 % interval. ``sure``:
     whether the interval is reliable, which requires `LEAST_PER_RUN` samples in each run.
     """
@@ -137,9 +136,9 @@ def run_medians(samples: Mapping[int, Floats]) -> dict[int, float]:
 def over_runs(logs: Sequence[Sequence[float]], roundings: Sequence[float] | None = None) -> list[OverRuns]:
     """Average logarithms over the runs; each of ``logs`` is one quantity with at least two runs.
 
-    The interval goes by the variance of the quantity itself; a third of a degree of freedom is that of all, so that
-    medians that agree by chance make no narrow interval. The test goes by what is usual of all, as far as they are
-    alike in it (`moderated_variances`). A single quantity goes by its own. ``roundings``: see `rounding_of`.
+    The interval uses the variance of the quantity itself, plus a third of a degree of freedom from all quantities, so
+    medians that agree by chance give no narrow interval. The test uses variances shrunk towards all
+    (`moderated_variances`). A single quantity goes by its own. ``roundings``: see `rounding_of`.
     """
     roundings = roundings or [0.0] * len(logs)
     counts = np.array([len(each) for each in logs])
@@ -174,8 +173,8 @@ def moderated_variances(variances: Floats, freedoms: Floats) -> tuple[Floats, Fl
     experiments, Statistical Applications in Genetics and Molecular Biology 3, article 3, section 6.2: if true variances
     follow a scaled inverse chi-squared distribution, its scale and degrees of freedom follow from mean and variance of
     the logarithms, and t with the degrees of both is exact. They never get more degrees of freedom than all variances
-    together. None is assumed to be below half of the usual one: if runs are in one of two states, medians of few runs
-    can agree by chance, which such a distribution does not model.
+    together. No variance is assumed below half of the common one: if runs have two states, medians of few runs can
+    agree by chance, which such a distribution does not model.
     """
     count, all_freedom = len(variances), float(freedoms.sum())
     if count < 2:

@@ -17,7 +17,7 @@ SURE_FROM = 10
 # Of `clock_step`: the longest durations that show it, their rounding error, the range in which it is searched, and the
 # share of durations that must be multiples of it.
 _MAX_DURATION, _ROUNDING, _MIN_STEP, _MAX_STEP, _MIN_SHARE = 100_000, 3, 16, 4_096, 0.9
-ALLOWED_FOR = "which is allowed for"  # the end of the warning about correlated samples that asks for nothing
+ALLOWED_FOR = "accounted for"  # the end of the warning about correlated samples that asks for nothing
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def sample_warnings(name: str, order: Dependence, trend: Drift) -> tuple[str, ..
         lines.append(f"{name}: n = {order.n} is few: take {LEAST_SAMPLES} samples or more")
     if order.correlated and order.p < SIGNIFICANT and round(order.effective) < order.n:
         line = (
-            f"{name}: samples are autocorrelated (lag 1: {order.lag1:.2f}): {order.n:,} "
-            f"are worth {order.effective:,.0f} independent ones"
+            f"{name}: samples are autocorrelated (lag 1: {order.lag1:.2f}):"
+            f" effective n = {order.effective:,.0f} of {order.n:,}"
         )
         sure = order.effective >= SURE_FROM
         lines.append(f"{line}, {ALLOWED_FOR}" if sure else f"{line}, too few to rely on the intervals")

@@ -1,1 +1,1 @@
-"""Find slow steps: the distribution of a repeated range, and where slow steps spend their time."""
+"""Find slow steps: the distribution of a repeated range, and the causes of slow steps."""

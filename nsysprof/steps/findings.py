@@ -134,7 +134,10 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
             f"{format_ns(each.ns)} ({format_ns(each.low_ns)} to {format_ns(each.high_ns)}) per {each.name}"
             for each in chain.fit.features
         ]
-        text = f"numbers in names explain {format_share(chain.fit.explained)} of the differences: {join_words(costs)}"
+        text = (
+            f"numbers in step names explain {format_share(chain.fit.explained)} of the differences between steps:"
+            f" {join_words(costs)}"
+        )
         yield Finding(*place, "numbers", text)
     if judged.warm_up:
         some = rows[rows["class"] == CLASSES[WARM_UP]]
@@ -151,8 +154,8 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
         grew = some["excess_ns"].astype(float) / some["typical_ns"].astype(float)
         stretches = int((np.diff(clock) > 1).sum()) + 1
         text = (
-            f"all kernels slower at once (clock): {plural(len(clock), 'step')} at {plural(stretches, 'place')}"
-            f" {_growth(float(grew.median()), 'take')}, not counted as slow"
+            f"not counted as slow: {plural(len(clock), 'step')} at {plural(stretches, 'place')} where all"
+            f" kernels slowed down together (GPU clock); they {_growth(float(grew.median()), 'take')}"
         ) + _clocks(rows[rows["class"] == CLASSES[TYPICAL]], some)
         yield Finding(*place, CLASSES[CLOCK], text, steps=clock.tolist())
 

@@ -1,4 +1,4 @@
-"""Slow minus typical: the time of a step minus that of typical steps near it, by cause, to the nanosecond."""
+"""Slow minus typical: the time of a step minus the time of typical steps near it, by cause, to the nanosecond."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _CLOCK_KERNELS, _CLOCK_SHARE, _CLOCK_EXCESS, _CLOCK_SPREAD = 3, 0.8, 0.7, 3.0
 class Excess:
     """Ledgers of steps, sorted by step: a row per cause, activity and culprit, codes of `Facts.words`.
 
-    ``slow_ns`` is the step's time there, ``typical_ns`` the mean of the typical steps it is compared with, in whole ns
-    that add up to their mean time, rounded down.
+    ``slow_ns`` is the step's time in the row; ``typical_ns`` the mean of the typical steps used for comparison, in
+    whole ns that add up to their mean time, rounded down.
     """
 
     step: NDArray[np.intp]
@@ -154,7 +154,7 @@ def _rows(facts: Facts, windows: Windows) -> Mapping[str, NDArray[np.int64]]:
 
 
 def same_for_all_kernels(excess: Excess, steps: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Mask of steps that are slow because all kernels take longer at once: due to the GPU's clock, not the program.
+    """Mask of steps that are slow because all kernels take longer: due to the GPU's clock, not the program.
 
     Most of the excess is then compute, spread over at least three kernels in proportion, within a factor of
     `_CLOCK_SPREAD`.

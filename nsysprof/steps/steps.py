@@ -69,8 +69,8 @@ class Chain:
 class Steps(Attributed, Shown):
     """The slow steps of a report, and why they are slow: ``steps`` as in `steps.csv`, ``ledger`` as in `tables.LEDGER`.
 
-    ``chains`` are the steps per path, GPU and process. ``level`` are their ranges, ``left_out`` counts instances
-    without GPU work, or without time; everything else was computed from ``facts``.
+    ``chains`` are the steps per path, GPU and process. ``level`` are their ranges; ``left_out`` counts instances
+    without GPU work or without time; everything else comes from ``facts``.
     """
 
     attribution: Attribution
@@ -89,7 +89,7 @@ class Steps(Attributed, Shown):
 
     @cached_property
     def diagnosis(self) -> Diagnosis | None:
-        """The diagnosis of the steps: what costs time, and what to do about it; None for steps on the host only."""
+        """The diagnosis of the steps: bottlenecks and their fixes; None for steps on the host only."""
         if self.level is None or not len(self.attribution.trace.ops):
             return None
         chosen = windows_of(self.level, self.facts.communication)
@@ -140,7 +140,7 @@ def steps_of_ranges(
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
     level: Level | None = None,
 ) -> Steps:
-    """Judge range instances as steps: ``path`` is the index of each of ``rows`` in ``texts``."""
+    """Judge range instances as steps: ``path``: for each of ``rows``, its index in ``texts``."""
     named = attribution.op_owner if attribution.replay is not None else None
     facts = read_facts(attribution.launched, kinds, merge_names, named)
     if len(facts.attribution.trace.ops):

@@ -37,7 +37,7 @@ STEPS = table(
         "typical_ns": "for an atypical step: mean of the typical steps used for comparison",
         "excess_ns": Column("excess_ns", "excess over typical_ns; the rows of its ledger add up to it", head="excess"),
         **_NAMED,
-        "culprit_ns": "part of the excess due to it",
+        "culprit_ns": "part of the excess that this cause explains",
         "clock_hz": "mean clock of the GPU during the step; empty if not sampled",
     },
     made_in="steps/steps.py",

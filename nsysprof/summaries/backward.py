@@ -17,7 +17,7 @@ from nsysprof.summaries.summary import Answer, Asked, Summary
 
 BACKWARD = table(
     "backward.csv",
-    "a row per merged path with operators that backward runs for, inner ranges included",
+    "a row per merged path with operators that have a backward pass; includes inner ranges",
     {
         "merged_path": Column("", "merged path of the forward range", "range", lambda text: one_line(text, 56)),
         "instances": Column("", "instances of the range"),
@@ -94,7 +94,7 @@ def _ratio(one: Ints, other: Ints) -> NDArray[np.float64]:
 
 def _answer(rows: ColumnTable, on_gpu: bool, sum_ns: int, found: Backward) -> Answer:
     """The finding, and the columns of the GPU, or where nothing ran there of the CPU."""
-    left = f"; of {found.unknown:,} backward operators, the forward operator is unknown" if found.unknown else ""
+    left = f"; the forward operator of {found.unknown:,} backward operators is unknown" if found.unknown else ""
     if on_gpu:
         what = f"{format_ns(sum_ns)} of GPU ops"
         names = ("merged_path", "instances", "forward_sum_ns", "backward_sum_ns", "backward_ratio")

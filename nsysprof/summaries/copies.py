@@ -1,4 +1,4 @@
-"""Copies and memsets: bytes, direction, bandwidth, whether the host waited, and what ran at the same time."""
+"""Copies and memsets: bytes, direction, bandwidth, whether the host waited, and concurrent kernels."""
 
 import re
 from typing import Any
@@ -42,7 +42,7 @@ COPIES = table(
         "sum_ns": Column("", "sum of their durations", "sum"),
         "bytes_per_s": Column("", "size_bytes per second of sum_ns; empty if that is 0", "rate"),
         "median_bytes_per_s": "median bandwidth of single copies",
-        "link_share": Column("", "share of link bandwidth (PCIe or NVLink), by the name of the GPU", "of link"),
+        "link_share": Column("", "share of link bandwidth (PCIe or NVLink; peak by name of the GPU)", "of link"),
         "overlapped_ns": "part of their time in which kernels ran on the same GPU",
         "small_count": f"copies of less than {format_bytes(SMALL)}",
         "small_bytes": "bytes of the small copies",

@@ -1,4 +1,4 @@
-"""All summaries: a new one is a file beside this one and an entry here."""
+"""All summaries: a new one needs a file in this folder and an entry here."""
 
 from nsysprof.summaries import backward, calls, collectives, copies, gaps, gpu_metrics, memory, streams, unified
 from nsysprof.summaries.summary import Summary

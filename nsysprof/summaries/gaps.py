@@ -20,7 +20,7 @@ GAPS = table(
     "a row per gap of 500 ms or more in which a GPU is idle, the longest first",
     {
         "gpu": _GPU,
-        "start_ns": Column("", "end of the last GPU op before it", "from"),
+        "start_ns": Column("", "end of the last GPU op before the gap", "from"),
         "length_ns": Column("", "length of the gap", "length"),
         "next": Column("", "the GPU op that ends it", "next GPU op", lambda name: one_line(short_name(name, 70), 70)),
     },
@@ -68,7 +68,7 @@ def gaps(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG0
         f"Gaps: {len(length):,} of 500 ms or more in which a GPU is idle, {format_ns(int(length.sum()))} together;"
         f" busy for less than half in {low:,} of {plural(len(gpu), 'part')}"
     )
-    note = f"parts: {PARTS} equal ones of each GPU's time, see {UTILISATION.file}; causes of the waits: nsysprof why."
+    note = f"parts: each GPU's time in {PARTS} equal parts, see {UTILISATION.file}; causes of the waits: nsysprof why."
     return Answer({GAPS.file: rows, UTILISATION.file: used}, finding if len(length) else "", GAPS.columns, rows, note)
 
 

@@ -146,8 +146,8 @@ def gpu_metrics(attribution: Attribution, asked: Asked) -> Answer | None:
         columns[name] = Texts(np.arange(len(values)), values) if text else np.array(values)
     shown, wide = _wide(rows)
     note = (
-        "% of the maximum while they run, ± half of the 95 % interval (1 where none is shown); empty: unknown,"
-        " gpu_metrics.csv says why"
+        "% of the maximum while they run, ± half of the 95 % interval (± 1 if none is shown); empty: unknown, see"
+        " gpu_metrics.csv"
     )
     return Answer({METRICS.file: ColumnTable(columns)}, _finding(trace, labels, rows), shown, wide, note)
 
@@ -217,8 +217,8 @@ def _kernels(trace: Trace, asked: Asked, rows: Ints, samples: GpuSamples) -> _Ro
 def means_of(samples: GpuSamples, lines: Sequence[tuple[Ints, Ints]]) -> list[Mapping[str, Mean]]:
     """The mean of each metric while each group of kernels runs, given by disjoint stretches of time.
 
-    From samples inside them, or of kernels that are too short for that by regression; together, the groups are all
-    that the GPU runs.
+    From samples inside the stretches, or by regression for kernels that are too short; together, the groups are all GPU
+    work.
     """
     shares = [_shares(samples, line) for line in lines]
     total = np.sum(shares, axis=0)

@@ -56,8 +56,8 @@ MEMORY = table(
 
 
 def gpu_memory(trace: Trace) -> dict[str, tuple[int, Ints, Ints]]:
-    """For each GPU with recorded memory, by label: a process that used it (an index into ``trace.processes``), and
-    the live bytes of `ON_GPU` from each time (ns) on.
+    """For each GPU with recorded memory, by label: a process that used it (an index into ``trace.processes``), and the
+    times (ns) with the live bytes of `ON_GPU` from each on.
     """
     events, gpus = trace.memory, _gpus(trace)
     used: dict[str, list[int]] = {}

@@ -20,7 +20,7 @@ STREAMS = table(
         "pid": "process",
         "stream": "number of the stream in its process; empty if not recorded",
         "thread": "name and number of the thread that launched most of its GPU time; empty if unknown",
-        "ops": Column("", "GPU ops, CUDA graphs traced whole among them", "GPU ops"),
+        "ops": Column("", "GPU ops, including CUDA graphs traced whole", "GPU ops"),
         "kernels": "kernels among them",
         "memops": Column("", "copies and memsets among them", "copies"),
         "sum_ns": Column("", "sum of durations", "sum"),
@@ -80,7 +80,9 @@ def _answer(trace: Trace, rows: ColumnTable) -> Answer:
     busy = sum(int((stop - begin).sum()) for begin, stop in trace.gpu_busy.values())
     share = format_share(1 - int((rows["busy_ns"] - rows["overlap_ns"]).sum()) / max(busy, 1))
     several = busy > 0 and np.count_nonzero(rows["sum_ns"] >= _REAL * rows["sum_ns"].max()) > 1
-    finding = f"Streams: {len(rows):,} with GPU work; two or more run at once for {share} of the time GPUs are busy"
+    finding = (
+        f"Streams: {len(rows):,} with GPU work; two or more run concurrently for {share} of the time GPUs are busy"
+    )
     one = len(set(rows["pid"].tolist())) == 1
     shown = tuple(column for column in STREAMS.columns if column.name != "pid" or not one)
     return Answer({STREAMS.file: rows}, finding if several else "", shown, rows, _NOTE)

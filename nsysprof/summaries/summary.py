@@ -74,7 +74,7 @@ class Summary:
 
 
 def mostly(group: Ints, code: NDArray[np.integer], weight: Ints) -> Ints:
-    """For each group, the code, from -1 on, with the largest sum of weights; of equal ones the smallest."""
+    """For each group, the code, from -1 on, with the largest sum of weights; the smallest of equal ones."""
     size = int(code.max()) + 2
     pairs, place = np.unique(group * size + code + 1, return_inverse=True)
     of, each = np.divmod(pairs, size)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 Echo = Callable[[str], None]
-"""Called with each piece of output as it comes."""
+"""Called with each piece of output as it arrives."""
 
 _PIECE, _TAIL = 1 << 16, 1 << 16
 _SILENCE_S = 2  # after a program has ended, for what others that it started still print
@@ -55,7 +55,7 @@ def run_child(command: Sequence[str], log: Path, echo: Echo, environment: Mappin
     Its environment is ``environment``, or ours by default.
 
     The first interrupt is forwarded to the command, which may take its time to end (nsys writes its data); the second
-    kills it and all its children. Raises `Interrupt` after such an end, and `NsysprofError` if the command cannot be
+    kills it and all its children. Raises `Interrupt` after an interrupt, and `NsysprofError` if the command cannot be
     started.
     """
     stopping = _Stopping(echo)

@@ -29,7 +29,7 @@ class ToolKind:
     """The properties of a tool that are needed to find it.
 
     ``version_pattern`` matches its version, as the first group, in its output. ``linux`` are patterns of the usual
-    places from the root, ``windows`` those in the program folders.
+    places from the root, ``windows`` of places in the program folders.
     """
 
     name: str

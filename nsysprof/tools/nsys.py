@@ -119,8 +119,8 @@ def find_importer(nsys: Nsys | None = None) -> Path | None:
     """Find the QdstrmImporter of an nsys; None if it is not installed.
 
     nsys looks for it in ``../host-linux-x64``. Debian separates nsys's own folder from the host folder, so nsys does
-    not find the importer and leaves a .qdstrm; Debian's place, and Nsight Compute's ``../linux-desktop-glibc_*-x64``,
-    are tried here too.
+    not find the importer and writes only a .qdstrm; Debian's place, and Nsight Compute's
+    ``../linux-desktop-glibc_*-x64``, are tried here too.
     """
     exe = "QdstrmImporter.exe" if sys.platform == "win32" else "QdstrmImporter"
     roots = []
@@ -293,7 +293,7 @@ def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) 
     try:
         return list(csv.DictReader(io.StringIO(printed, newline=""), restval=""))
     except csv.Error as error:
-        raise NsysprofError(f"{sqlite}: cannot read what nsys stats printed: {error}") from None
+        raise NsysprofError(f"{sqlite}: cannot read the output of nsys stats: {error}") from None
 
 
 def _printed(nsys: Nsys, sqlite: Path, copy: Path, report_name: str, form: str, timeout: float) -> str:

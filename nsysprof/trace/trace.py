@@ -1,4 +1,4 @@
-"""The trace model: what was recorded, as narrow numpy columns with ids resolved to codes; its report and reader."""
+"""The trace model: recorded data as narrow numpy columns with ids resolved to codes, and its report and reader."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Device:
 class Stream:
     """A stream of a device; ``device`` is an index into `Trace.devices`; ``id`` is None if not recorded.
 
-    ``migrates``: it holds migrations by the driver to and from the device, without launches.
+    ``migrates``: it contains migrations by the driver to and from the device, without launches.
     """
 
     device: int
@@ -146,10 +146,9 @@ class Copies:
 class Reader(ABC):
     """Reads a trace in the format of one recorder. Data that a format does not record is empty, never invented.
 
-    ``format`` is its name in `analysis.json`, ``recorder`` the recording program. ``endings`` are file name endings; of
-    several files that differ only in these, the first is read; ``annotations`` is the kind of ranges that programs
-    make; ``recording`` is the command that records them and the GPU. A subclass decides in `claims` which files it
-    reads.
+    ``format`` is its name in `analysis.json`, ``recorder`` the recording program. ``endings`` are file name endings; if
+    files differ only in these, the first is read; ``annotations`` is the kind of ranges that programs make;
+    ``recording`` is the command that records them and the GPU. A subclass decides in `claims` which files it reads.
     """
 
     format: str
@@ -197,7 +196,7 @@ class Reader(ABC):
         return np.empty(0, np.int64)
 
     def call_list(self, progress: Progress | None = None) -> details.CallList:
-        """All host CUDA calls, including those that launched nothing."""
+        """All host CUDA calls, including calls that launched nothing."""
         return details.NO_CALLS
 
     def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> details.HostCalls:
@@ -253,7 +252,7 @@ class Reader(ABC):
 class Report:
     """An open report: close it, or use a ``with`` statement, to remove its temporary export.
 
-    ``path`` is what the user named, ``file`` what is read: the same, or the export of a ``.nsys-rep``.
+    ``path`` is as the user named it; ``file`` is read: the same path, or the export of a ``.nsys-rep``.
     """
 
     path: Path
@@ -309,11 +308,11 @@ class Trace:
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64); ``thread_process`` maps threads to
     processes. ``session_end`` is the end of unclosed ranges, in ns; ``unread`` are the tables whose rows are missing;
     ``no_work`` says why there are no ops, empty if there are some; ``never_popped`` counts ranges left out of
-    ``ranges``, because each is inside another one of its name and neither is ever popped; ``call_names`` are names of
-    CUDA calls, without CUPTI's version suffixes; ``other_calls`` are calls outside ``launches``, None if unknown;
-    ``arena`` holds the long columns; ``named_threads`` maps globalTids to names that the program set through NVTX;
-    ``opened_on`` are codes of the threads that opened ranges, if some ranges count for another thread, else None.
-    ``geometry``: the launch parameters of GPU ops, if the reader knows those of all.
+    ``ranges``: each is inside a range of the same name, and neither is ever popped; ``call_names`` are names of CUDA
+    calls, without CUPTI's version suffixes; ``other_calls`` are calls outside ``launches``, None if unknown; ``arena``
+    holds the long columns; ``named_threads`` maps globalTids to names that the program set through NVTX; ``opened_on``
+    are codes of the threads that opened the ranges, None if all ranges count for these threads. ``geometry``: the
+    launch parameters of GPU ops, if the reader knows those of all.
     """
 
     report: Report
@@ -351,7 +350,7 @@ class Trace:
 
     @property
     def apart(self) -> bool:
-        """Whether things that are asked of it are worth a thread each: it is large, and memory is larger."""
+        """Whether to compute answers in parallel threads: the trace is large, and memory suffices."""
         return self.arena.roomy and len(self.ops) >= MIN_ROWS
 
     @cached_property

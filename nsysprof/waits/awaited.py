@@ -1,4 +1,4 @@
-"""Find the GPU ops that host calls made, and those that they waited for."""
+"""Find the GPU ops that host calls launched, and the ops that they waited for."""
 
 from dataclasses import dataclass
 
@@ -20,8 +20,8 @@ class OpsOfCalls:
     """GPU ops as rows of `Trace.ops`, -1 for none; the last entry of each column is for no call, or no launch.
 
     ``made`` int32 per row of `HostActivity.calls`, ``of_launch`` int32 per row of `Trace.launches`: the copy that it
-    made; of several the last one, but copies of a few bytes to the host take precedence; ``example`` int32 per launch:
-    a representative of all copies with the same description. ``on`` int32: the op that a synchronizing call waited for.
+    made: the last one, but copies of a few bytes to the host take precedence; ``example`` int32 per launch: a
+    representative of all copies with the same description. ``on`` int32: the op that a synchronizing call waited for.
     ``copies``: the copies that calls launched, sorted by end.
     """
 
@@ -66,7 +66,7 @@ def bucket(size: Ints) -> Ints:
 def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> NDArray[np.int64]:
     """For each piece of host time, the copy that its call made or waited for; -1 for none.
 
-    A call waited for the copy that ended with it and ran for at least half of the piece.
+    A call waited for a copy if both ended together and the copy ran for at least half of the piece.
     """
     out, copies = ops.made[time.call].astype(np.int64), ops.copies
     if len(copies) == 0:
@@ -82,7 +82,7 @@ def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> NDArray[np.int64
 
 
 def examples(trace: Trace, ops: OpsOfCalls, copied: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each copy (-1 for none) the representative of all copies with the same description; each launch has one."""
+    """For each copy (-1 for none) and launch, the representative of all copies with the same description."""
     launch = pick(trace.ops.launch, copied, -1)
     out: NDArray[np.int64] = ops.example[launch].astype(np.int64)
     return out

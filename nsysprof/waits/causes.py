@@ -1,4 +1,4 @@
-"""Split the gaps between GPU ops, of a range or of a process on a GPU, by what the GPU waited for."""
+"""Split the gaps between GPU ops, of a range or of a process on a GPU, by the GPU's reason for waiting."""
 
 from dataclasses import dataclass
 
@@ -48,8 +48,8 @@ def wait_facts(trace: Trace, communication: NDArray[np.bool_]) -> WaitFacts:
 
 @dataclass(frozen=True)
 class Gaps:
-    """The intervals of a range's instances (windows) in which none of its GPU ops runs, split by what the GPU waited
-    for.
+    """The intervals of a range's instances (windows) in which none of its GPU ops runs, split by the GPU's reason for
+    waiting.
 
     Sorted by window and time: ``start``, ``end`` int64 ns; ``behind``, the position of the next GPU op in the
     `RangeWork`; ``kind``, an index into `WAITING_FOR`. ``between_calls`` bool: the GPU ops on either side belong to
@@ -90,7 +90,7 @@ def gap_bounds(work: RangeWork) -> tuple[Ints, NDArray[np.intp]]:
 
 @dataclass(frozen=True)
 class IdlePieces:
-    """Gaps, split by what the GPU waited for: ``gap``, the number of each piece's gap, ``start``, ``end``, ``kind``."""
+    """Gaps, split by the GPU's reason for waiting: the number of each piece's ``gap``, ``start``, ``end``, ``kind``."""
 
     gap: NDArray[np.intp]
     start: Ints
@@ -106,7 +106,7 @@ def idle_pieces(
     op: NDArray[np.integer],
     thread: NDArray[np.integer] | None = None,
 ) -> IdlePieces:
-    """Split the gaps from each ``start`` to each ``end``, where ``op`` starts, by what the GPU waited for.
+    """Split the gaps from each ``start`` to each ``end``, where ``op`` starts, by the GPU's reason for waiting.
 
     If ``op`` is -1, the GPU waited only for the host ``thread``, a code of `Trace.threads`. Ops that CUDA graphs replay
     count as launched by the replay, however they are attributed.

@@ -23,7 +23,7 @@ def _flag(about: str) -> Any:
 
 
 class AbstainError(NsysprofError):
-    """No forecast is possible, because something is unknown or not modelled; the exit code is 3."""
+    """No forecast is possible, because some fact is unknown or not modelled; the exit code is 3."""
 
     def __init__(self, reason: str, hint: str | None = None) -> None:
         super().__init__(f"no forecast: {reason}", hint, exit_code=3)
@@ -33,8 +33,7 @@ class AbstainError(NsysprofError):
 class Changes:
     """The changes to make, all at once, as written on the command line.
 
-    The metadata of a field describe its option: the ``value`` that it takes, empty for a flag, and what it is
-    ``about``.
+    The metadata of a field describe its option: its ``value`` (empty for a flag) and its description (``about``).
     """
 
     graph: Sequence[str] = _repeatable("GLOB", "Launch all work of matching ranges as one CUDA graph")

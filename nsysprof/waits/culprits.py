@@ -182,7 +182,7 @@ def _missing(
         if not len(trace.launches):
             return f"no launches are recorded ({trace.report.reader.recording})"
         text = short_name(trace.op_names[name])
-        return f"{text} begins before what it depends on" if launched else f"no launch of {text} is recorded"
+        return f"{text} begins before its dependency ends" if launched else f"no launch of {text} is recorded"
 
     named = np.where((kind == walk.UNKNOWN) & (len(trace.launches) > 0), trace.ops.name[op], 0)  # others are one text
     launched = (kind == walk.UNKNOWN) & (trace.ops.launch[op] >= 0)

@@ -1,4 +1,4 @@
-"""Change a `Network` as a change of the program would: each function edits a copy made by `Network.copy`."""
+"""Edit a `Network` like a change of the program: each function edits a copy made by `Network.copy`."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ def delay_gpu(network: Network, op: Rows, ns: int, launched: Ints | None = None)
 
 
 def hurry(network: Network, moment: Rows, ns: int) -> None:
-    """Make the host take at most ``ns`` before some moments, and wait for nothing there."""
+    """Let the host take at most ``ns`` before some moments, without waiting there."""
     node = network.node[moment]
     network.gap[moment] = np.where(node < 0, np.minimum(network.gap[moment], ns), network.gap[moment])
     node = node[node >= 0]
@@ -62,7 +62,7 @@ def stop_waiting(network: Network, moment: Rows) -> None:
 
 
 def run_together(network: Network) -> None:
-    """Make all ranks arrive at each collective at once, so it takes only its time after the last arrival."""
+    """Let all ranks arrive at each collective at the same time, so it takes only its time after the last arrival."""
     late = network.done != network.start
     for each in network.edges:
         rows = np.flatnonzero(each.op >= 0)

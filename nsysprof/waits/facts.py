@@ -1,4 +1,4 @@
-"""Collect what is known of a trace before its waits are accounted for: dependencies and names."""
+"""Collect the facts of a trace that accounting for waits needs: dependencies and names."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -85,12 +85,12 @@ class Facts:
 
     @cached_property
     def ops_of_calls(self) -> OpsOfCalls:
-        """The GPU ops that host calls made, and those that they waited for."""
+        """The GPU ops that host calls launched, and the ops that they waited for."""
         return ops_of_calls(self.attribution.trace, self.activity, self.reasons, self.copy_sizes, self.copy_memory)
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """What the program did but the recording lacks, each with the option that records it."""
+        """Missing data of the recording, each with the option that records it."""
         return lacking(self.dependencies, self.activity)
 
     @property
@@ -105,7 +105,7 @@ def read_facts(
 ) -> Facts:
     """The `Facts` of a trace; ``kinds`` are the kinds of its op names, ``merge_names`` as in `merged_names`.
 
-    ``op_owner`` is the range after which each GPU op is named, if that differs from the one that launched it.
+    ``op_owner`` is the range after which each GPU op is named, if another range launched it.
     """
     trace = attribution.trace
     reader = trace.report.reader

@@ -1,4 +1,4 @@
-"""Find what the host did while the GPU waited for a launch, and which call had drained the GPU queue."""
+"""Find the host's activity while the GPU waited for a launch, and the call that had drained the GPU queue."""
 
 from dataclasses import dataclass
 
@@ -39,12 +39,12 @@ class HostTime:
 def threads_to_blame(
     attribution: Attribution, launch: NDArray[np.integer], start: Ints, end: Ints, thread: NDArray[np.integer]
 ) -> tuple[NDArray[np.intp], Ints, Ints, NDArray[np.int32]]:
-    """Intervals of host time, each with the thread that was to act: ``(piece, start, end, thread)``.
+    """Intervals of host time, each with the responsible thread: ``(piece, start, end, thread)``.
 
     A piece ends at its ``launch``; if that is -1, it belongs to the given ``thread``. Usually its thread is the
-    launching one. But PyTorch hands backward to an autograd thread: before the range that owns the launch began, a
-    thread that had launched nothing for it waited for the range's thread; and while worker threads launch for a range,
-    its own thread waits for the last of them.
+    launching one. But PyTorch hands backward to an autograd thread. Before the owning range began, a worker that had
+    launched nothing for it waited for the range's thread. While workers launch for a range, its own thread waits for
+    the last of them.
     """
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
@@ -88,7 +88,7 @@ def host_time(
     end: Ints,
     thread: NDArray[np.int32],
 ) -> HostTime:
-    """The `HostTime` of intervals of threads, each cut where a call or range begins or ends.
+    """The `HostTime` of intervals of threads, each cut at the bounds of calls and ranges.
 
     Of nested calls, the innermost counts.
     """
@@ -173,8 +173,8 @@ def exposed_by(
 ) -> NDArray[np.int64]:
     """For each wait for a ``launch`` from ``start`` to ``end``, the call of ``activity`` that exposed it; -1 for none.
 
-    That is the last earlier synchronizing call of the launching thread, or of the ``thread`` for which that works,
-    unless at some launch in between the host was ahead of the GPU again by `SLACK_NS` and a tenth of the wait: then
+    That is the last earlier synchronizing call of the launching thread, or of the ``thread`` for which it works. It is
+    none if the host was ahead of the GPU again at a launch in between, by `SLACK_NS` and a tenth of the wait: then
     something else drained the GPU queue. Calls that ended before ``since`` do not count either.
     """
     launches, calls = trace.launches, activity.calls

@@ -23,12 +23,12 @@ class Replay:
     """How well edges and constants explain one path on one GPU.
 
     ``windows``, the replayed rows of `Windows`; ``behind_op_ns``, ``behind_event_ns``, ``behind_launch_ns``, the
-    constants: the mean delay before an op starts, after the op that it waited for, after that op if its stream recorded
-    or awaited an event in between (`Reasons.marked`), and after its launch; ``residual`` float64, the error of each
-    window's replayed end as a share of its span.
+    constants: the mean delay of an op after its dependency, after its dependency with an event in between
+    (`Reasons.marked`), and after its launch; ``residual`` float64, the error of each window's replayed end as a share
+    of its span.
 
-    A GPU takes either 1.1 µs or 2.1 µs from kernel to kernel: a median would be one of the two, and off by 10 µs in a
-    chain of 20 kernels. So constants are means, without delays above `LATENCY` times the lower quartile.
+    A GPU takes 1.1 µs or 2.1 µs from kernel to kernel: a median would be one of these, and be off by 10 µs in a chain
+    of 20 kernels. So constants are means, without delays above `LATENCY` times the lower quartile.
     """
 
     path: int
@@ -44,8 +44,8 @@ def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
     """The `Replay` of each path and GPU, of at most `MAX_WINDOWS` windows each; paths beyond `MAX_ALL` ops are left
     out.
 
-    An op starts a constant time after the last op that it waits for has ended, or its call has returned; ops that start
-    before the window keep their recorded start. Near-linear in the ops of the replayed windows.
+    An op starts a constant time after its last dependency has ended or its call has returned; ops that start before the
+    window keep their recorded start. Near-linear in the ops of the replayed windows.
     """
     ops = trace.ops
     out = []

@@ -1,4 +1,4 @@
-"""Find where the host waits for something other than its own thread: the GPU, room in a queue, or another thread."""
+"""Find the host's waits for the GPU, for space in a queue, or for another thread."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -145,7 +145,7 @@ def copy_joins(trace: Trace, host: Host, done: Codes, lags: Lags) -> Joins:
 
 
 def queue_joins(trace: Trace, host: Host, lanes: Lanes, items: Items, lags: Lags) -> Joins:
-    """Launches into a stream with a full queue: the call returns when an earlier op starts and makes room.
+    """Launches into a stream with a full queue: the call returns when the start of an earlier op frees a slot.
 
     The queue holds about `QUEUE` launches and event records; the recorded maximum of launches shows its size.
     """
@@ -233,7 +233,7 @@ def _handed(host: Host, at: Codes, after: Codes) -> Joins:
 
 
 def distinct_joins(joins: Iterable[Joins], host: Host) -> Joins:
-    """All joins, one per moment: the first found; a thread's first moment waits only for a thread."""
+    """One join per moment, the first found; a thread's first moment waits only for a thread."""
     every = list(joins)
     whole = Joins(
         **{field.name: np.concatenate([getattr(each, field.name) for each in every]) for field in fields(Joins)}

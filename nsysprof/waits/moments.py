@@ -1,4 +1,4 @@
-"""The host moments of a replay: its calls, requested moments, and the moment after which each GPU op can start."""
+"""The host moments of a replay: calls, requested moments, and the earliest moment for each GPU op."""
 
 from dataclasses import dataclass
 

@@ -30,7 +30,7 @@ def network_of(
 ) -> Network:
     """The `Network` of a trace with the requested moments; ``lags`` are measured if not given.
 
-    ``attribution`` must have GPU ops where they were launched. Near-linear; only events take Python steps.
+    ``attribution`` must have GPU ops at their launches. Near-linear; only events take Python steps.
     """
     attribution = attribution.launched
     trace = attribution.trace

@@ -1,4 +1,4 @@
-"""Detect whether something paces the steps of a program: a wait that shrinks by what the work of a step grows."""
+"""Detect whether something paces the steps of a program: a wait that shrinks as the work of a step grows."""
 
 from dataclasses import dataclass
 
@@ -38,9 +38,9 @@ class Pacing:
 def pacing(step_ns: Ints, waited_ns: Ints) -> Pacing:
     """Test whether steps that take ``step_ns`` are paced by a wait (a sleep, poll or input) of ``waited_ns`` each.
 
-    If so, the work varies, the wait compensates, and the step time stays the same. A constant delay compensates
-    nothing: the step time then varies with the work. Apply it to waits only: any two parts of a paced step compensate
-    each other. Quadratic in steps, of which at most 500 are used.
+    If so, the work varies, the wait compensates, and the step time stays the same. A constant delay does not
+    compensate: the step time then varies with the work. Apply this only to waits: any two parts of a paced step
+    compensate each other. Quadratic in steps, of which at most 500 are used.
     """
     waits = np.flatnonzero(waited_ns > 0)
     if len(waits) < max(MIN_STEPS, len(step_ns) / 2):

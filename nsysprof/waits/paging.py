@@ -1,4 +1,4 @@
-"""Measure the cost of unified memory pages: kernels that wait for them, and a host that does while the GPU is idle."""
+"""Measure the cost of unified memory pages: waits of kernels, and waits of the host while the GPU is idle."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ _RECORD = ("nsys profile --cuda-um-cpu-page-faults=true", "nsys profile --cuda-u
 class Paging:
     """Migrations and faults of unified memory pages in intervals on a GPU, int64 per interval.
 
-    ``kernel_ns``: time in which kernels ran while pages moved to their GPU on demand or it handled page faults, an
-    upper bound of their wait; ``host_ns``: time in which pages moved to the host on demand and no kernel ran: the host
-    touched pages on the GPU. ``to_gpu_bytes``, ``to_host_bytes`` moved on demand, ``prefetched_bytes`` by request of
-    the program, by migrations that began there. ``cpu_faults``, ``gpu_faults`` that began there; None if not recorded;
-    ``lacks`` names the option that records them.
+    ``kernel_ns``: time in which kernels ran while pages moved to their GPU on demand, or while it handled page faults
+    (an upper bound of their wait); ``host_ns``: time in which pages moved to the host on demand and no kernel ran: the
+    host touched pages on the GPU. ``to_gpu_bytes``, ``to_host_bytes`` moved on demand, ``prefetched_bytes`` by request
+    of the program, by migrations that began there. ``cpu_faults``, ``gpu_faults`` that began there; None if not
+    recorded; ``lacks`` names the option that records them.
     """
 
     kernel_ns: Ints

@@ -1,7 +1,7 @@
 """Match the collectives of several ranks: which rank arrived last at each, and how long the others waited for it.
 
-A collective ends on all ranks together, so the last rank to arrive is in it for the shortest time, and the excess of
-another rank is waiting.
+A collective ends on all ranks together, so the last rank to arrive spends the shortest time in it. The additional time
+of other ranks is waiting.
 """
 
 import re
@@ -34,8 +34,8 @@ def collective_ops(trace: Trace, communication: NDArray[np.bool_], found: Collec
 def wait_for_last(one: NDArray[np.integer], length: Ints) -> tuple[Ints, NDArray[np.intp]]:
     """For each member of collectives, how long it waited, in ns, and which member arrived last.
 
-    ``one`` is the collective of each member, ``length`` the time that it spent in it. Of equal ones, the first member
-    counts as last to arrive.
+    ``one`` is the collective of each member, ``length`` the time that it spent in it. If several are shortest, the
+    first of them counts as last to arrive.
     """
     order = np.lexsort((length, one))
     first = np.flatnonzero(np.append(True, np.diff(one[order]) != 0)[: len(order)])

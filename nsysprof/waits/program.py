@@ -31,9 +31,9 @@ Edit = Callable[[Network], None]
 class Program:
     """A recorded program that can be changed: its ``facts``, and the ``windows`` of its steps.
 
-    ``rows`` are the ranges whose moments the network has: ``begin``, ``inside`` and ``stop``; ``inside`` repeats
-    ``begin``, so that something can happen in between. ``notes`` are sentences about assumptions. The network and its
-    steps are built on first use and kept; a change is replayed on a copy.
+    ``rows`` are the ranges with moments in the network: ``begin``, ``inside`` and ``stop``; ``inside`` repeats
+    ``begin``, so an edit can insert time between the two. ``notes`` are sentences about assumptions. The network and
+    its steps are built on first use and kept; a change is replayed on a copy.
     """
 
     facts: Facts
@@ -49,7 +49,7 @@ class Program:
 
     @property
     def attribution(self) -> Attribution:
-        """The attribution, with GPU ops where they were launched."""
+        """The attribution, with GPU ops at their launches."""
         return self.facts.attribution.launched
 
     @property
@@ -59,7 +59,7 @@ class Program:
 
     @cached_property
     def wholes(self) -> Wholes:
-        """Finds what belongs to its calls and GPU ops."""
+        """Finds everything that belongs to its calls and GPU ops."""
         return Wholes(self.facts)
 
     def ranges_of(self, glob: str) -> Rows:
@@ -124,7 +124,7 @@ class Program:
 
     @cached_property
     def residual(self) -> NDArray[np.float64]:
-        """The relative error of each step if the replay knows only the lengths of GPU ops."""
+        """The relative error of each step in a replay from the lengths of GPU ops alone."""
         return self.spans.residual(self.network)
 
     @property

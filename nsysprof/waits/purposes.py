@@ -87,9 +87,9 @@ def purposes(trace: Trace, activity: HostActivity) -> NDArray[np.uint8]:
     """The purpose of each row of ``activity.calls``, an index into `PURPOSES`; the last entry, for no call, is
     `IN_CODE`.
 
-    The longest call before the first op of a GPU created its context, if it takes at least 1 ms and ten times as long
-    as others of its name; the first launch of a kernel loads it, if it takes at least 50 µs and ten times as long as
-    usual launches; calls during the capture of a graph on their thread are part of the capture.
+    The longest call before the first op of a GPU created its context if it takes at least 1 ms and ten times as long as
+    others of its name. The first launch of a kernel loads it if it takes at least 50 µs and ten times as long as usual
+    launches. Calls during the capture of a graph on their thread belong to the capture.
     """
     calls = activity.calls
     out = np.append(np.array([purpose_of(name) for name in calls.names], np.uint8)[calls.name], np.uint8(IN_CODE))

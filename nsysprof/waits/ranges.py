@@ -96,8 +96,8 @@ def step_times(
 ) -> StepTimes:
     """The `StepTimes` of range instances, each with its ``path``; see `step_windows`.
 
-    Paths that are no steps are left out: those with fewer than `MIN_REPEATS` instances with GPU work, and those during
-    which the GPU computes for others for more than a tenth of the time, such as parts of a step.
+    Paths that are no steps are left out: those with fewer than `MIN_REPEATS` instances with GPU work, and those (such
+    as parts of a step) during which the GPU computes for other ranges for more than a tenth of the time.
     """
     attribution = attribution.launched
     windows, of_line = step_windows(attribution, rows, path, communication)
@@ -171,7 +171,7 @@ def pick_windows(
     words = [instances_text(instances), *words] if instances else words
     if not len(out) and len(windows):
         raise NsysprofError(
-            f"no window is left: {', '.join(words)}, of at most {int(np.bincount(line).max()):,}",
+            f"no step is left: {', '.join(words)}, of at most {int(np.bincount(line).max()):,}",
             f"nsysprof steps {quote_path(attribution.trace.report.path)} lists them, counted from 0",
         )
     return out, ", ".join(words)
@@ -182,7 +182,7 @@ def count_calls(
 ) -> Ints:
     """The number of ranges in each window (int64) whose name matches the glob ``per``.
 
-    Names match as recorded or as merged (`merged_names`); of nested ranges the outermost counts. ``paths`` are the
+    Names match as recorded or as merged (`merged_names`); the outermost of nested ranges counts. ``paths`` are the
     texts of `Windows.path`. Raises `NsysprofError` with similar names if a path has none, or none on a GPU or in a
     process.
     """

@@ -25,8 +25,8 @@ _CHUNK = 1 << 16  # nodes at a time where their numbers become numbers of Python
 class Edges:
     """The dependencies of each node: the node ``to``, with a delay of ``lag`` ns.
 
-    Between them pass the time from the last node of the thread to the host ``moment`` (-1: none), and the length of the
-    ``op`` (-1: none). ``usual`` is the average lag of such an edge.
+    Between both nodes lie the time from the last node of the thread to the host ``moment`` (-1: none), and the length
+    of the ``op`` (-1: none). ``usual`` is the average lag of edges of this kind.
     """
 
     to: NDArray[np.int32]
@@ -52,11 +52,11 @@ class Network:
     Host moments, by thread and time: ``thread`` code of `Trace.threads`, ``time`` as recorded, ``gap`` ns since the
     previous moment, ``anchor``, the last moment of the thread that is a node (thread starts, and moments with other
     dependencies), ``node`` of such a moment, -1 for others. GPU ops, by row of `Trace.ops`: ``start``, the node of its
-    start; ``done`` and ``length``: it ends that long after that node; ``behind``, the part of that time in which
-    inserted kernels run. Nodes: ``edges``, two each, ``extra``, the node's own delay, ``recorded`` time, ``of_op``, the
-    op that starts there, -1 for none, ``waits``: a call that waits for the GPU returns there. ``launch_moment``, the
-    moments (start, end) of each of `Trace.launches`; ``sync_call`` and ``sync_moment``, a row of `HostActivity` and its
-    moments for each call that waits for the GPU; ``asked``, the requested moments.
+    start; ``done`` and ``length``: the op ends ``length`` ns after the node ``done``; ``behind``, the part of this time
+    in which inserted kernels run. Nodes: ``edges``, two each, ``extra``, the node's own delay, ``recorded`` time,
+    ``of_op``, the op that starts there, -1 for none, ``waits``: a call that waits for the GPU returns there.
+    ``launch_moment``, the moments (start, end) of each of `Trace.launches`; ``sync_call`` and ``sync_moment``, a row of
+    `HostActivity` and its moments for each call that waits for the GPU; ``asked``, the requested moments.
     """
 
     thread: NDArray[np.int32]
@@ -98,9 +98,8 @@ class Network:
 
 @dataclass(frozen=True)
 class Lags:
-    """Average delays in ns: before an op starts after the previous one, the same across an event, and after its launch;
-    before a call returns after what it waited for; of a launch (its lower median); and before an op of a CUDA graph
-    starts after the previous one.
+    """Average delays in ns: from the previous op to an op, the same across an event, and from its launch; from a
+    dependency to the return of a call; of a launch (lower median); and from op to op in a CUDA graph.
     """
 
     behind_op: int = 0

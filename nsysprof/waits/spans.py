@@ -1,4 +1,4 @@
-"""Steps in a replay: how long each is, and whether the trace contains enough to rely on that."""
+"""Steps in a replay: the length of each, and whether it is reliable."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,9 +25,7 @@ NO_TIME = 1 << 62  # later than all
 
 
 def moments_of(trace: Trace, rows: Rows) -> Moments:
-    """The moments of some ranges for a `Network`: begins, repeated once so that something can happen in between, and
-    ends.
-    """
+    """The moments of some ranges for a `Network`: begins (twice, so an edit can insert time between), and ends."""
     ranges = trace.ranges
     times = np.concatenate([ranges.start[rows], ranges.start[rows], ranges.end[rows]])
     return Moments(np.tile(ranges.thread[rows], 3), times, np.repeat([True, True, False], len(rows)))
@@ -44,8 +42,8 @@ class Spans:
     """The windows of steps in a network: the ops that count for each, and their order.
 
     ``windows`` rows sorted by GPU, path and start; ``begin`` and ``stop``, their moments; ``ops`` of each window, from
-    ``first`` on, of which some are ``computes``; ``heads``: windows at which another GPU or path begins; ``until``: an
-    op of another step that ends each, -1 for none, since that step may have no window.
+    ``first`` on, of which some are ``computes``; ``heads``: windows at which another GPU or path begins; ``until``: the
+    op of another step that ends each window, -1 for none (that step may have no window).
     """
 
     windows: Windows
@@ -81,7 +79,7 @@ class Spans:
         return end - start
 
     def residual(self, network: Network) -> NDArray[np.float64]:
-        """The relative error of each window if the replay knows only the lengths of GPU ops."""
+        """The relative error of each window in a replay from the lengths of GPU ops alone."""
         length = self.windows.end - self.windows.start
         off: NDArray[np.float64] = np.abs(self.lengths(as_usual(network)) - length) / np.maximum(length, 1)
         return off
@@ -121,7 +119,7 @@ def spans_of(
 
 
 def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans) -> tuple[str, str | None] | None:
-    """The reason why the trace does not show what the GPU ops of windows waited for, and a hint; None if it does."""
+    """The reason why the dependencies of GPU ops in windows are unknown, and a hint; None if it does."""
     streams = np.unique(trace.ops.stream[spans.ops])
     if lacks and len(streams) > len(np.unique(spans.windows.gpu)):
         return f"dependencies between streams are not recorded: {lacks[0]}", "record it again, then forecast"
@@ -133,7 +131,7 @@ def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans)
         others = np.setdiff1d(trace.op_process[rows], mine)
         if len(others) or len(mine) > 1:
             count = len(others) + len(mine)
-            return f"{count} processes share GPU {gpu}, and the model does not include how they slow each other", None
+            return f"{count} processes share GPU {gpu}, and the model does not include their mutual slowdown", None
         rows = rows[np.argsort(trace.ops.start[rows], kind="stable")]
         start = trace.ops.start[rows]
         reach = np.append(start[:1], np.maximum.accumulate(trace.ops.end[rows])[:-1])

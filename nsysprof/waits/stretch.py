@@ -1,4 +1,4 @@
-"""A stretch of a long trace: some steps and their surroundings, as a trace of its own that replays fast."""
+"""A stretch of a long trace: some steps and their surroundings, as a separate trace that replays fast."""
 
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar

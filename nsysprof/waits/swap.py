@@ -45,7 +45,7 @@ def times_by_name(trace: Trace, path: Path) -> dict[int, int]:
         if not {"kernel", "median_ns"} <= set(table.columns):
             raise NsysprofError(
                 f"{path} has no columns kernel and median_ns",
-                "nsysprof analyze REPORT writes kernels.csv; of a bench: --swap 'RANGE=results.csv:BACKEND'",
+                "nsysprof analyze REPORT writes kernels.csv; for a bench: --swap 'RANGE=results.csv:BACKEND'",
             )
         frame = table[["kernel", "median_ns"]].rename(columns={"kernel": "name", "median_ns": "ns"})
     else:
@@ -90,7 +90,7 @@ def _kernels_of_report(trace: Trace, path: Path) -> pd.DataFrame:
 def time_of_row(path: Path, row: str) -> int:
     """The median in a row of bench results (by backend or ``CONFIGURATION/BACKEND``), or of a kernel.
 
-    If a bench also timed CUDA graph replays, these count, because its eager calls include launches.
+    If a bench also timed CUDA graph replays, they count, because eager calls include launches.
     """
     import pandas as pd
 

@@ -1,9 +1,9 @@
 """The dependency walk: why a GPU computed nothing, from the op that ended a gap back to the start of the gap.
 
-An op starts once its predecessor in its stream has ended, everything has ended for which its stream waits, and its host
-call has launched it. The last of these is the reason. If that is an op, the part of the gap in which it ran is assigned
-to it, and the walk continues from its start; if it is the host call, the launch came late, and the rest of the gap is
-assigned to the host.
+An op starts once its predecessor in the stream and everything that its stream waits for has ended, and its host call
+has launched it. The last of these is the reason. If it is an op, its part of the gap is assigned to it,
+and the walk continues from its start; if it is the host call, the launch came late, and the rest of the gap is assigned
+to the host.
 """
 
 from dataclasses import dataclass
@@ -40,10 +40,10 @@ class Reasons:
 
     ``op`` int32: the last of its dependencies to end, -1 for none; ``edge`` uint8, its kind (`STREAM`, `EVENT`,
     `BARRIER`); ``ready`` int64 ns, the end of that op; ``in_stream`` int64 ns, the end of its predecessor in its own
-    stream; ``launched`` int64 ns, the return of its host call, for copies its start. Times that do not exist are the
-    smallest int64. ``marked`` bool: between it and its predecessor, its stream recorded or awaited an event.
-    ``latency`` int64 ns: the usual upper limit, in this recording, of the delay of an op that is launched and free to
-    start: after its launch, its CUDA graph's launch, an op, or an event.
+    stream; ``launched`` int64 ns, the return of its host call, for copies its start. Missing times are the smallest
+    int64. ``marked`` bool: between it and its predecessor, its stream recorded or awaited an event. ``latency`` int64
+    ns: the usual upper limit, in this recording, of the delay of an op that is launched and free to start: after its
+    launch, its CUDA graph's launch, an op, or an event.
     """
 
     op: NDArray[np.int32]
@@ -116,7 +116,7 @@ def _behind(ops: Ops, op: NDArray[np.integer], late: NDArray[np.bool_], marked: 
 
 
 def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ...]:
-    """What the program did but the recording lacks, each with the option that records it."""
+    """Missing data of the recording, each with the option that records it."""
     if not _WAIT_CALLS & set(activity.calls.names):
         return ()
     if dependencies.unnamed:

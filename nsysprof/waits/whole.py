@@ -1,4 +1,4 @@
-"""Causes of waiting as wholes: a call with the work it starts and the waits for it, code from call to call, GPU ops."""
+"""Complete causes of waiting: a call with its work and the waits for it, code from call to call, or GPU ops."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _none() -> NDArray[np.int64]:
 class Cause:
     """What disappears with a cause: `edits.remove` removes it from a network.
 
-    ``calls``, rows of `HostActivity.calls`, which then neither take time nor wait; ``launches``, those among them that
-    launch, as rows of `Trace.launches`; ``ops``, rows of `Trace.ops`, which take no time; ``thread`` (code of
+    ``calls``, rows of `HostActivity.calls`, which then neither take time nor wait; ``launches``, the launches among
+    them, as rows of `Trace.launches`; ``ops``, rows of `Trace.ops`, which take no time; ``thread`` (code of
     `Trace.threads`), ``start`` and ``end`` (ns), intervals of code between calls; ``queued``, ops that start as soon as
     they can; ``late``: no rank arrives late at a collective.
     """

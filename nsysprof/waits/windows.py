@@ -24,8 +24,8 @@ class Windows:
 
     ``range``, a row of `Trace.ranges`, -1 for the whole trace; ``path`` int32 as given; ``gpu`` its number; ``start``,
     ``begin``, ``done``, ``end`` int64 ns: the instance begins at ``begin``, after the pause since the previous instance
-    if that belongs to it; ``last`` (int32, an op) ends at ``done``; the host may be busy in the instance until ``end``.
-    Windows of one path on one GPU do not overlap.
+    if the pause belongs to it; ``last`` (int32, an op) ends at ``done``; the host may be busy in the instance until
+    ``end``. Windows of one path on one GPU do not overlap.
     """
 
     range: NDArray[np.int64]
@@ -57,12 +57,11 @@ def gpu_windows(
     """The `Windows` of the range instances ``rows``, each with its ``path``, without the pauses before them.
 
     A window lasts from the start of the instance on the host (or the end of the previous window of its path on that
-    GPU, if later) to the end of its own last op there (or of the instance on the host, if later): a host that is late
-    inside the instance counts, before and after its ops; a host that runs ahead does not. If a copy or collective
-    outlasts the compute of the instance, the window ends at the first compute of the next one at the latest:
-    prefetching beside a step is not part of it. Instances without GPU work have no window. Ops that CUDA graphs replay
-    count where the graph was launched, however they are attributed. ``communication``: per op name, whether it is a
-    collective.
+    GPU, if later) to the end of its own last op there (or of the instance on the host, if later): so a late host inside
+    the instance counts, but not a host that runs ahead. If a copy or collective outlasts the compute of the instance,
+    the window ends at the first compute of the next one at the latest: prefetching during a step is not part of it.
+    Instances without GPU work have no window. Ops that CUDA graphs replay count at the launch of the graph, regardless
+    of their attribution. ``communication``: per op name, whether it is a collective.
     """
     trace, index = attribution.launched.trace, index_work(attribution.launched, rows)
     op, place = index.ops_of(rows)
@@ -138,8 +137,8 @@ def step_windows(
 
     A step lasts from the end of the previous one to its own end, so a data loader between two steps belongs to the
     second. This applies if both have the same parent range, and the GPU computes next to nothing in this pause and in
-    most pauses of the path; other work, such as validation, belongs to no step. Found iterations, which touch within a
-    loop, and the first step have no such pause. Steps of several processes, or of several threads that run steps at
+    most pauses of the path; other work, such as validation, belongs to no step. The first step, and found iterations
+    (which touch within a loop), have no such pause. Steps of several processes, or of several threads that run steps at
     once, form separate lines: `Windows.path` numbers the lines, and the second result has the path of each line.
     """
     trace = attribution.launched.trace
@@ -236,7 +235,7 @@ def blocking_communication(
 class Stretches:
     """Intervals of windows without compute: ``window``, ``start``, ``end``, and the ``op`` that ends each.
 
-    That is the compute op that starts there, or, after the last one of a window, its last op; -1 if the GPU had
+    ``op`` is the compute op that starts there or, after the last compute of a window, its last op; -1 if the GPU had
     finished the window and the host had not.
     """
 

@@ -1,4 +1,4 @@
-"""How much steps get shorter without a culprit, from replays in which it takes no time."""
+"""The time that steps save without a culprit, from replays in which the culprit takes no time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -79,8 +79,8 @@ def removals_of(
     """The `Removals` of a result, or why there are none; near-linear in ops and calls.
 
     ``windows`` are all windows of the paths, ``chosen`` their rows in the result (None: all), ``frame`` the result's
-    windows, beside its ``rows`` and the function that returns its waits. A path on a GPU is known if a replay that
-    knows only the lengths of GPU ops has a median error of at most `MAX_RESIDUAL`.
+    windows, beside its ``rows`` and the function that returns its waits. A path on a GPU is known if a replay from the
+    lengths of GPU ops alone has a median error of at most `MAX_RESIDUAL`.
     """
     trace = facts.attribution.trace
     if not rows["ceiling_ns"].notna().any():
@@ -113,8 +113,8 @@ def removals_of(
 def forecast_ceilings(rows: pd.DataFrame, removals: Removals | None) -> pd.DataFrame:
     """Replace bounds in the ceilings of why.csv by forecasts, where possible; see `removals_of`.
 
-    Replays take at most `MAX_NODES` steps. Rows with the same culprit that differ only in what the GPU ran meanwhile
-    are removed together; each then gains at most its wait.
+    Replays take at most `MAX_NODES` steps. Rows with the same culprit that differ only in ``meanwhile`` are removed
+    together; each gains at most its wait.
     """
     ceiling = rows["ceiling_ns"].to_numpy(np.float64).copy()
     forecasts, waited = np.zeros(len(ceiling), bool), rows["per_instance_ns"].to_numpy(np.float64)

@@ -1,4 +1,4 @@
-"""The chart ``why.png``: where the time of one window goes, sorted by cause, and over time."""
+"""The chart ``why.png``: the time of one window, sorted by cause, and over time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -25,8 +25,8 @@ class PathPieces:
 
     ``window`` row of `Why.windows`, on GPU ``gpu``; ``start``, ``end`` int64 ns; ``group``, a code of ``groups``:
     compute, the cause of a wait, or, for the host, its activity; ``text``, a code of ``texts``: responsible code and
-    what exposed it, empty for compute; ``wait``, a row of ``waits`` (see `Why.waits`), -1 for compute. The pieces of a
-    window tile it.
+    the call that exposed it, empty for compute; ``wait``, a row of ``waits`` (see `Why.waits`), -1 for compute. The
+    pieces of a window tile it.
     """
 
     window: NDArray[np.int64]
@@ -129,9 +129,9 @@ class Instance:
 def median_instance(answer: Why, path: str | None = None) -> Instance | None:
     """The median window of a path, by default the one with most time, on the GPU of its largest finding.
 
-    Without findings, on the GPU that waits most. Of the middle third by length, it is the one whose times are most
-    similar to all, or, if that lacks half of the largest finding, the next one that has it. None if there are no
-    windows.
+    Without findings, on the GPU that waits most. It is the window of the middle third by length whose times are most
+    similar to all windows or, if that window lacks half of the largest finding, the next one that has it. None if there
+    are no windows.
     """
     windows = answer.windows
     if not len(windows):

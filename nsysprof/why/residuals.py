@@ -1,4 +1,4 @@
-"""The error of windows replayed from dependencies and constants; where it is large, there are no ceilings."""
+"""The error of windows replayed from dependencies and constants; if it is large, there are no ceilings."""
 
 from collections.abc import Iterator
 
@@ -62,8 +62,8 @@ def abstention(residuals: pd.DataFrame, path: str) -> str:
     if not most > MAX_RESIDUAL:
         return ""
     return (
-        f"No ceilings in why.csv: in a replay of the recorded dependencies, steps end {format_share(most)} of"
-        f" their length off, more than {format_share(MAX_RESIDUAL)}."
+        "No ceilings in why.csv: a replay of the recorded dependencies misses the end of steps by up to"
+        f" {format_share(most)} of their length (limit: {format_share(MAX_RESIDUAL)})."
     )
 
 

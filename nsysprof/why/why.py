@@ -42,13 +42,13 @@ class Why(Attributed, Shown):
     has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``, ``culprit``,
     ``range``, ``exposed_by``, ``claim``, ``op``, the GPU op that ran or came late, and the host ``thread`` (a code, -1:
     none). ``rows`` sums them by path and GPU, see `files.WHY`. ``held_up`` has a row per path, GPU and kernel for which
-    another stream had to wait while it computed: the columns of those three and ``waits``, ``waited_ns``,
-    ``per_instance_ns``, ``share_of_span``; that time is compute, and in no row of a wait. ``level`` are the ranges of
-    the windows; ``lacks`` names what the recording lacks; ``facts`` and ``gpu_windows`` are the inputs. ``residuals``
-    say how well dependencies explain windows, see `residual_frame`. ``picked`` says which windows these are, if not
-    all; ``warm_up`` is the number left out as warm-up. ``bounds`` says why all ceilings of ``rows`` are bounds instead
-    of forecasts, if so; otherwise ``removals`` replay the trace without each cause. ``per`` is the base of
-    ``per_instance_ns``: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
+    another stream had to wait while it computed: these three and ``waits``, ``waited_ns``, ``per_instance_ns``,
+    ``share_of_span``. This time is compute and in no row of a wait. ``level`` are the ranges of the windows; ``lacks``
+    names what the recording lacks; ``facts`` and ``gpu_windows`` are the inputs. ``residuals`` say how well
+    dependencies explain windows, see `residual_frame`. ``picked`` says which windows these are, if not all; ``warm_up``
+    is the number left out as warm-up. ``bounds`` says why all ceilings of ``rows`` are bounds instead of forecasts, if
+    so; otherwise ``removals`` replay the trace without each cause. ``per`` is the base of ``per_instance_ns``:
+    `window`, or `call` of an inner range (column ``calls`` of ``windows``).
     """
 
     attribution: Attribution
@@ -109,8 +109,8 @@ class Why(Attributed, Shown):
         """Mask of ``waits`` that are steps of a host that launches more slowly than the GPU runs.
 
         These are pieces below `LAUNCH_STEP_NS` in which the host launched, made other CUDA calls that do not wait, or
-        ran code between them, whatever drained the GPU queue; per path, process and GPU, only in ranges where launches
-        take `MIN_LAUNCHES` of that time.
+        ran code between them, regardless of what drained the GPU queue. They count per path, process and GPU, only in
+        ranges whose launches take `MIN_LAUNCHES` of that time.
         """
         length = (self.waits["end_ns"] - self.waits["start_ns"]).to_numpy()
         activity = self.waits["activity"]
@@ -136,7 +136,7 @@ def why(
     rules: Rules | None = None,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
 ) -> Why:
-    """Account for the GPU windows of the ranges that the glob ``select`` matches, by default of those that repeat.
+    """Account for the GPU windows of the ranges that the glob ``select`` matches, by default of repeating ranges.
 
     ``attribution`` is a result of `attribute`, or a file.
 
@@ -188,7 +188,7 @@ def account_for(
 ) -> Why:
     """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` the kinds of `Trace.op_names`.
 
-    Where ``rows`` are given, only for these windows, in ascending order.
+    With ``rows`` (ascending), only for these windows.
     """
     answer = account_of(attribution, windows, paths, kinds, merge_names, rows)
     windows = windows if rows is None else windows.take(rows)

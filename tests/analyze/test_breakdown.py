@@ -581,7 +581,7 @@ def test_paths_that_are_cut_are_told(trace: MakeTrace, monkeypatch: pytest.Monke
     short = broken_down(path).warnings
     monkeypatch.setattr("nsysprof.attribution.paths._MAX_CHARACTERS", 1000)
     assert [warning for warning in broken_down(path).warnings if warning not in short] == [
-        "range paths are up to 40 names deep: long ones are cut in the middle, and may look alike"
+        "range paths are up to 40 names deep: long ones are shortened in the middle and may look the same"
     ]
 
 

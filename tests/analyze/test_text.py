@@ -261,9 +261,7 @@ def test_the_launch_bound_mark(trace: MakeTrace) -> None:
         "fills": "100 %",
         "one call": "12 %",
     }
-    legend = (
-        "* launch-bound: for more than 50 % of the span the GPU runs nothing, without GPU ops of other ranges either."
-    )
+    legend = "* launch-bound: the GPU is idle for more than 50 % of the span, without GPU ops of other ranges either."
     assert text.count(legend) == 1
     calm = whole(broken_down(path, select="works"))
     assert "*" not in calm
@@ -420,7 +418,7 @@ def test_a_slow_start_is_a_note(trace: MakeTrace) -> None:
     path = trace(*items, duration=LATE)
     answer = broken_down(path)
     [slow] = slow_starts(answer.columns("merged"), answer.instances_of, answer.by)
-    assert slow == "the first of 6 step* spans 4.00 µs, the median one 10 ns: --skip 1 leaves it out"
+    assert slow == "the first of 6 step* spans 4.00 µs, the median one 10 ns (--skip 1 excludes it)"
     assert f"\nnote: {slow}\n" in whole(answer)
     skipped = [line for line in whole(broken_down(path, skip=1)).splitlines() if line.startswith("note: ")]
     assert skipped == ["note: warm-up instances left out: 1 (--skip 1)"]
@@ -452,7 +450,7 @@ def test_copies_and_graphs_are_counted(trace: MakeTrace) -> None:
     assert (
         "1 kernel, 1 memory operation, 1 CUDA graph traced whole: sum 14 ns; the GPU is busy for 52 % of the 27 ns"
         " from the first GPU op to the last and 47 % of the 30 ns of recording\n"
-        "1 CUDA graph traced whole: --cuda-graph-trace=node records what runs in them, and where it was captured\n"
+        "1 CUDA graph traced whole: --cuda-graph-trace=node records their kernels and where they were captured\n"
     ) in whole(broken_down(path))
 
 

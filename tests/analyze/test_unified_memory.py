@@ -93,7 +93,7 @@ def test_a_kernel_that_waits_for_pages_is_fault_bound(faulting: Breakdown, tmp_p
         " 53 % of the time of all kernels"
     ) in text
     assert "without a launch row" not in text
-    assert timeline_title(timeline(faulting)).endswith("for 53 % of the time of kernels unified memory migrates")
+    assert timeline_title(timeline(faulting)).endswith("unified memory migrates during 53 % of kernel time")
     write_json(faulting, tmp_path / "analysis.json")
     found = json.loads((tmp_path / "analysis.json").read_text())["unified_memory"]
     assert found["busy_ns"] == 4640

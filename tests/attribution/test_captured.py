@@ -281,7 +281,7 @@ def test_what_is_not_known_is_named_with_what_would_tell(trace: MakeTrace) -> No
     assert sentences[0] == "3 kernels of CUDA graphs: 1 belongs to ranges at capture, see --graphs captured"
     assert "1 GPU op of CUDA graphs captured outside every range" in sentences[1]
     assert (
-        "2 GPU ops of CUDA graphs whose capture is not in the report: of a child graph or a conditional node, or"
+        "2 GPU ops of CUDA graphs whose capture is not in the report: child graphs, conditional nodes, or"
         in sentences[2]
     )
     assert "--cuda-graph-trace=node" in sentences[3]

@@ -186,12 +186,12 @@ def test_too_few_samples_make_no_verdict(tmp_path: Path) -> None:
 
 
 EXPECTED = """
-shape  backend  metric     before     after        change  intervals  finds            effect          verdict
------  -------  -------  --------  --------  ------------  ---------  -----  ----------------  ---------------
-S1024  math     latency    194 µs    194 µs  +0.0 ± 0.3 %    overlap  2.0 %  +0.00 negligible  no clear change
-                graph      194 µs    194 µs  +0.0 ± 0.1 %    overlap  2.0 %  +0.00 negligible  no clear change
-                peak      100 MiB   100 MiB        +0.0 %    overlap                           no clear change
-       flash    latency   9.76 µs   10.5 µs  +8.0 ± 0.4 %      apart  2.0 %       +1.00 large           slower
+shape  backend  metric     before     after        change  detectable            effect          verdict
+-----  -------  -------  --------  --------  ------------  ----------  ----------------  ---------------
+S1024  math     latency    194 µs    194 µs  +0.0 ± 0.3 %       2.0 %  +0.00 negligible  no clear change
+                graph      194 µs    194 µs  +0.0 ± 0.1 %       2.0 %  +0.00 negligible  no clear change
+                peak      100 MiB   100 MiB        +0.0 %                                no clear change
+       flash    latency   9.76 µs   10.5 µs  +8.0 ± 0.4 %       2.0 %       +1.00 large           slower
 """
 
 

@@ -44,14 +44,14 @@ SUMMARY = """\
 math-vs-flash · attention forward (B1 H8 D64 fp16 causal) · NVIDIA H200 · 100 samples each · within this run
   cold L2 cache, CUDA events; ±: 95 % interval of the median within this run
 
-shape  backend  latency      ±    graph  TFLOP/s  of peak  vs math  finds      peak  matrices  error
------  -------  -------  -----  -------  -------  -------  -------  -----  --------  --------  -----
-S1024  math      194 µs  0.2 %   194 µs     5.53    0.5 %                   100 MiB      6.25  2e-04
-       flash    9.76 µs  0.2 %  7.75 µs      110     10 %    19.9x  2.0 %  4.03 MiB      0.25  2e-04
-S2048  math      758 µs  0.2 %   758 µs     5.67    0.5 %                   392 MiB      6.13  2e-04
-       flash    17.0 µs  0.4 %  16.0 µs      253     24 %    44.6x  2.0 %  8.06 MiB      0.13  2e-04
-S4096  math     3.01 ms  0.3 %  3.02 ms     5.71    0.5 %                  1.52 GiB      6.06  2e-04
-       flash    49.9 µs  0.3 %  49.0 µs      344     32 %    60.3x  2.0 %  16.1 MiB      0.06  2e-04
+shape  backend  latency      ±    graph  TFLOP/s  of peak  vs math  detectable      peak  matrices  error
+-----  -------  -------  -----  -------  -------  -------  -------  ----------  --------  --------  -----
+S1024  math      194 µs  0.2 %   194 µs     5.53    0.5 %                        100 MiB      6.25  2e-04
+       flash    9.76 µs  0.2 %  7.75 µs      110     10 %    19.9x       2.0 %  4.03 MiB      0.25  2e-04
+S2048  math      758 µs  0.2 %   758 µs     5.67    0.5 %                        392 MiB      6.13  2e-04
+       flash    17.0 µs  0.4 %  16.0 µs      253     24 %    44.6x       2.0 %  8.06 MiB      0.13  2e-04
+S4096  math     3.01 ms  0.3 %  3.02 ms     5.71    0.5 %                       1.52 GiB      6.06  2e-04
+       flash    49.9 µs  0.3 %  49.0 µs      344     32 %    60.3x       2.0 %  16.1 MiB      0.06  2e-04
 
 shape  fastest  beats                      without launches
 -----  -------  -------------------------  ----------------
@@ -62,14 +62,14 @@ S4096  flash    math by 60.3x (60.0–60.5)  flash
 flash beats math at every S (19.9x at S=1024, 60.3x at S=4096)
 temporary memory grows as S²: math S^2.00
 temporary memory grows as S: flash S^1.00
-launches: 21 % of a call of flash at S1024 is launching; flash is 19.9x as fast as math with launches and
-  25.0x without, at S1024
+launch overhead: 21 % of a call of flash at S1024; flash is 19.9x as fast as math including launches, 25.0x
+  excluding them, at S1024
 limits: 3 shapes compute-bound by 1.18x to 4.70x; first: arithmetic of flash at S4096, at 33 % of its limit,
   32.9 µs above it
 A/A: compared with themselves, 0 of 6 differ; chance allows 1 in 20
-(1.01x): no clear change; 1.3x ?: too few samples; finds: the smallest difference that the samples would have
-  shown. of peak: of SMs × sampled clock × FLOPs per clock. matrices: peak memory in score matrices of the
-  dtype. error: relative, against float64.
+(1.01x): no clear change; 1.3x ?: too few samples; detectable: the smallest difference that the samples would
+  have shown. of peak: peak = SMs × sampled clock × FLOPs per clock. matrices: peak memory in score matrices
+  of the dtype. error: relative, against float64.
 """
 
 
@@ -111,7 +111,7 @@ def test_a_refused_share_is_not_shown(tmp_path: Path) -> None:
     summary = bench_summary(results)
     (row,) = [line for line in summary.splitlines() if line.lstrip().startswith("flash  ")]
     assert "refused" in row
-    assert "386 % of the peak is impossible, suspect is the timer" in " ".join(summary.split())
+    assert "386 % of the peak is impossible; suspect: the timer" in " ".join(summary.split())
     assert "| refused |" in bench_report(results)
     impossible = tflops_text(results.results["tflops"].max())
     throughput = next(chart for chart in BENCH_CHARTS if chart.file == "throughput.png")
@@ -287,7 +287,8 @@ def test_the_report_has_speedup_and_memory_columns(two: BenchResults) -> None:
         zip((cell.strip() for cell in head.split("|")), (cell.strip() for cell in row.split("|")), strict=True)
     )
     assert head == (
-        "| S | backend | latency | speed-up over math | finds | graph | speed-up, graph | TFLOP/s | of peak | GB/s |"
+        "| S | backend | latency | speed-up over math | detectable | graph | speed-up, graph | TFLOP/s | of peak |"
+        " GB/s |"
         " of bandwidth | peak memory | of it temporary | score matrices | memory reduction |"
     )
     assert cells["speed-up over math"] == "60.3x (60.0–60.5)"
@@ -311,11 +312,11 @@ def test_every_table_of_the_report_is_rectangular(many: BenchResults, mixed: Ben
 def test_auto_that_is_slower_is_reported(many: BenchResults) -> None:
     """Where, how much at worst, and which backend would be better; and what it is without launches."""
     summary = " ".join(bench_summary(many).split())
-    line = summary.split("auto against the best of the others: ")[1]
+    line = summary.split("auto vs. the best other backend: ")[1]
     assert line.startswith("no clear difference at ")
     assert "slower at" in line
     assert "where flash is 1.2" in line.split("at worst")[1]
-    assert "; without launches no clear difference at" in line
+    assert "; excluding launches no clear difference at" in line
 
 
 def test_auto_counts_where_its_pick_has_no_name_of_its_own(mixed: BenchResults) -> None:
@@ -339,7 +340,7 @@ def test_graphs_that_are_slower_than_the_call_are_reported(tmp_path: Path) -> No
     math = point_of(data, "math", 2048)
     math["graph_latency_ns"] = [value * 1.06 for value in math["latency_ns"]]
     summary = " ".join(bench_summary(results_of(tmp_path, data)).split())
-    assert "graphs: at 1 of 2 points a replay takes longer than the call; math at" in summary
+    assert "CUDA graphs: a replay takes longer than the call at 1 of 2 points (most: math at" in summary
     assert "6.0 % longer" in summary
 
 
@@ -378,9 +379,9 @@ def test_memory_that_follows_no_single_power_is_reported_in_sizes(tmp_path: Path
 
 def test_correlated_samples_are_one_warning(many: BenchResults) -> None:
     """However many points have them, as long as their intervals allow for it."""
-    lines = [line for line in many.warnings if "which is allowed for" in line]
+    lines = [line for line in many.warnings if "accounted for" in line]
     assert len(lines) == 1
-    assert re.match(r"at \d+ of 30 points samples depend on the ones before them", lines[0])
+    assert re.match(r"samples are autocorrelated at \d+ of 30 points", lines[0])
 
 
 def test_names_cannot_command_the_terminal(tmp_path: Path) -> None:

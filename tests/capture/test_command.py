@@ -291,7 +291,7 @@ def test_one_of_several_reports_is_resumed_under_a_name_of_its_own(capture: Capt
         done = capture("--resume", "any.nsys-rep", *more)
         assert done.code == 1
         assert done.err == (
-            "nsysprof: any.nsys-rep: the results would get its own name\n  hint: -o NAME for another name\n"
+            "nsysprof: any.nsys-rep: the results would have the same name\n  hint: -o NAME for another name\n"
         )
     assert capture("--resume", "any.nsys-rep", "-o", "./other").code == 0
 

@@ -42,8 +42,8 @@ math is as fast as flash at S=8 by span, in too few samples for a verdict: 1.00 
   the causes mostly cancel: softmax -300 ns, waiting for CPU code +225 ns and Q·Kᵀ GEMM -200 ns
   per call math runs 3 kernels and flash 1; matrix products run on FP32 units (CUDA cores) in math, on tensor
     cores in flash
-  math at S=8 keeps the GPU busy for 75 % of its span only; flash is launch-bound: busy is 26 % of span, so
-    1.00x by span is 4.00x by busy
+  math at S=8 keeps the GPU busy for only 75 % of its span; flash is launch-bound: the GPU is busy for 26 % of
+    span, so the ratio is 1.00x by span, but 4.00x by busy
   expected memory traffic per call at B=1 H=2 S=8 D=4, fp16, causal: math 1.50 KiB (6.0 times its score matrix
     of 256 B), flash 512 B
 
@@ -105,7 +105,7 @@ MARKDOWN = """\
 - no verdict: n = 1; at least 10 per side are needed
 - the causes mostly cancel: softmax -300 ns, waiting for CPU code +225 ns and Q·Kᵀ GEMM -200 ns
 - per call math runs 3 kernels and flash 1; matrix products run on FP32 units (CUDA cores) in math, on tensor cores in flash
-- math at S=8 keeps the GPU busy for 75 % of its span only; flash is launch-bound: busy is 26 % of span, so 1.00x by span is 4.00x by busy
+- math at S=8 keeps the GPU busy for only 75 % of its span; flash is launch-bound: the GPU is busy for 26 % of span, so the ratio is 1.00x by span, but 4.00x by busy
 - expected memory traffic per call at B=1 H=2 S=8 D=4, fp16, causal: math 1.50 KiB (6.0 times its score matrix of 256 B), flash 512 B
 
 | cause                    |   kernels |   math, ns |   flash, ns |   change, ns |   share |
@@ -287,7 +287,7 @@ def test_short_sequences_are_launch_bound() -> None:
     assert waiting_for_the_host(gaps)["new_ns"] > 0.5 * pair["new_mean_ns"]
     assert pair["base_busy_ns"] / pair["new_busy_ns"] > 2 * pair["base_mean_ns"] / pair["new_mean_ns"]
     assert "split-KV combine" in gaps.index
-    assert any("flash keeps the GPU busy for 34 % of its steps only" in line for line in found.findings[pair["pair"]])
+    assert any("flash keeps the GPU busy for only 34 % of its steps" in line for line in found.findings[pair["pair"]])
 
 
 @shipped
@@ -351,10 +351,10 @@ def test_whole_output(run: Run, small: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (("--skip", "1"), 0, "left out: the first 1 of what repeats (--skip 1)"),
+        (("--skip", "1"), 0, "left out: the first 1 of each repeating range (--skip 1)"),
         (("--skip", "30"), 0, "nothing is left out, because no range repeats more than 30 times (--skip 30)"),
         (("--no-merge",), 0, "(n = 2 of iter0, iter1)"),
-        (("--instance", "0"), 0, "left out of each range: all but instance 0 (--instance)"),
+        (("--instance", "0"), 0, "only these instances of each range:  instance 0 (--instance)"),
         (("--instance", "9"), 1, "has no instance 9, counted from 0: not compared"),
         (("--instance", "x"), 1, "no instances of a range: 'x'"),
         (("--instance", "0", "--instance", "0", "--instance", "0"), 2, "give --instance once"),

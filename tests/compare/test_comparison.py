@@ -131,7 +131,7 @@ def test_a_side_without_calls_beside_one_with_them_is_warned_of(trace: MakeTrace
         duration=END,
     )
     assert answer(path, base="a", new="b").warnings == (
-        "a → b: per iter* on one side and per b on the other; choose what counts as a call with --per",
+        "a → b: per iter* on one side and per b on the other; choose the calls with --per",
     )
 
 
@@ -412,7 +412,7 @@ def test_warm_up_is_left_out(trace: MakeTrace) -> None:
     }
     assert found.pairs[["base_calls", "new_calls", "base_median_ns"]].iloc[0].tolist() == [3, 3, 1000]
     assert found.sides[0].base.samples["CPU"].tolist() == [998] * 3
-    assert "left out: the first 2 of what repeats (--skip 2)" in found.warnings
+    assert "left out: the first 2 of each repeating range (--skip 2)" in found.warnings
     assert found.options["skip"] == 2
 
 
@@ -450,7 +450,7 @@ def test_calls_are_those_of_the_chosen_instances(trace: MakeTrace) -> None:
     found = answer(trace(*items, duration=END), base="a", new="b", instances=["1"])
     assert found.pairs[["base_calls", "new_calls"]].iloc[0].tolist() == [3, 2]
     assert ledger(found)["gemm"] == (400, 100, -300)
-    assert "left out of each range: all but instance 1 (--instance)" in found.warnings
+    assert "only these instances of each range:  instance 1 (--instance)" in found.warnings
     paths = (trace(*items, name=name, duration=END) for name in ("x.sqlite", "y.sqlite"))
     two = answer(*paths, instances=["1"])
     assert two.pairs["pair"].tolist() == ["a", "b"]

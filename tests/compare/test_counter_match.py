@@ -282,7 +282,7 @@ def test_more_than_the_memory_can_do_is_refused(trace: MakeTrace) -> None:
     assert gaps.loc[["softmax"], ["base_dram_share", "base_dram_bytes_per_s"]].isna().to_numpy().all()
     assert gaps.loc["softmax", "base_dram_bytes"] == 3_000_002
     assert found.warnings == (
-        "RUN::math::S8: DRAM bytes of softmax over their time: 208 % of the peak is impossible, suspect is the counters"
+        "RUN::math::S8: DRAM bytes of softmax over their time: 208 % of the peak is impossible; suspect: the counters"
         " (bytes that were in L2 in the report's run, or that earlier kernels wrote) or the bandwidth that the report"
         " states",
     )

@@ -139,12 +139,13 @@ def test_a_launch_bound_side_makes_the_clocks_disagree() -> None:
     frame = clocks()
     frame.loc[frame["clock"] == "busy", "ratio"] = 22.9
     lines = sentences(gaps, frame, new_busy_ns=17_000)
-    assert "flash at S=1024 is launch-bound: busy is 34 % of span, so 8.00x by span is 22.9x by busy" in lines
+    ratios = "so the ratio is 8.00x by span, but 22.9x by busy"
+    assert f"flash at S=1024 is launch-bound: the GPU is busy for 34 % of span, {ratios}" in lines
 
 
 def test_a_side_that_idles_for_another_reason_is_reported_too() -> None:
     """Idle, but not for the host; and where both sides idle alike, the ratios agree and are not repeated."""
-    only = "keeps the GPU busy for 50 % of its span only"
+    only = "keeps the GPU busy for only 50 % of its span"
     assert f"math at S=1024 {only}; flash {only}" in sentences(base_busy_ns=200_000, new_busy_ns=25_000)
 
 
@@ -154,7 +155,7 @@ def test_cuda_events_that_tell_something_else_are_named() -> None:
     events = frame["clock"] == "CUDA events"
     frame.loc[events, ["base_median_ns", "new_median_ns", "ratio"]] = [400_000, 100_000, 4.0]
     assert sentences(frame=frame)[-1] == (
-        "by CUDA events, profiling overhead included, the ratio is 4.00x: 400 µs against 100 µs"
+        "CUDA events give a ratio of 4.00x, including profiling overhead: 400 µs against 100 µs"
     )
 
 

@@ -88,8 +88,8 @@ def test_what_cannot_be_is_no_point(trace: MakeTrace) -> None:
     found = points(compared(math_and_flash(trace), rows))
     assert found.points["cause"].tolist() == ["softmax", "fused attention"]
     assert tuple(found.refused.values()) == (
-        "FLOPs of Q·Kᵀ GEMM (base): 467,058 % of the peak is impossible, suspect is the counters or the clock",
-        "bytes of P·V GEMM (base): 207,714 % of the peak is impossible, suspect is the counters (bytes that were in L2"
+        "FLOPs of Q·Kᵀ GEMM (base): 467,058 % of the peak is impossible; suspect: the counters or the clock",
+        "bytes of P·V GEMM (base): 207,714 % of the peak is impossible; suspect: the counters (bytes that were in L2"
         " in the report's run, or that earlier kernels wrote) or the bandwidth that the report states",
     )
     assert found.lost == pytest.approx(300 / 750)

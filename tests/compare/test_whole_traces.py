@@ -229,6 +229,4 @@ def test_a_numbered_range_is_named_as_an_instance(trace: MakeTrace) -> None:
     path = trace(*run("train", 0, [(GEMM, 9)]), name="a.sqlite")
     with pytest.raises(NsysprofError, match="matches 'iter7'") as caught:
         answer(path, path, select="iter7")
-    assert (
-        caught.value.hint == "numbered ranges are instances of one: --range 'iter*' --instance 7, --instance per side"
-    )
+    assert caught.value.hint == "numbered ranges are instances: --range 'iter*' --instance 7, --instance per side"

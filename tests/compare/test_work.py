@@ -80,7 +80,7 @@ def attributed(path: Path) -> Any:
         (
             {ADD: (2, 100, 100)},
             "same",
-            "vectorAdd takes 0.20x the time with the same grid, block and registers: only hardware counters show",
+            "vectorAdd takes 0.20x as long with the same grid, block and registers: only hardware counters show",
         ),
         ({ADD: (2, 400, 500)}, "more", None),
         ({ADD: (2, 95, 200)}, "same", None),
@@ -228,7 +228,7 @@ def test_pages_that_are_fetched_before_count_as_moved(trace: MakeTrace) -> None:
     new: list[Items] = [*launch_kernel(ADD, (10, 11), (10_000, 11_000), id=1), pages(2600)]
     found = compared(trace, base, new)
     [doubt] = [each for each in found.differences[found.largest].doubts if each.kind == MOVED]
-    assert doubt.text.endswith("unified memory migrations (7.40 µs); with the migrations included, it is 1.19x faster")
+    assert doubt.text.endswith("unified memory migrations (7.40 µs); including the migrations, it is 1.19x faster")
 
 
 @pytest.mark.parametrize("option", ["also_base", "also_new", "noise"])

@@ -49,13 +49,11 @@ def test_a_count_is_a_line_per_range_and_family() -> None:
         "· gemm                1  3.00 µs  1.00 KiB       10 %      100             0 %\n"
         "· softmax             1  1.00 µs  1.00 KiB       50 %        0               -\n"
         "RUN::f/iter*          1  1.00 µs       0 B        0 %      400            75 %\n"
-        "Per range, and per call if calls are numbered (iter0, iter1 ...). DRAM: bytes read and wri"
-        "tten, and their\n"
-        "share of what the memory could move in that time. They come from a run without replay, wit"
-        "h the program's own\n"
-        "L2 contents. Times are from ncu, which serializes kernels; compare uses the report's times"
-        ". FLOPs come from a\n"
-        "second run that replays each kernel (passes: 14)."
+        "Per range, and per call if calls are numbered (iter0, iter1 ...). DRAM: bytes read and written, and their\n"
+        "share of the memory bandwidth. Bytes come from a run without replay, with the program's own L2 contents."
+        " Times\n"
+        "are from ncu, which serializes kernels; compare uses the report's times. FLOPs come from a second run that\n"
+        "replays each kernel (passes: 14)."
         "\n"
     )
 

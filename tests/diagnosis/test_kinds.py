@@ -180,7 +180,7 @@ def collective(beside: bool, ns: int = 2 * MS) -> Act:
 
 
 def beside(blocks: int) -> Act:
-    """A kernel in a stream of its own that all others wait for."""
+    """A kernel in a separate stream that all others wait for."""
 
     def act(program: Program) -> None:
         program.stream_waits(program.record(7), 8)
@@ -278,9 +278,9 @@ HAS = [
     (copy(2, host=0, blocks=True), "pageable-copy", "pageable copies to the host of 32.0 MiB in step*", 4_017_750,
      "--pinned", "keep the data on the GPU"),
     (copy(1, host=1), "exposed-copy", "pinned copies to the GPU of 32.0 MiB in step*", 4_002_000,
-     "--remove 'pinned copies to the GPU of 32.0 MiB in step*'", "copy in a stream of its own"),
+     "--remove 'pinned copies to the GPU of 32.0 MiB in step*'", "copy in a separate stream"),
     (waited_copy, "exposed-copy", "pinned copies to the GPU of 32.0 MiB in step*", 4_022_000,
-     "--remove 'pinned copies to the GPU of 32.0 MiB in step*'", "copy in a stream of its own"),
+     "--remove 'pinned copies to the GPU of 32.0 MiB in step*'", "copy in a separate stream"),
     (allocations, "allocation", "allocation, most in cudaFree in data", 3_000_000,
      "--remove 'allocation, most in cudaFree in data'", "allocate once"),
     (copy(8, host=1), "copy-layout", "copies on the GPU of 32.0 MiB in step*", 4_002_000, "", ""),

@@ -316,7 +316,7 @@ def claims_of_scaling() -> Iterator[str]:
     yield f"{at.time('naive', 16384, 'fp32')} against {at.time('naive', 16384, 'fp32', graph=True)}"
     yield f"{at.size('naive', 16384, dtype='fp32')} in fp32"
     yield f"{at.size('naive', 16384)} in fp16"
-    yield f"{at.size('auto', 32768)} for `auto` in fp16"
+    yield f"`auto` in fp16 needs {at.size('auto', 32768)}"
     for seq, backend in ((4096, "naive"), (8192, "auto")):
         row = at.row(backend, seq)
         yield f"effective n of {row['n_effective']:.0f} (of {row['n']})"
@@ -403,7 +403,7 @@ def claims_of_call_order() -> Iterator[str]:
     medians = often.groupby(["study", "configuration", "backend"])["median_ns"]
     spread = medians.max() / medians.min() - 1
     median, most = format_share(spread.median()), format_share(spread.max())
-    yield f"by {median} (median of {len(spread)}) and at most {most}"
+    yield f"by {median} (median of {len(spread)} cases), at most {most}"
     assert spread.max() < 0.05
     studies = study_figures("math-vs-flash"), study_figures("long")
     first, second = (at.time("cudnn", 2048) for at in studies)
@@ -486,7 +486,7 @@ def test_a_share_of_the_wrong_peak_is_refused() -> None:
     """55.2 TFLOP/s of an L4, held against its FP32 units."""
     reached = study_figures("baseline").row("flash", 2048)["flops"] / 4.9756e-3
     peak = peak_flops("8.9", 58, 2040e6, "fp32", name="NVIDIA L4")
-    with pytest.raises(NsysprofError, match="182 % of the peak is impossible, suspect is the peak"):
+    with pytest.raises(NsysprofError, match="182 % of the peak is impossible; suspect: the peak"):
         share_of_peak(reached, peak, what="FLOP/s", suspects=["the peak"])
 
 

@@ -116,26 +116,25 @@ def claims() -> Iterator[str]:
     assert all(steps["slowest_rank"][at] == int(lengths()[at][1] > lengths()[at][0]) for at in unlike)
     yield f"In all {len(unlike)} steps with different lengths, the slower rank has the longer batch"
     alike = steps["max_over_min"].drop(unlike)
-    yield f"In the other {len(alike)}, the ranks take about equally long (at most {format_ratio(alike.max())})"
+    yield f"In the other {len(alike)} steps, the ranks take about equally long (at most {format_ratio(alike.max())})"
     yield f"({ranks['times_slowest'][0]} and {ranks['times_slowest'][1]} of 24)"
     yield f"is {format_ratio(ranks['ratio'].max())} that of the other"
-    yield f"the slower rank takes {format_ratio(steps['max_over_min'].median())} the time of the faster one"
+    yield f"the slower rank takes {format_ratio(steps['max_over_min'].median())} as long as the faster one"
     tokens = [sum(each) for each in zip(*lengths(), strict=True)]
-    yield f"add up to {tokens[1]:,} tokens, on the other rank to {tokens[0]:,}"
+    yield f"({tokens[1]:,} tokens in 24 batches, against {tokens[0]:,} on the other rank)"
     waits = ranks["waiting_ns"].sum() / ranks["collective_ns"].sum()
     yield f"{format_share(waits)} of the time in all-reduce is waiting"
     for row in ranks.to_dict("records"):
         parts = [format_ns(row[f"{name}_ns"]) for name in ("blocking", "late_peer", "transfer")]
         yield f"on rank {row['rank']} {parts[0]} ({parts[1]} late peer, {parts[2]} transfer)"
-    yield f"depends on {format_share(ranks['blocking_ns'].sum() / ranks['exposed_ns'].sum())} of it"
+    yield f"depends on {format_share(ranks['blocking_ns'].sum() / ranks['exposed_ns'].sum())} of the exposed"
     saved = (steps["own_max_ns"] - steps["own_mean_ns"]).mean()
     share = (steps["own_max_ns"] - steps["own_mean_ns"]).sum() / steps["span_max_ns"].sum()
     yield f"Batches of equal length would save at most {format_share(share)}"
     usual = format_ns(ranks["span_median_ns"].median())
     longer = format_ns(steps["span_max_ns"].mean())
-    yield f"exceeds the mean of both by {format_ns(saved)} per step"
-    yield f"On the longer rank, a step takes {longer} on average"
-    yield f"(the median step takes {usual})"
+    yield f"exceeds the mean of both ranks by {format_ns(saved)} per step"
+    yield f"A step takes {longer} (mean over steps of the slower rank; median {usual})"
     hidden = 1 - ranks["exposed_ns"] / ranks["communication_ns"]
     yield f"({format_share(hidden[0])} on rank 0, {format_share(hidden[1])} on rank 1)"
     spread = fleet.waiting.spread_ns
@@ -144,5 +143,5 @@ def claims() -> Iterator[str]:
     yield f"The shorter of two matching all-reduces takes {format_ns(shorter)} (median)"
     yield f"are {offset} apart, and the ends of {count} all-reduces align them to ± {spread / 1e3:.0f} µs"
     assert far == agree_far
-    yield f"began it later in {agree} of {count} cases, and in all {far} in which they begin more than"
+    yield f"began it later in {agree} of {count} cases (in all {far} with starts"
     yield f"more than {2 * spread / 1e3:.0f} µs apart"

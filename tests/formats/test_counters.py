@@ -99,7 +99,7 @@ def test_the_record_must_be_of_the_table(tmp_path: Path) -> None:
     found = read_counters(path)
     assert found.gpus == ()
     assert found.doubts == (
-        f"{path}: no record run.counters.json beside it: GPU and libraries are unknown, and whether the table is whole",
+        f"{path}: no record run.counters.json beside it, so GPU, libraries and completeness are unknown",
     )
 
 

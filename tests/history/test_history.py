@@ -161,7 +161,7 @@ def test_runs_are_ordered_as_asked(tmp_path: Path) -> None:
     orders = {order: nsysprof.history(tmp_path, order=order) for order in ("record", "name", "time")}
     names = {order: [run.name[4] for run in answer.runs] for order, answer in orders.items()}
     assert names == {"record": list("1230"), "name": list("0123"), "time": list("3210")}
-    assert any("differs from the order of the recorded starts" in note for note in orders["record"].notes)
+    assert any("give another order than the recorded starts" in note for note in orders["record"].notes)
     assert any("at the same time" in note for note in orders["record"].notes)
     assert [run.name[4] for run in nsysprof.history(tmp_path, since="2026-01-02").runs] == ["3", "0"]
     assert [run.name[4] for run in nsysprof.history(tmp_path, last=1).runs] == ["0"]

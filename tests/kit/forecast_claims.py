@@ -107,7 +107,7 @@ def _parts() -> Iterator[str]:
         said = [f"{0 if np.isnan(each) else each:.2f}" for each in worth]
         yield row(name, len(mine), *said)
         if name == "waits for the GPU":
-            yield f"ranks as well as the forecast ({said[1]} and {said[2]}; they"
+            yield f"ranks the parts as well as the forecast does ({said[1]} and {said[2]}; they"
         if name == "waits for the host":
             yield f"only the forecast ranks them ({said[2]})"
 

@@ -108,7 +108,7 @@ def _findings() -> Iterator[str]:
     matrix = whole.pairs[4096]["base_model"]["score_matrix_bytes"]
     moves = value("math", 4096, "dram_bytes")
     yield f"{format_bytes(matrix)} at S=4096"
-    yield f"{format_bytes(moves)} go through the GPU's memory in each call, {moves / matrix:.1f} times the table"
+    yield f"Each call moves {format_bytes(moves)} through GPU memory, {moves / matrix:.1f} times the table"
     yield f"never writes the table down: {format_bytes(value('flash', 4096, 'dram_bytes'))}"
     largest = max(whole.pairs[4096]["gaps"], key=lambda row: row["share"])
     assert largest["cause"] == GUARD
@@ -143,7 +143,7 @@ def _a_call() -> Iterator[str]:
     count = sum(_DOES[cause][0] for cause in others)
     share = format_share(spent / value("math", 4096, "busy_ns"))
     yield f"{count} only prepare, mask, guard and copy: {share} of the busy time"
-    yield f"{format_bytes(L2_BYTES)}. Data that is still in it"
+    yield f"{format_bytes(L2_BYTES)}. Data in this cache"
     told = " ".join(" ".join(pair["findings"]) for pair in step_figures(WHOLE).pairs.values())
     assert f"the L2 cache ({format_bytes(L2_BYTES)})" in told
 
@@ -152,9 +152,10 @@ def _precision() -> Iterator[str]:
     flops = {name: value(name, 4096, "flops") for name in ("math", "math_reduced")}
     assert value("math", 4096, "tensor_flops") == 0
     share = format_share(value("math_reduced", 4096, "tensor_flops") / flops["math_reduced"])
-    yield f"none of its {flops['math'] / 1e9:.1f} G FLOP, and {share} of the {flops['math_reduced'] / 1e9:.1f} G of"
+    yield f"none of the {flops['math'] / 1e9:.1f} G FLOP of `math`"
+    yield f"{share} of the {flops['math_reduced'] / 1e9:.1f} G"
     was, now = (sum(value(name, 4096, "ns", cause) for cause in (QK, PV)) for name in ("math", "math_reduced"))
-    yield f"{format_ratio(was / now)} less time: {format_ns(was)} → {format_ns(now)}"
+    yield f"{format_ratio(was / now)} as fast: {format_ns(was)} → {format_ns(now)}"
     reached = [format_share(value("math_reduced", 4096, "dram_share", cause)) for cause in (QK, PV)]
     yield f"Q·Kᵀ reaches {reached[0]} of the bandwidth, P·V {reached[1]}"
     casts = sum(value("math", 4096, "ns", cause) for cause in (CAST_UP, CAST_DOWN))
@@ -173,10 +174,10 @@ def _precision() -> Iterator[str]:
     scalar = [kernel("math_reduced", cause, "::elementwise_kernel") for cause in (GUARD, MASK_ADD)]
     vector = kernel("math_reduced", GUARD, "::vectorized_elementwise_kernel<(int)4,")
     rates = [format_share(_of_bandwidth(row)) for row in (*scalar, vector)]
-    yield f"they reach {rates[0]} and {rates[1]} of the bandwidth"
+    yield f"reach {rates[0]} and {rates[1]} of the bandwidth"
     yield f"reaches {rates[2]}"
     busy = [row["sm_percent"] / 100 for row in (*scalar, kernel("math_reduced", SOFTMAX, "SoftMax"))]
-    yield f"at {format_share(min(busy))} to {format_share(max(busy))} of what they can do"
+    yield f"reach {format_share(min(busy))} to {format_share(max(busy))} of their peak"
 
 
 def _of_bandwidth(row: dict[str, Any]) -> float:
@@ -257,7 +258,7 @@ def _launches() -> Iterator[str]:
     told = json.loads(kept_gap("why-math-is-slow", PRECISION))
     [pair] = [each for each in told["pairs"] if each["pair"].endswith("math_reduced::S1024")]
     assert any("n = 34 and 37 are worth 5 and 6 independent" in text for text in pair["findings"])
-    yield "37 are worth 6"
+    yield "n = 6 of 37"
     yield f"{without_nsys('math_reduced', 1024)}, half of the {without_nsys('math', 1024)} of `math`"
     span, busy = step_figures(KERNEL).ratio(2048).split(", ")
     yield f"{span.strip('()')} as fast as `flash` by span under nsys, {busy} by busy"
@@ -291,6 +292,6 @@ def _caches() -> Iterator[str]:
     yield f"the L2 cache holds {format_bytes(L2_BYTES)}"
     yield f"a matrix of {matrix['math_reduced', 2048]} or more no longer fits"
     yield f"at S=4096**, {moved('math', 4096, MASK_ADD)}"
-    yield f"more than {format_bytes(L2_BYTES)}"
+    yield f"exceeds {format_bytes(L2_BYTES)}"
     mask = 4 * 4096**2
     yield f"7 × {format_bytes(mask)} = {format_bytes(7 * mask)}"

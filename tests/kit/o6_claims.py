@@ -87,7 +87,7 @@ def _outcome() -> Iterator[str]:
     plain = time("now", "tiled_o6", f"{D128} causal fp16")
     yield f"costs {percent(now[0] / plain - 1)} at D=128 ({now[0]:.0f} against {plain:.0f} µs in run `now`"
     more = [at.ns(wide.format(30), name) / at.ns(usual, name) - 1 for name in ("tiled_o6", "tiled_o5")]
-    yield f"It costs {percent(more[0])} at B1 H8 D64, where it costs `tiled_o5` {percent(round(more[1], 1))}"
+    yield f"It costs {percent(more[0])} at B1 H8 D64 ({percent(round(more[1], 1))}"
     wide_ones = {
         "σ = 3": "wide/sigma-3",
         "D64 causal, σ = 30": "wide/sigma-30",
@@ -106,7 +106,7 @@ def _outcome() -> Iterator[str]:
              for each, base in zip(slow, ("tiled_o5", "flash_attn_4"), strict=True)]  # fmt: skip
     assert {each["verdict"] for each in pairs} == {"slower"}
     [lost] = {percent(1 - each["speedup"]) for each in pairs}
-    yield f"many heads and σ = 30 ({lost} each)"
+    yield f"significantly slower ({lost} each)"
 
 
 def _second_prediction() -> Iterator[str]:
@@ -186,7 +186,7 @@ def _counters() -> Iterator[str]:
         said = [*(f"{cell:.0f} %" for cell in cells), *sizes, f"{each['lts__t_sector_hit_rate.pct']:.0f} %"]
         yield row(f"`{each['kernel']}`", *said, format_ns(each["gpu__time_duration.sum"]))
     narrow = busy[rows["problem"].str.contains("D64")].iloc[:, :2]
-    yield f"for more than about {round(narrow.max().max(), -1):.0f} % of the time"
+    yield f"for at most about {round(narrow.max().max(), -1):.0f} % of the time"
     text = (ANALYSIS / O6 / "check.txt").read_text("utf-8")
     assert "240 cases, 0 wrong; fp16 up to 2.9e-04, bf16 up to 2.3e-03" in text
     yield "in all 240 cases"
@@ -219,7 +219,7 @@ def _gradients() -> Iterator[str]:
     yield f"first build took {was:,.0f} µs with D=128"
     yield f"add up to {summed:,.0f} µs ({eager:,.0f} µs called from Python"
     yield f"We predicted 970 and 1,830 µs; it takes {now[0]:,.0f} and {now[1]:,.0f} µs"
-    yield f"is {percent(1 - now[0] / summed)} faster than the first build (predicted: {percent(1 - 970 / summed)})"
+    yield f"is {percent(1 - now[0] / summed)} faster than the first build ({percent(1 - 970 / summed)} predicted)"
     yield f"saves {was - now[1]:.0f} µs (predicted: {was - 1830:.0f})"
     wide, small = "B2 H16 S8192 D128 causal bf16", "B1 H8 S1024 D64 causal fp16"
     more = {(each, name): took[each, "tiled_o6"] / took[each, "cudnn"] - 1 for each in (wide, small)
@@ -255,14 +255,14 @@ def _fences() -> Iterator[str]:
     )
     first = over.drop(columns="copying thread")[runs <= 3]
     groups = [first[mask[runs <= 3]].stack() for mask in (~wide, wide & ~half, half)]
-    yield f"It is {groups[0].min():.1f} to {groups[0].max():.1f} % at D=64, but {span(groups[1])} % at D=128 in fp16"
+    yield f"The cost is {groups[0].min():.1f} to {groups[0].max():.1f} % at D=64, but {span(groups[1])} % at D=128 in"
     yield f"and at most {groups[2].max():.0f} % in bf16"
     small = over.index.get_level_values(0).str.startswith("B1 H8 S1024")
     copying, later = over["copying thread"], runs >= 4
     yield f"costs {span(copying[small & later], 1)} % at B1 H8 S1024"
     apart = (builds["copying thread"] - builds["without"])[small & later].mean()
     yield f"predicted, and it is {apart:.1f} µs)"
-    yield f"because {apart:.1f} µs at one size"
+    yield f"{apart:.1f} µs at one size"
     rest = copying[~small & later]
     yield f"differ by {f'{rest.min():.1f} to {rest.max():.1f} %'.replace('-', '−')}"
     again = sweep(f"{O6}/backward/bf16")
@@ -270,4 +270,4 @@ def _fences() -> Iterator[str]:
     assert lost["verdict"] == "faster"
     yield f"Differences below {percent(DEFAULT_RULES.least_effect)} count as no clear change"
     yield f"With launches `cudnn` is {percent(lost['speedup'] - 1)} faster"
-    yield f"would take {span(over['each'][wide & ~half & later])} % more time at D=128 in fp16"
+    yield f"would cost {span(over['each'][wide & ~half & later])} % at D=128 in fp16"

@@ -105,8 +105,8 @@ def claims_of_best_kernels() -> Iterator[str]:
     yield f"{at.pair(usual, 'tiled_o5', 'tiled_o6')['speedup']:.3f}x as fast (σ = 1)"
     narrow = at.pair(f"{usual}.x3", "tiled_o5", "tiled_o6")
     yield f"{narrow['speedup']:.3f}x ({narrow['speedup_low']:.3f}–{narrow['speedup_high']:.3f}; σ = 3)"
-    yield f"it is probably {percent(1 - narrow['speedup'])} slower"
-    yield f"launching takes {at.launching(small, 'flash_attn_4')} of a call of `flash_attn_4`"
+    yield f"is probably {percent(1 - narrow['speedup'])} slower"
+    yield f"launch overhead is {at.launching(small, 'flash_attn_4')} of a call of `flash_attn_4`"
     half = (at.ns(small, "flash", "high_ns") - at.ns(small, "flash", "low_ns")) / 2 / at.ns(small, "flash", "median_ns")
     yield f"takes {at.ns(small, 'flash', 'median_ns') / 1e3:.0f} µs (± {percent(half)})"
     yield f"for a kernel of {at.ns(small, 'flash') / 1e3:.0f} µs"
@@ -147,7 +147,7 @@ def claims_of_short_block() -> Iterator[str]:
         said = [f"{ns / 1e3:.0f} µs" for ns in cells[0]] + [f"{ns / 1e3:.1f} µs" for ns in cells[1]]
         yield row(int(at.ns(shape, "naive", "seq")), *said)
     short, *_, long = at.shapes
-    yield f"takes {at.launching(short, 'cudnn')} of a call of `cudnn` at S=32"
+    yield f"is {at.launching(short, 'cudnn')} of a call of `cudnn` at S=32"
     shares = sorted(at.launching(long, name) for name in fused)
     yield f"{shares[0]} to {shares[-1]} of a call of the fused backends at S=512"
     yield f"(`naive`: {at.launching(short, 'naive')} and {at.launching(long, 'naive')})"
@@ -185,7 +185,7 @@ def claims_of_decoding() -> Iterator[str]:
     yield f"`cudnn` is {at.speed(shape, 'flash', 'cudnn')} as fast as `flash`. Called"
     calls = {at.speed(shape, "math", name, "eager", 1) for name in names}
     yield f"Called from Python, both are {' '.join(calls)} as fast as `math`"
-    yield f"worth only {span(at.results['n_effective'])} independent"
+    yield f"(effective n = {span(at.results['n_effective'])})"
     yield f"Decoding is {decoded[0]} as fast with `flash` and {decoded[1]} with `cudnn`**"
     yield f"(`cudnn` is {decode.speed(token, 'flash', 'cudnn', 'eager')} as fast as `flash`)"
     yield f"takes {decode.ns(token, 'cudnn', 'least_ns') / 1e3:.0f} µs at peak bandwidth"
@@ -202,7 +202,7 @@ def claims_of_selection() -> Iterator[str]:
     slow = {kind: [shape for shape in at.shapes if FASTER in verdicts[kind][shape]] for kind in verdicts}
     most = max(each["speedup"] for (kind, _, base, _), each in at.pairs.items() if (kind, base) == ("graph", "auto"))
     yield f"PyTorch's choice in {len(slow['graph'])} of {len(at.shapes)} shapes, by up to {most:.1f}x"
-    yield f"In the other {len(at.shapes) - len(slow['graph'])} shapes"
+    yield f"in the other {len(at.shapes) - len(slow['graph'])} shapes"
     yield f"another backend in {len(slow['eager'])} of {len(at.shapes)} shapes (window, padding and"
     assert slow["eager"] == [usual.format(4096, mask) for mask in (".window:256", ".padding", ".bool")]
     window = usual.format(4096, ".window:256")
@@ -217,7 +217,7 @@ def claims_of_selection() -> Iterator[str]:
     long, slower = ([at.speed(each.format(seq, ""), "auto", "flash_attn_4") for each in cases] for seq in (4096, 512))
     assert long[1] == long[2]
     yield f"FlashAttention 4 is {long[0]} as fast for 16 query heads with 4 key heads, {long[1]} for a causal call"
-    yield f"and {long[3]} for a call that is not causal"
+    yield f"and {long[3]} for a non-causal call"
     yield f"reaches only {min(slower)} to {max(slower)} in these three"
     calls = pd.read_csv(ANALYSIS / "selection" / "selection.csv")
     computed = calls[calls["status"] == "computed"]

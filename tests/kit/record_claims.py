@@ -145,7 +145,7 @@ def claims_of_pairs() -> Iterator[str]:
     recorded = table("history/sam").set_index("commit")["step_ms"]
     yield f"the recording takes {recorded['775afb0'] - recorded['57c71fe']:.0f} ms longer"
     states = pairs["base"].str.contains("True_(?:7055eae|6bc0db0|130d91c|a763b06)")
-    yield f"against each other (up to {percent((pairs['ratio'][states] - 1).abs().max(), 1)} apart)"
+    yield f"from `7055eae` to `57c71fe` (up to {percent((pairs['ratio'][states] - 1).abs().max(), 1)} apart)"
     alike = pairs[(pairs["n"].isin(["20 20", "19 20", "18 20", "18 19"])) & (pairs["verdict"] == "too few samples")]
     yield f"although they are {span(100 * (alike['ratio'] - 1))} % faster"
 
@@ -163,7 +163,7 @@ def claims_of_history() -> Iterator[str]:
     moved = (steps / steps.shift() - 1).abs()[runs["truth"] == "no change"]
     assert len(moved) == 6
     yield f"six states without a change, which still differ by up to {percent(moved.max(), 1)}"
-    yield f"It is {percent(1 - runs['ratio'][3, 'e3ca3cb'])} faster"
+    yield f"This commit is {percent(1 - runs['ratio'][3, 'e3ca3cb'])} faster"
     series = table("history/series").set_index(["spread", "noise", "planted"]).sort_index()
     per_100 = 100 * series[["within_a_run", "false_alarms"]].div(series["series"], axis=0)
     for spread, noise in {(spread, noise) for spread, noise, _ in series.index}:
@@ -180,10 +180,10 @@ def claims_of_history() -> Iterator[str]:
     yield f"below {half:.2f} % for half of the series"
     yield f"and up to {most:.1f} % for the others"
     yield f"GPU clock changes twice by {percent(float(*written('history/simulate.py', r'log1p.(0.08)')))}"
-    yield f"If runs vary by {most:.1f} %, half of the changes of 5 % are found"
+    yield f"If runs vary by {most:.1f} %, `history` finds half of the changes of 5 %"
     assert round(series["found"][f"{most:.1f} %", "normal", "5%"] / 200, 1) == 0.5
     assert per_100["false_alarms"].xs("0%", level="planted").idxmax() == (f"{most:.1f} %", "dependent (0.3)")
-    yield f"Autocorrelated runs (0.3) that vary by {most:.1f} % cause more"
+    yield f"Autocorrelated runs (0.3) that vary by {most:.1f} % cause the most"
 
 
 def claims_of_slow_steps() -> Iterator[str]:
@@ -197,17 +197,17 @@ def claims_of_slow_steps() -> Iterator[str]:
     [vary] = {noise.rpartition(", ")[2] for noise in made["noise"]}
     yield f"If steps vary by {vary}"
     missed = real[(real["run"] == "steady-planted-0") & (real["found"] == 0)]["dose"]
-    yield f"so all doses of {percent(missed.max())} and less are missed"
+    yield f"misses all doses of {percent(missed.max())} and less"
     full = real[real["dose"] == 1].set_index("program")
-    yield f"finds all {full['found'].sum()} planted steps that take twice as long"
+    yield f"finds all {full['found'].sum()} injected steps that take twice as long"
     assert full["found"].all()
     usual = full["planted_ns"].groupby(level=0).first() / 1e6
     yield f"`steady` ({usual['steady']:.1f} ms) is GPU-bound, `launches` ({usual['launches']:.1f} ms)"
     doses = [f"{100 * dose:.0f}" for dose in sorted(set(real["dose"]))]
-    yield f"with doses of {doses[0]}, {doses[1]} and {doses[2]} % of a step"
+    yield f"each adding {doses[0]}, {doses[1]} or {doses[2]} % of a step"
     third = real[real["dose"] == 0.3].groupby("program")["found"].mean()
     assert third.to_dict() == {"launches": 0, "steady": 0.5}
-    yield "If planted steps take 30 % longer, it finds half of them"
+    yield "It finds half of the steps that take 30 % longer"
     some = made[made["kind"] != "none"]
     assert len(made) == len(some)  # no false alarm
     assert some["found"][some["dose"] >= 0.3].all()
@@ -221,7 +221,7 @@ def claims_of_slow_steps() -> Iterator[str]:
     steps = int(written("slow-steps/planted.py", r"STEPS, REPORTS, SEED = (\d+)")[0])
     yield f"run {steps} steps of {step / 1000:.2f} ms"
     alarms = table("slow-steps/false_alarms").set_index("source")["per_100"].drop("two kinds, 15 %")
-    yield f"At most {alarms.max():.1f} in 100 simulated steady steps"
+    yield f"At most {alarms.max():.1f} of 100 simulated steady steps"
     with open_report(ANALYSIS.parent / "traces" / "run.sqlite") as report:
         found = steps_of(attribute(report), "RUN::auto::S2048/iter*").steps
     [late] = found[found["class"] == "slow"].to_dict("records")
@@ -263,7 +263,7 @@ def claims_of_planted_faults() -> Iterator[str]:
     assert "blames something else" not in set(rows["verdict"])
     counts = [rows["verdict"].str.startswith(words).sum() for words in ("named, within", "named")]
     yield f"In {counts[0]} of the {counts[1]} cases that `why` named"
-    yield f"Of the {rows['fault'].nunique()} faults"
+    yield f"For {rows['fault'].nunique()} faults"
     near, near_ns = written("planted-faults/judge.py", r"NEAR, NEAR_NS = (\S+), (\S+) ")
     yield f"agrees with the added step time within {percent(float(near))} or {int(near_ns) / 1e6:.1f} ms"
     clean = rows["step_ms"][rows["dose"] == 0].median()
@@ -276,7 +276,7 @@ def claims_of_planted_faults() -> Iterator[str]:
     less = -rows["added_compute_ms"][rows["fault"].isin(["sync_then_python", "pinned_out"]) & (rows["named_ms"] > 0)]
     yield f"computes {less.min():.1f}–{less.max():.1f} ms faster"
     least = (rows["added_ms"] / (rows["window_ms"] - rows["added_ms"]))[rows["verdict"].str.startswith("named")].min()
-    yield f"changes the step time by {percent(least)} or more"
+    yield f"that add {percent(least)} or more to the step"
 
 
 def claims_of_advice() -> Iterator[str]:
@@ -289,7 +289,7 @@ def claims_of_advice() -> Iterator[str]:
     yield f"If the truth is {shows} ms or more"
     yield f"below {percent(hidden)} of the step, no finding may promise more than {percent(noise)} of the step"
     yield f"within {slack} of the measured saving"
-    yield f"more than {percent(least)} for the paced program, or more than {percent(noise)} after a remedy"
+    yield f"more than a {percent(least)} gain for the paced program, or more than {percent(noise)} for a fixed program"
     yield f"idle for more than {percent(float(*written('advice/score.py', r'if waits > (0.1)')))} of the time"
     before = summary[summary["measure"].str.startswith("labels")].set_index("measure")["before"].str.split(" of ")
     path, advice = ([each for name, each in before.items() if words in name] for words in ("path", "advice"))

@@ -245,14 +245,14 @@ def _findings() -> Iterator[str]:
     yield f"{bench().rate('tiled_o5', 8192, 'graph_tflops')} TFLOP/s at S=8192"
     measured = float(bench().row("flash", 4096)["measured_peak_tflops"])
     share = format_share(bench().row("tiled_o5", 8192)["graph_tflops"] / measured)
-    yield f"{share} of what a large matrix product reaches here"
+    yield f"{share} of the throughput of a large matrix product here"
     for seq, verdict in ((512, "slower"), (1024, "slower"), (2048, NO_CLEAR_CHANGE), (4096, "faster")):
         assert bench().pair("tiled_o4", "tiled_o5", seq)["verdict"] == verdict
     yield f"{bench().time('tiled_o4', 4096)} and {bench().time('tiled_o5', 4096)} at S=4096"
     assert bench().pair("tiled_o4", "tiled_o5", 8192)["verdict"] == "faster"
     yield f"At S=8192 `tiled_o5` is {_eager('tiled_o4', 'tiled_o5', 8192)} as fast called from Python"
     yield f"and {faster('tiled_o4', 'tiled_o5', 8192)} as fast replayed as a CUDA graph"
-    yield f"At S=4096 {bench().launching('tiled_o5', 4096)} of a call of `tiled_o5` is launching"
+    yield f"At S=4096 {bench().launching('tiled_o5', 4096)} of a call of `tiled_o5` is launch overhead"
 
 
 def _targets() -> Iterator[str]:
@@ -280,10 +280,10 @@ def _reasons() -> Iterator[str]:
     shares = {name: format_share(row["sm_percent"] / 100) for name, row in rows.items()}
     yield f"FLOPs fall from {flops['tiled_o0']:.1f} G to {flops['tiled_o1']:.1f} G"
     yield f"L2 traffic falls from {sizes['tiled_o0']} to {sizes['tiled_o1']}"
-    yield f"busiest unit goes from {shares['tiled_o0']} to {shares['tiled_o1']}"
+    yield f"busiest unit rises from {shares['tiled_o0']} to {shares['tiled_o1']}"
     yield f"L2 traffic falls from {sizes['tiled_o1']} to {sizes['tiled_o2']}"
     half = [rows[name]["fp16_flops"] / 1e9 for name in ("tiled_o1", "tiled_o2", "tiled_o3")]
-    yield f"those in fp16 from {half[0]:.1f} G to {half[1]:.1f} G"
+    yield f"({half[0]:.1f} G → {half[1]:.1f} G)"
     yield f"fall to {half[2]:.1f} G again"
     yield f"although L2 traffic ({sizes['tiled_o3']}) is higher"
     rate = bench().row("tiled_o3", 4096)["graph_tflops"]
@@ -312,13 +312,13 @@ def _oddities() -> Iterator[str]:
     warm = format_ns(step(0).pairs[1024]["base_busy_ns"])
     yield f"{bench().time('tiled_o0', 1024, graph=True)} in the benchmark and {warm} in the trace"
     assert bench().pair("cudnn", "tiled_o4", 8192, graph=True)["verdict"] == NO_CLEAR_CHANGE
-    yield f"`tiled_o4` is level with `cudnn`, {bench().time('tiled_o4', 8192, graph=True)} and"
+    yield f"`tiled_o4` takes as long as `cudnn`, {bench().time('tiled_o4', 8192, graph=True)} and"
     yield f"{bench().time('cudnn', 8192, graph=True)}"
     more = [eager_more(name) for name in ("tiled_o4", "flash", "tiled_o5", "cudnn")]
-    yield f"{more[0]} longer than its replay, one of `flash` {more[1]}, of `tiled_o5` {more[2]} and of"
+    yield f"{more[0]} longer than its replay, `flash` {more[1]}, `tiled_o5` {more[2]} and"
     yield f"`cudnn` {more[3]}"
     shares = [bench().launching(name, 1024) for name in ("tiled_o4", "tiled_o5")]
-    yield f"{shares[0]} of a call of `tiled_o4` and {shares[1]} of one of `tiled_o5` is launching"
+    yield f"{shares[0]} of a call of `tiled_o4` and {shares[1]} of one of `tiled_o5` is launch overhead"
     clocks = [format_ns(step(4).clock("CPU", 1024)[f"{side}_median_ns"]) for side in ("base", "new")]
     yield f"{clocks[0]} and {clocks[1]} of the host's time, under nsys"
     differ = bench().results[bench().results["aa_verdict"] != NO_CLEAR_CHANGE]
@@ -332,8 +332,7 @@ def _oddities() -> Iterator[str]:
     floor = bench().row("flash", 4096)
     took = floor["flops"] / floor["measured_peak_tflops"] / 1e3
     moved = floor["compulsory_bytes"] / floor["measured_gb_per_s"]
-    yield f"{floor['flops'] / 1e9:.1f} GFLOP at the {floor['measured_peak_tflops']:.0f} TFLOP/s of a large"
-    yield f"are {format_ns(took)}"
-    yield f"at the {floor['measured_gb_per_s']:,.0f} GB/s measured {format_ns(moved)}"
+    yield f"{floor['flops'] / 1e9:.1f} GFLOP take {format_ns(took)} at {floor['measured_peak_tflops']:.0f} TFLOP/s"
+    size = bench().size("tiled_o5", 4096)
+    yield f"{size} take {format_ns(moved)} at {floor['measured_gb_per_s']:,.0f} GB/s (measured)"
     yield f"`tiled_o5` needs {format_ratio(graph_ns('tiled_o5') / took)} of that time"
-    yield f"the least {bench().size('tiled_o5', 4096)}"

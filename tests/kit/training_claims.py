@@ -31,7 +31,7 @@ def claims_of_training() -> Iterator[str]:
     yield f"whose launches take {gpt.launching(model, 'flash_attn_4')} of the step"
     short, middle, _, long = block.shapes
     calls, graph = (block.ns(short, "flash_attn_4", column) for column in ("median_ns", "graph_median_ns"))
-    yield f"take {percent(1 - graph / calls)} of a block's step with `flash_attn_4`"
+    yield f"is {percent(1 - graph / calls)} of a block's step with `flash_attn_4`"
     yield f"({(calls - graph) / 1e6:.2f} of {format_ns(calls)})"
     assert FASTER not in [block.pair(short, "math", name, "eager")["verdict"] for name in kernels]
     assert block.pair(middle, "math", "flash", "eager")["verdict"] != FASTER
@@ -44,7 +44,7 @@ def claims_of_training() -> Iterator[str]:
     most, *others = (gpt.ns(model, name, "peak_bytes") for name in ("math", *kernels))
     yield f"takes {format_bytes(most)} with `math` and {span((each / 2**30 for each in others), 1)} GiB"
     batch, seq, vocab = (int(gpt.ns(model, "math", name)) for name in ("batch", "seq", "vocab"))
-    yield f"takes {batch * seq * vocab * 4 / 2**30:.1f} GiB of it ({batch} x {seq:,} x {vocab:,} x 4 bytes)"
+    yield f"takes {batch * seq * vocab * 4 / 2**30:.1f} GiB of this ({batch} x {seq:,} x {vocab:,} x 4 bytes)"
     yield f"softmax over {vocab:,} words"
     yield from _backward()
 

@@ -792,7 +792,7 @@ def test_what_is_no_sqlite_report_is_refused_by_name(trace: MakeTrace, run: Run,
     (tmp_path / "out.sqlite-wal").write_bytes(b"of another file")
     code, _, err = run("scrub", source, "-o", "out.sqlite")
     assert code == 1
-    assert "the log of another file of that name" in err
+    assert "log of another file with that name" in err
     assert not (tmp_path / "out.sqlite").exists()
 
 

@@ -93,9 +93,9 @@ def test_dependent_samples_are_told() -> None:
     assert found.interval.method == BLOCKS
     [line] = found.warnings
     assert line.startswith("flash: samples are autocorrelated (lag 1: 0.")
-    assert line.endswith("independent ones, which is allowed for")
+    assert line.endswith("accounted for")
     [line, *_] = summarize(short).warnings
-    assert line.endswith("independent ones, too few to rely on the intervals")
+    assert line.endswith("of 20, too few to rely on the intervals")
 
 
 def test_drift_is_told() -> None:

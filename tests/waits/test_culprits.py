@@ -113,6 +113,6 @@ def test_what_is_missing_is_named_by_its_own_op(trace: MakeTrace) -> None:
         [facts.texts.words[code] for code in _missing(facts, ops, np.full(3, kind, np.uint8), np.full(3, 5))]
         for kind in (UNKNOWN, HOLE)
     ]
-    late = "begins before what it depends on"
+    late = "begins before its dependency ends"
     assert words[0] == [f"first {late}", "no launch of lost is recorded", f"last {late}"]
     assert words[1] == ["a gap below 1 ms has no recorded cause"] * 3

@@ -32,7 +32,7 @@ def validation(program: Program) -> None:
 
 
 def prefetch(program: Program) -> None:
-    """A copy in a stream of its own that takes longer than the step's compute."""
+    """A copy in a separate stream that takes longer than the step's compute."""
     program.copy(1, 1 << 24, 2 * MS, stream=20)
 
 

@@ -85,7 +85,7 @@ def test_an_op_that_depends_on_a_later_one_is_unknown(trace: MakeTrace) -> None:
     )
     answer = why_of(path)
     check_sums(answer)
-    assert pieces(answer)[-1] == (40, 60, "unknown", "gemm begins before what it depends on")
+    assert pieces(answer)[-1] == (40, 60, "unknown", "gemm begins before its dependency ends")
 
 
 def test_a_report_that_is_all_one_gap(trace: MakeTrace) -> None:

@@ -39,7 +39,7 @@ class Threads:
 
 
 def threads_of(events: Events) -> Threads:
-    """The `Threads` of a trace. Ids that are too large or no numbers get free numbers."""
+    """The `Threads` of a trace. Ids that are too large or not numbers get unused numbers."""
     keys: list[Any] = list(events.threads)
     kind, thread = events.host["kind"], events.host["thread"]
     weight = np.bincount(thread, 1 + 1000 * (kind == CALL), minlength=len(keys))
@@ -288,7 +288,7 @@ def _ranges(events: Events, thread: Ints) -> tuple[trace.Ranges, list[RangeName]
     if crossed:
         warnings.append(
             f"annotations that overlap another one of their thread without nesting: {crossed:,} of {len(rows):,};"
-            " each belongs to the innermost one that contains it whole"
+            " each counts inside the innermost one that contains all of it"
         )
     none = np.zeros(len(rows), bool)
     last = np.lexsort((kind == trace.START_END, thread[rows]))  # where they begin is in order already
@@ -326,7 +326,7 @@ def _warnings(events: Events, ranges: int, launches: int, ambiguous: int, calls:
             " --ranges modules or --ranges ops"
         )
     if ambiguous:
-        yield f"GPU ops whose correlation id occurs in several processes, counted as no launch row: {ambiguous:,}"
+        yield f"GPU ops with a correlation id of several processes, counted as without a launch row: {ambiguous:,}"
     if events.whole_us and len(events.gpu["kind"]):
         yield "times are truncated to whole µs, as in PyTorch before 2024: durations are accurate to 1 µs"
 
@@ -335,7 +335,7 @@ def _why_no_work(events: Events, calls: list[str]) -> str:
     """A sentence for a trace without GPU ops."""
     other = [category for category in events.seen if category.startswith("mtia")]
     if other:
-        return f"the trace is of an MTIA, whose work ({join_words(sorted(other))}) is not read: only the CPU part is"
+        return f"the trace is from an MTIA, whose work ({join_words(sorted(other))}) is not read: only the CPU part is"
     launches = [name for name in calls if launches_work(name)]
     if launches:
         return (

@@ -70,8 +70,8 @@ def _calls(events: Events, rows: Ints, of: Ints) -> details.CallList:
 
 
 def read_host_activity(events: Events, threads: Threads) -> details.HostActivity:
-    """CUDA or HIP calls, Python functions that wait (``with_stack=True``), and the profiler's own work; if its thread
-    is unknown, on all threads that it may have halted.
+    """CUDA or HIP calls, Python functions that wait (``with_stack=True``), and the profiler's own work (on all threads
+    that it may have halted, if its thread is unknown).
     """
     host = events.host
     rows = np.flatnonzero(np.isin(host["kind"], (CALL, WAIT, OVERHEAD)))
@@ -130,8 +130,8 @@ _SOURCES = {"ops": (OPERATOR, OPERATOR_RANGE), "modules": (MODULE, MODULE_RANGE)
 def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]) -> details.OtherRanges:
     """The ranges of ``sources``: ``ops`` (operators) and ``modules`` (calls of ``nn.Module``).
 
-    A module call without a recorded thread is assigned to the thread whose operators it contains, if it cuts none of
-    them; others are left out and counted in a warning.
+    A module call without a recorded thread is assigned to the thread whose operators it contains completely; others are
+    left out and counted in a warning.
     """
     host = events.host
     parts, warnings = [], []
@@ -145,7 +145,7 @@ def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]
             left = int((ids[lost] < 0).sum())
             if left:
                 warnings.append(
-                    f"module calls without a recorded thread that operators cannot identify either: {left:,};"
+                    f"module calls without a recorded thread, not identified by operators either: {left:,};"
                     " they are no ranges"
                 )
             rows, ids = rows[ids >= 0], ids[ids >= 0]

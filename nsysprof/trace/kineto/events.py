@@ -103,8 +103,8 @@ class Events:
 
     ``host``: columns ``kind`` (ANNOTATION …), ``name`` code of ``names``, ``thread`` code of ``threads`` (pairs of pid
     and tid), ``start``, ``end``, ``link`` (correlation of a CALL, sequence number of an OPERATOR, else -1), ``forward``
-    (autograd's thread number of an operator's forward, 0 in forward itself), ``shape`` code of ``shapes`` (an
-    OPERATOR's name and inputs, -1 if not recorded).
+    (autograd's thread number of the matching forward operator, 0 for forward operators), ``shape`` code of ``shapes``
+    (an OPERATOR's name and inputs, -1 if not recorded).
 
     ``gpu``: ``kind`` KERNEL, MEMCPY or MEMSET, ``name``, ``place`` code of ``places`` (pairs of device and stream;
     None: not recorded), ``start``, ``end``, ``correlation``, ``size``, ``grid``, ``block``, ``registers``, ``shared``

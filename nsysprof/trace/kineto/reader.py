@@ -55,7 +55,7 @@ class KinetoReader(Reader):
 
     @classmethod
     def claims(cls, path: Path) -> bool:
-        """Files that start like JSON, also compressed; pipes are not read, since they may never end."""
+        """Files that start like JSON, also compressed; pipes are refused, because they may never end."""
         if not path.is_file():
             return False
         try:
@@ -111,8 +111,8 @@ class KinetoReader(Reader):
         if text.cut:
             last = format_ns(max(events.last - events.first, 0))
             yield (
-                f"the file ends early ({text.cut}): {sum(events.seen.values()):,} events were read, the last one {last}"
-                " behind the first; later data is missing"
+                f"the file ends early ({text.cut}): {sum(events.seen.values()):,} events were read, the last one"
+                f" {last} after the first; later data is missing"
             )
         if text.behind:
             yield "the file continues after its trace; the rest, such as a second trace, is ignored"
@@ -130,7 +130,7 @@ class KinetoReader(Reader):
         return build_trace(report, self.events, self.threads, arena)
 
     def steps(self) -> int:
-        """The number of GPU ops, which attribution counts."""
+        """The number of GPU ops: attribution reports progress per op."""
         return len(self.events.gpu["kind"])
 
     def bytes_needed(self, enough: int) -> int:
@@ -271,9 +271,9 @@ def _looks(text: TraceText, events: Events) -> str:
         "it holds no events": not seen,
         "it looks like one of viztracer": b"viztracer" in beside,
         "it is an export of nsysprof": b"nsysprof" in beside,
-        "it looks like one of JAX or TensorFlow (XLA)": "/device:" in names or "/host:cpu" in names,
+        "it looks like a trace of JAX or TensorFlow (XLA)": "/device:" in names or "/host:cpu" in names,
         "it looks like one of Chromium": b"chrom" in beside or "devtools.timeline" in seen,
-        "it looks like one of torch.autograd.profiler, which torch.profiler replaced": "cpu functions" in names
+        "it looks like a trace of torch.autograd.profiler, which torch.profiler replaced": "cpu functions" in names
         or bool({"cuda", "cpu"} & seen),
         f"categories {one_line(listed, 80)}": bool(listed),
     }

@@ -106,7 +106,7 @@ class TraceText:
     """The text of a trace: iterate over `events` once, then the other fields are known.
 
     ``beside`` holds the data outside the events as name and JSON; ``found``: whether there is a list of events;
-    ``broken`` counts unreadable events, ``mended`` those with some unreadable fields; ``cut`` says why the text ended
+    ``broken`` counts unreadable events, ``mended`` events with some unreadable fields; ``cut`` says why the text ended
     early, empty if it did not; ``behind``: whether text follows the trace.
     """
 
@@ -141,7 +141,7 @@ class TraceText:
         except _Ended:
             self.cut = self.cut or "the text ends inside of its JSON"
         except _TooLongError:
-            self.cut = f"it holds an event of more than {_MOST >> 20} MiB"
+            self.cut = f"it has an event of more than {_MOST >> 20} MiB"
 
     # ---- the file
 
@@ -379,8 +379,8 @@ def _text_of(value: bytes) -> str:
 
 
 def mended(text: bytes) -> tuple[Event | None, bool]:
-    """Decode what is readable of an event with broken JSON or wrong types, None if nothing is; also whether fields are
-    missing.
+    """Decode the readable fields of an event with broken JSON or wrong types (None if there are none); also whether
+    fields are missing.
     """
     with suppress(*_FAILS):
         return _EVENT.decode(text), False

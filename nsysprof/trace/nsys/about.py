@@ -30,7 +30,7 @@ SCRIPT_VALUE = re.compile(r"(?<![\w./-])([A-Z_][A-Z0-9_]*)=(?:'[^']*'|\"[^\"]*\"
 def read_about(source: Source, *, report_version: str | None = None) -> About:
     """The `About` of a report; ``report_version`` comes from the header of its ``.nsys-rep``.
 
-    Only the command is kept of the program's data: no environment, user, host or folder names.
+    The command is the only data of the program that is kept: no environment, user, host or folder names.
     """
     generation, meta = _metadata(source)
     capture = dict(named_values(source, "META_DATA_CAPTURE", CAPTURE.match))
@@ -179,7 +179,7 @@ def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
 
 
 def read_thread_names(source: Source) -> dict[int, str]:
-    """The name of each named globalTid: of several names the alphabetically last, since rows are unordered."""
+    """The name of each named globalTid; if it has several, the alphabetically last, because rows are unordered."""
     rows = [(whole(tid), whole(name)) for tid, name in named_rows(source, "ThreadNames", "globalTid", "nameId")]
     texts = source.strings(sorted({name for _, name in rows if name is not None}))
     named = [(known(texts.get(name)), tid) for tid, name in rows if tid is not None and name is not None]

@@ -36,7 +36,7 @@ class Wanted(NamedTuple):
 class Source(Protocol):
     """Where tables are read from: SQLite pages, sqlite3, or Parquet files.
 
-    Table and column names match in any letter case, as in SQL; results use the names asked for. Raises `NsysprofError`
+    Table and column names match in any letter case, as in SQL; results use the requested names. Raises `NsysprofError`
     if a table cannot be read, or if the file changes after its first read.
     """
 
@@ -108,7 +108,7 @@ class Growing:
 def read_blocks(
     source: Source, table: str, needs: Sequence[str], others: Sequence[str] = (), progress: Progress | None = None
 ) -> Iterator[Block]:
-    """The integer columns ``needs`` of a table, and those of ``others`` that exist; no rows if one of ``needs`` is
+    """The integer columns ``needs`` of a table, and existing columns of ``others``; no rows if one of ``needs`` is
     absent.
 
     ``progress`` receives the number of rows of each block after its use.

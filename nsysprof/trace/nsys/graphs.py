@@ -17,7 +17,7 @@ _MAX_COPIES = 32  # of a graph inside another, one after the other
 def read_captures(source: Source, trace: Trace) -> Captures:
     """The `Captures` of the ops of a trace.
 
-    An instantiated graph, or a child graph, has nodes of its own that refer to the originals: the creation of the
+    An instantiated graph, or a child graph, has its own nodes, which refer to the originals; the creation of the
     original counts.
     """
     out = no_captures(len(trace.ops))

@@ -27,9 +27,9 @@ _MISSING = -1
 def read_other_ranges(source: Source, trace: Trace, sources: Collection[str]) -> OtherRanges:
     """The ranges of ``sources``: ``mpi`` and ``openacc``.
 
-    A thread's last call ends with the session if it never returned; other calls without an end take no time, since at
-    most one can be open. A call that waits for several requests, or sends and receives, has one row for each: of equal
-    rows of a thread only one counts.
+    If a thread's last call never returned, it ends with the session; other calls without an end take no time, because
+    at most one can be open. A call that waits for several requests, or sends and receives, has one row for each; equal
+    rows of a thread count once.
     """
     kinds = {table: kind for each in sources if each in _TABLES for kind, tables in [_TABLES[each]] for table in tables}
     rows = Growing(trace.arena, thread="i8", start="i8", end="i8", name="i4", kind="u1", open="?")

@@ -45,7 +45,7 @@ OTHERS: tuple[tuple[bytes, str, str], ...] = (
 
 
 class DamagedError(Exception):
-    """A table holds impossible values, described by the message. `reading` adds the file."""
+    """A table has impossible values, described by the message. `reading` adds the file."""
 
 
 def identify(path: Path) -> Kind:
@@ -144,7 +144,7 @@ def _folder(path: Path) -> Kind:
     else:
         hint = "a parquet export is made with: nsys export --type parquetdir REPORT.nsys-rep"
     if any(name.endswith(".parquet") for name in names):
-        raise NsysprofError(f"{path}: holds parquet files but no StringIds.parquet: no whole export", hint)
+        raise NsysprofError(f"{path}: has parquet files but no StringIds.parquet: incomplete export", hint)
     raise NsysprofError(f"{path}: a folder, but not a parquet export of a report", hint)
 
 

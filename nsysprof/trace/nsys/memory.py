@@ -23,9 +23,8 @@ _POOL = len(MEMORY_KINDS)  # the kind of what pools hold
 def read_memory(source: Source) -> MemoryEvents:
     """The `MemoryEvents` of a report; empty if memory was not recorded.
 
-    A release frees what was allocated at its address, whatever size it states; an allocation at an address in use ends
-    the earlier one, whose release was not recorded. Releases of memory that was allocated before the recording are left
-    out.
+    A release frees the allocation at its address, whatever size it states; an allocation at an address in use ends the
+    earlier one (its release was not recorded). Releases of memory that was allocated before the recording are left out.
     """
     blocks = [
         {name: column(block, name) for name in (*_NEEDS, *_OTHERS)}

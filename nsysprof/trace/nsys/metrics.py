@@ -52,7 +52,7 @@ def read_samples(source: Source, about: About) -> dict[int, GpuSamples]:
     """The `GpuSamples` of each GPU, by its number in the report; empty if metrics were not sampled.
 
     A sample holds from its timestamp to the next: on A100 (nsys 2023) and H200 (2025), SM Active follows the kernels
-    after a timestamp (correlation above 0.99), not those before. Impossible values are NaN, see ``notes``.
+    after a timestamp (correlation above 0.99), not before it. Impossible values are NaN, see ``notes``.
     """
     rows, types = _read(source)
     if not len(rows["time"]):

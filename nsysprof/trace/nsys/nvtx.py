@@ -100,7 +100,7 @@ class _Names:
         self._threads += zip(*(values[rows].tolist() for values in columns), strict=True)
 
     def of_threads(self) -> dict[int, str]:
-        """The last name of each named globalTid; of several names given at one time, the alphabetically last."""
+        """The last name of each named globalTid; if it has several at one time, the alphabetically last."""
         strings = self._source.strings(sorted({text_id for _, _, text_id, _ in self._threads} - {_MISSING}))
         named = [(at, known(self._text(strings, *name)), tid) for at, tid, *name in self._threads]
         return {tid: name for _, name, tid in sorted((at, name, tid) for at, name, tid in named if name)}
@@ -136,7 +136,7 @@ class _Names:
         return block.values.get("text", np.full(block.rows, -1, np.int32))
 
     def resolve(self, codes: NDArray[np.int32], arena: ColumnArena) -> tuple[NDArray[np.int32], list[RangeName]]:
-        """Map codes of recorded names to codes of distinct names, and return those names."""
+        """Map codes of recorded names to codes of distinct names, and return the distinct names."""
         ids = self._ids.values.tolist()
         created_ids = [text_id for text_id, _ in self._created.values()]
         strings = self._source.strings(sorted({*ids, *created_ids} - {_MISSING}))

@@ -58,9 +58,9 @@ def rowid_name(connection: sqlite3.Connection, table: str, columns: Sequence[str
 
 
 def bound(connection: sqlite3.Connection) -> None:
-    """Bound what the file's own SQL, such as a view that recurs, may cost: by the length of the file.
+    """Limit the cost of the file's own SQL (such as a recursive view) by the length of the file.
 
-    A query that goes on raises ``interrupted``, a value that is longer than the file ``string or blob too big``.
+    A longer query raises ``interrupted``, a value longer than the file ``string or blob too big``.
     """
     size, steps = _bytes_of(connection), 0
 
@@ -80,9 +80,9 @@ def _bytes_of(connection: sqlite3.Connection) -> int:
 
 
 def batches(connection: sqlite3.Connection, query: str) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield rows of a query, some thousand at a time, or fewer where their texts are long.
+    """Yield rows of a query, some thousand at a time, or fewer if their texts are long.
 
-    Raises sqlite3.DatabaseError where they are much longer than the file, as rows of a view can be.
+    Raises sqlite3.DatabaseError if they are much longer than the file, as rows of a view can be.
     """
     left, rows, held = _ROWS_OF_BYTE * _bytes_of(connection) + 64 * _MEBIBYTE, list[tuple[Any, ...]](), 0
     for row in connection.execute(query):
