@@ -132,6 +132,9 @@ def test_each_kind_of_delay_is_named(trace: MakeTrace) -> None:
     assert [each.text in " ".join(screen.split()) for each in found] == [True] * 3 + [False] * 3
     assert "3 more findings" in screen
     assert all(each.text in " ".join(whole.split()) for each in found)
+    ledger = steps_text(answer, 2, full=True).partition("slow minus typical")[2]
+    assert re.search(r"^\d+ more  ", ledger, re.M)
+    assert not re.search(r"^\d+ more  ", steps_text(answer, 99, full=True).partition("slow minus typical")[2], re.M)
     plan = plan_steps(answer)
     assert isinstance(plan, Series)
     [panel] = plan.panels

@@ -5,8 +5,19 @@ import random
 import numpy as np
 import pytest
 
+from nsysprof.attribution.attribute import attribute
+from nsysprof.kernels.classify import kinds_of
+from nsysprof.trace.report import open_report
+from nsysprof.waits.change import steps_of
+from nsysprof.waits.changes import Changes
+from nsysprof.waits.facts import read_facts
+from nsysprof.waits.program import Program
+from nsysprof.waits.ranges import choose_windows
+from nsysprof.waits.replay import replay
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
+from tests.forecast.test_kept import CHANGES as ASKED
+from tests.forecast.test_kept import program
 from tests.kit import simulated
 from tests.kit.kept import hold
 from tests.kit.random_reports import random_report
@@ -44,3 +55,19 @@ def test_changed_replays_are_as_they_were(trace: MakeTrace, change: str) -> None
     made, impossible = programs.edited(change, 300)
     outcomes = [programs.outcomes(made, process) for process in range(1, 5)]
     hold(__file__, f"replay {change}", [outcomes, sorted(impossible), np.array(made.length), made.extra, made.waits])
+
+
+@pytest.mark.parametrize("case", [case for case in ASKED if case != "copies"])  # whose name is a finding's
+def test_what_is_asked_of_a_replay_is_as_it_was(trace: MakeTrace, case: str) -> None:
+    """When all ops and all moments of the host come after a change, and how much is noted about it."""
+    with open_report(trace(*program())) as report:
+        attribution = attribute(report)
+        facts = read_facts(attribution, kinds_of(attribution.trace), None)
+        chosen = choose_windows(attribution, facts.communication, "step", None)
+    tried = Program(facts, chosen.windows, None)
+    changes = steps_of(tried, Changes(**ASKED[case]))  # finds all ranges before there is a network
+    network = tried.network.copy()
+    for change in changes:
+        change.apply(network)
+    times = replay(network)
+    hold(__file__, f"asked {case}", [times.start, times.end, times.moment, len(tried.notes)])

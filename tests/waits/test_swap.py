@@ -1,11 +1,12 @@
-"""Times of kernels taken from a table of another run."""
+"""Changes as they are written: names with times and factors, and times of kernels from a table of another run."""
 
 from pathlib import Path
 
 import pytest
 
+from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import open_report, read_tables
-from nsysprof.waits.changes import AbstainError
+from nsysprof.waits.changes import AbstainError, read_factor, read_time
 from nsysprof.waits.swap import times_by_name
 from tests.conftest import MakeTrace
 from tests.kit.trace import launch_kernel
@@ -23,3 +24,42 @@ def test_a_name_whose_times_differ_by_more_than_twice_is_refused(trace: MakeTrac
         else:
             with pytest.raises(AbstainError, match="k takes 10 ns to 21 ns in"):
                 times_by_name(read, table)
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        *(
+            ("k=500us", 500_000),
+            ("a=b=2 ms", 2_000_000),
+            ("k=0.5s", 500_000_000),
+            ("k=7ns", 7),
+            ("k=3600s", 3_600 * 10**9),
+        ),
+        *((text, None) for text in ("500us", "=500us", "k=", "k=5", "k=-5us", "k=5 hours", "k=3601s", "")),
+    ],
+)
+def test_a_time_has_a_name_and_a_unit(text: str, ns: int | None) -> None:
+    """The name is all before the last equals sign; more than an hour is no time of a kernel."""
+    if ns is None:
+        with pytest.raises(NsysprofError, match="--set ") as refused:
+            read_time(text, "set", "KERNEL=40us")
+        assert "--set 'KERNEL=40us'" in str(refused.value.hint)
+    else:
+        assert read_time(text, "set", "KERNEL=40us") == (text.rpartition("=")[0], ns)
+
+
+@pytest.mark.parametrize(
+    ("text", "factor"),
+    [
+        *(("k=0.5", 0.5), ("*gemm*=0", 0.0), ("k=999.9", 999.9), ("a=b=1", 1.0)),
+        *((text, None) for text in ("0.5", "=0.5", "k=", "k=half", "k=-1", "k=1000", "k=nan")),
+    ],
+)
+def test_a_factor_is_from_0_to_1000(text: str, factor: float | None) -> None:
+    """Of a kernel that is named."""
+    if factor is None:
+        with pytest.raises(NsysprofError, match="--scale "):
+            read_factor(text)
+    else:
+        assert read_factor(text) == (text.rpartition("=")[0], factor)
