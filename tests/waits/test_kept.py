@@ -65,7 +65,8 @@ def test_what_is_asked_of_a_replay_is_as_it_was(trace: MakeTrace, case: str) -> 
         facts = read_facts(attribution, kinds_of(attribution.trace), None)
         chosen = choose_windows(attribution, facts.communication, "step", None)
     tried = Program(facts, chosen.windows, None)
-    changes = steps_of(tried, Changes(**ASKED[case]))  # finds all ranges before there is a network
+    changes = steps_of(tried, Changes(**ASKED[case]))
+    tried.know(np.concatenate([change.ranges for change in changes]))
     network = tried.network.copy()
     for change in changes:
         change.apply(network)
