@@ -4,15 +4,16 @@ import re
 
 import pytest
 
+from tests.end_to_end import test_two_ranks
 from tests.end_to_end.test_studies import CLAIMS as SWEEPS
-from tests.kit.forecast_claims import FORECASTS
+from tests.kit import forecast_claims, prose_claims, record_claims, training_claims
 from tests.kit.o6_claims import O6, claims_of_o6
-from tests.kit.prose_claims import PROSE, reported
-from tests.kit.record_claims import RECORDS
 from tests.kit.study_figures import ANALYSIS
-from tests.kit.training_claims import claims_of_training
 
-CLAIMS = {**SWEEPS, **PROSE, **RECORDS, **FORECASTS, O6: claims_of_o6, "training": claims_of_training}
+MODULES = (prose_claims, record_claims, forecast_claims, training_claims)
+FUNCTIONS = {name: each for module in MODULES for name, each in vars(module).items() if name.startswith("claims_of_")}
+CLAIMS = {**SWEEPS, **{name[10:].replace("_", "-"): each for name, each in FUNCTIONS.items()}, O6: claims_of_o6}
+CLAIMS["two-ranks"] = test_two_ranks.claims
 UNIT = r"(?:x|[  ]?(?:%|µs|ms|s|[KMG]i?B|cycles|TFLOP/s|[GTM]B/s|[MG]Hz|W|times|points|G))"
 FIGURE = re.compile(
     rf"[^.]{{0,30}}?(?<![\w.,])(?:\d[\d.,]*{UNIT}(?![\w-])|\d+[.,]\d+(?![\w.]|,\d)"
@@ -48,7 +49,7 @@ def test_each_figure_of_a_page_is_recomputed_or_named_as_not_recomputable(study:
         assert claim in text, claim
         for found in re.finditer(re.escape(claim), text):
             left = left[: found.start()] + "¦" * len(claim) + left[found.end() :]
-    left = left.replace(reported("best-kernels", "power limit"), "")  # of every H200
+    left = left.replace(prose_claims.reported("best-kernels", "power limit"), "")  # of every H200
     assert [found.strip() for found in FIGURE.findall(NO_FIGURE.sub(" ", left))] == []
 
 

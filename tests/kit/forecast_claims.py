@@ -178,19 +178,14 @@ def _misses_of_forecasts_2(at: Any, asked: Any) -> Iterator[str]:
     found = asked[(asked["program"] == "serialcopy") & (asked["recorder"] == "torch")]["question"].iloc[1]
     copied = at["base_ms"]["remedy", "torch", "serialcopy"] - at["forecast_ms"]["remedy", "torch", "serialcopy"]
     yield f"it counts {re.findall('[0-9]+ µs', found)[0]} of GPU idle time, not the {copied:.1f} ms of the copy"
-    moved = asked[asked["because"].str.contains("4.3 TB/s", na=False) & (asked["recorder"] == "nsys")].set_index(
-        "program"
-    )
+    of_nsys = asked[(asked["recorder"] == "nsys") & asked["because"].str.contains("4.3 TB/s", na=False)]
+    moved = of_nsys.set_index("program")
     assumed = moved["because"].str.extract(r"at ([0-9.]+) TB/s: ([0-9]+) µs").astype(float).drop("pointwise")
     reached = [speed * us / 1e3 / ms[name, "good"] for name, speed, us in assumed.itertuples()]
     yield f"arithmetic: {assumed[0].iloc[0]} TB/s assumed, {span(reached, 1)} TB/s reached"
-    promised = {
-        name: [100 * at["gain"]["diagnosis", by, name] for by in ("nsys", "torch")] for name in ("camera", "coldstart")
-    }
+    both = ("nsys", "torch")
+    promised = {name: [100 * at["gain"]["diagnosis", by, name] for by in both] for name in ("camera", "coldstart")}
     yield f"findings promise {promised['camera'][0]:.0f} and {promised['camera'][1]:.0f} %"
     yield f"a false alarm ({promised['coldstart'][0]:.0f} and {promised['coldstart'][1]:.0f} %"
     size = re.findall(r"of (\d+)[.]0 MiB", asked["question"][asked["program"] == "results"].iloc[1])[0]
     yield f"allocating {size} MiB of host memory"
-
-
-FORECASTS = {"forecasts": claims_of_forecasts, "forecasts-2": claims_of_forecasts_2}

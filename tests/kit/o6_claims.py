@@ -14,20 +14,13 @@ from tests.kit.record_claims import table, written
 from tests.kit.study_figures import ANALYSIS
 
 KERNELS: tuple[str, ...] = ("flash", "cudnn", "flash_attn_4", "tiled_o5", "tiled_o6")
-SOME = ("flash", "cudnn", "tiled_o6")
+SOME, SIZES = ("flash", "cudnn", "tiled_o6"), ((64, ""), (128, "-128"))
 O6, TWO = "tiled-attention/o5-o6", "tiled_o6, two warpgroups in queries"
 # The problems of the tables of outcomes: as they are called there, and in the files.
 SMALL, USUAL, LONG, FULL = (f"B1 H8 {sizes}" for sizes in ("S1024 D64", "S4096 D64", "S8192 D64", "S4096 D64, no mask"))
-SIGMA = {
-    "the same, scores of σ = 10": f"{USUAL} causal fp16 x10",
-    "the same, scores of σ = 30": f"{USUAL} causal fp16 x30",
-}
-D64, D128, DENSE, BF16 = (
-    "B4 H16 S4096 D64",
-    "B4 H16 S4096 D128",
-    "B16 H16 S1024 D128, no mask",
-    "B2 H16 S8192 D128 bf16",
-)
+SIGMA = {f"the same, scores of σ = {factor}": f"{USUAL} causal fp16 x{factor}" for factor in (10, 30)}
+D64, D128 = "B4 H16 S4096 D64", "B4 H16 S4096 D128"
+DENSE, BF16 = "B16 H16 S1024 D128, no mask", "B2 H16 S8192 D128 bf16"
 SHORT, MIDDLE = "B8 H16 S512 D64", "B8 H16 S2048 D64"
 
 
@@ -88,11 +81,7 @@ def _outcome() -> Iterator[str]:
     yield f"costs {percent(now[0] / plain - 1)} at D=128 ({now[0]:.0f} against {plain:.0f} µs in run `now`"
     more = [at.ns(wide.format(30), name) / at.ns(usual, name) - 1 for name in ("tiled_o6", "tiled_o5")]
     yield f"It costs {percent(more[0])} at B1 H8 D64 ({percent(round(more[1], 1))}"
-    wide_ones = {
-        "σ = 3": "wide/sigma-3",
-        "D64 causal, σ = 30": "wide/sigma-30",
-        "D128 causal, σ = 30": "wide/sigma-30-128",
-    }
+    wide_ones = {"σ = 3": "wide/sigma-3", **{f"D{size} causal, σ = 30": f"wide/sigma-30{end}" for size, end in SIZES}}
     backward = {f"{D64} causal": "backward/fp16", f"{D128} causal": "backward/fp16", "causal bf16": "backward/bf16"}
     for head, folder in {**wide_ones, **backward}.items():
         names, beaten = (KERNELS, ("tiled_o5", "flash_attn_4")) if head in wide_ones else (SOME, SOME[:2])
@@ -132,13 +121,13 @@ def _second_prediction() -> Iterator[str]:
 def _tried() -> Iterator[str]:
     others = ("cudnn", "flash_attn_4", "tiled_o5")
     kinds = "turns, maximum always; maximum always; turns, wary maximum; turns, maximum always, 176 keys;"
-    kinds += " turns, maximum always, dealt as tiled_o5; no overlap, wary maximum"
-    large = [f"D128, {kind}" for kind in kinds.split("; ")]
-    kinds = (
-        "shared keys; shared keys, dealt as tiled_o5; own rows; own rows, changing places; own rows, overlap, maximum"
+    kinds += " turns, maximum always, dealt as tiled_o5; no overlap, wary maximum; shared keys; shared keys, dealt as"
+    kinds += " tiled_o5; own rows; own rows, changing places; own rows, overlap, maximum always; 3 warpgroups, overlap,"
+    kinds += " 128 keys, maximum always; 2 warpgroups, overlap, turns, wary maximum"
+    large, small = (
+        [f"D128, {kind}" for kind in kinds.split("; ")[:6]],
+        [f"D64, {kind}" for kind in kinds.split("; ")[6:]],
     )
-    kinds += " always; 3 warpgroups, overlap, 128 keys, maximum always; 2 warpgroups, overlap, turns, wary maximum"
-    small = [f"D64, {kind}" for kind in kinds.split("; ")]
     times = table(f"{O6}/times")
     every = times[times["run"] == "builds"].pivot(index="problem", columns="build", values="median_us")
     yield f"We compared {sum(name.startswith('D') for name in every)} builds"
@@ -151,12 +140,8 @@ def _tried() -> Iterator[str]:
                 said = ["" if np.isnan(each) else f"{each:.1f}" for each in cells]
                 bold = [f"**{each}**" if each == f"{cells.min():.1f}" else each for each in said]
                 yield f"| {' | '.join(bold)} |".replace("|  |", "| |")
-    d128, d64, b8 = (
-        every.loc[f"{D128} causal fp16"],
-        every.loc[f"{D64} causal fp16"],
-        every.loc[f"{MIDDLE} causal fp16"],
-    )
-    b512, few = every.loc[f"{SHORT} causal fp16"], every.index.str.startswith("B1 ")
+    d128, d64, b512, b8 = (every.loc[f"{problem} causal fp16"] for problem in (D128, D64, SHORT, MIDDLE))
+    few = every.index.str.startswith("B1 ")
 
     def less(frame: object, new: str, base: str) -> float:
         return 1 - frame[new] / frame[base]  # type: ignore[index,no-any-return]
@@ -241,23 +226,16 @@ def _fences() -> Iterator[str]:
     builds = table(f"{O6}/gradients-builds").pivot(index=["problem", "run"], columns="build", values="median_us")
     names = ["without", "copying thread", "fence", "each", "fence, each"]
     over = 100 * (builds.div(builds["without"], axis=0) - 1).drop(columns="without")
-    order, last = (
-        ("B1 H8 S1024 D64", "B1 H8 S4096 D64", "B4 H16 S4096 D64", "B4 H16 S4096 D128", "B16", "B2 "),
-        [4, 5, 6],
-    )
-    for begin in order:
+    last = [4, 5, 6]
+    for begin in ("B1 H8 S1024", "B1 H8 S4096", "B4 H16 S4096 D64", "B4 H16 S4096 D128", "B16", "B2 "):
         [problem] = {each for each, _ in builds.index if each.startswith(begin)}
         yield row(problem, *(f"{median(builds.loc[problem].loc[last, name]):,.1f}" for name in names))
-    runs = over.index.get_level_values(1)
-    wide, half = (
-        over.index.get_level_values(0).str.contains("D128"),
-        over.index.get_level_values(0).str.contains("bf16"),
-    )
+    runs_of, runs = (over.index.get_level_values(level) for level in (0, 1))
+    wide, half, small = (runs_of.str.contains(part) for part in ("D128", "bf16", "B1 H8 S1024"))
     first = over.drop(columns="copying thread")[runs <= 3]
     groups = [first[mask[runs <= 3]].stack() for mask in (~wide, wide & ~half, half)]
     yield f"The cost is {groups[0].min():.1f} to {groups[0].max():.1f} % at D=64, but {span(groups[1])} % at D=128 in"
     yield f"and at most {groups[2].max():.0f} % in bf16"
-    small = over.index.get_level_values(0).str.startswith("B1 H8 S1024")
     copying, later = over["copying thread"], runs >= 4
     yield f"costs {span(copying[small & later], 1)} % at B1 H8 S1024"
     apart = (builds["copying thread"] - builds["without"])[small & later].mean()

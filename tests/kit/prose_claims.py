@@ -1,7 +1,7 @@
 """What READMEs of studies say in their text, each figure from the file that has it: sweeps of kernels and backends."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import product
 from typing import Any
@@ -114,9 +114,8 @@ def claims_of_best_kernels() -> Iterator[str]:
     assert (verdicts.count(SLOWER), verdicts.count(NO_CLEAR_CHANGE)) == (3, 1)
     yield f"alone is the fastest to call in {COUNTS[len(alone['eager'])]} problems"
     yield f"is at σ = 3 ({at.speed(f'{usual}.x3', 'tiled_o6', 'tiled_o5', 'eager')})"
-    calls, kernels = (
-        [at.speed(shape, "flash_attn_4", "cudnn", kind) for shape in large] for kind in ("eager", "graph")
-    )
+    calls = [at.speed(shape, "flash_attn_4", "cudnn", "eager") for shape in large]
+    kernels = [at.speed(shape, "flash_attn_4", "cudnn") for shape in large]
     yield f"({calls[0]} with D64, {calls[1]} with D128), although its kernel is slower ({kernels[0]} and {kernels[1]})"
     wide = [f"{usual}{factor}" for factor in ("", ".x3", ".x10", ".x30")]
     more = {name: [at.ns(shape, name) / at.ns(usual, name) - 1 for shape in wide] for name in (*others, *TILED)}
@@ -141,10 +140,8 @@ def claims_of_short_block() -> Iterator[str]:
     eager, graph = ([at.ns(*each, column) / 1e3 for each in every] for column in ("median_ns", "graph_median_ns"))
     yield f"a block takes {span(eager)} µs at all lengths. Replayed as a CUDA graph, it takes {span(graph)} µs"
     for shape in at.shapes:
-        cells = [
-            [at.ns(shape, name, column) for name in ("naive", *fused)] for column in ("median_ns", "graph_median_ns")
-        ]
-        said = [f"{ns / 1e3:.0f} µs" for ns in cells[0]] + [f"{ns / 1e3:.1f} µs" for ns in cells[1]]
+        said = [f"{at.ns(shape, name, 'median_ns') / 1e3:.0f} µs" for name in ("naive", *fused)]
+        said += [f"{at.ns(shape, name) / 1e3:.1f} µs" for name in ("naive", *fused)]
         yield row(int(at.ns(shape, "naive", "seq")), *said)
     short, *_, long = at.shapes
     yield f"is {at.launching(short, 'cudnn')} of a call of `cudnn` at S=32"
@@ -242,11 +239,3 @@ def claims_of_selection() -> Iterator[str]:
     yield f"need {sizes['padding'][0]} for padding"
     yield f"`flex` needs {sizes['float'][2]} for every mask"
     yield f"K1024 means {int(at.results['kv_seq'].max()):,} keys"
-
-
-PROSE: dict[str, Callable[[], Iterator[str]]] = {
-    "best-kernels": claims_of_best_kernels,
-    "short-block": claims_of_short_block,
-    "decoding": claims_of_decoding,
-    "selection": claims_of_selection,
-}

@@ -15,7 +15,6 @@ from nsysprof.statistics.distributions import t_quantile
 from nsysprof.statistics.runs import over_runs
 from nsysprof.steps.steps import steps as steps_of
 from nsysprof.trace.report import open_report
-from tests.end_to_end.test_two_ranks import claims as claims_of_two_ranks
 from tests.kit.prose_claims import percent, row, span
 from tests.kit.study_figures import ANALYSIS
 
@@ -46,9 +45,8 @@ def claims_of_between_runs() -> Iterator[str]:
     yield f"{three} of {all_pairs} pairs are disjoint ({all_pairs * round(chance[1], 3):.1f} expected by chance)"
     one = counts.loc["one"]
     for key, each in counts.iterrows():
-        shares = [
-            f"{each[name]:.1%}".replace("%", " %") for name in ("median_moved", "most_moved", "median_half_width")
-        ]
+        names = ("median_moved", "most_moved", "median_half_width")
+        shares = [f"{100 * each[name]:.1f} %" for name in names]
         yield row(*key, int(each["intervals"]), int(each["disjoint"]), *shares)
     apart = {key: f"{each['disjoint']:.0f} of {each['intervals']:.0f}" for key, each in counts.iterrows()}
     yield f"{apart['one', 'another', 'ratio', 'graph']} graph ratios and"
@@ -138,9 +136,8 @@ def claims_of_pairs() -> Iterator[str]:
     yield f"flags {others['flagged'].sum()} of the {len(others)} other comparisons"
     of = {(each["base"], each["new"]): each for each in pairs.to_dict("records") if each["clock"] != "unchanged"}
     yield f"differ by up to {percent(of['busy', 'gc']['ratio'] - 1)} per step (`busy` and `gc`)"
-    unclear = pairs[
-        (pairs["n"] == "1 1") & (pairs["verdict"] == "no clear change") & pairs["base"].str.startswith("sam")
-    ]
+    sam = pairs[pairs["base"].str.startswith("sam") & (pairs["n"] == "1 1")]
+    unclear = sam[sam["verdict"] == "no clear change"]
     yield f"without a change differ by up to {percent((unclear['ratio'] - 1).abs().max(), 1)}"
     recorded = table("history/sam").set_index("commit")["step_ms"]
     yield f"the recording takes {recorded['775afb0'] - recorded['57c71fe']:.0f} ms longer"
@@ -296,16 +293,3 @@ def claims_of_advice() -> Iterator[str]:
     kept, of, same = sum(int(a) for a, _ in path), sum(int(b) for _, b in path), sum(int(a) for a, _ in advice)
     yield f"{kept} of {of} match by path and cause, and {same} by advice"
     yield f"Scoring {len(table('advice/recordings'))} recordings"
-
-
-RECORDS = {
-    "between-runs": claims_of_between_runs,
-    "cuda-graphs": claims_of_cuda_graphs,
-    "operator-cost": claims_of_operator_cost,
-    "pairs": claims_of_pairs,
-    "history": claims_of_history,
-    "slow-steps": claims_of_slow_steps,
-    "planted-faults": claims_of_planted_faults,
-    "advice": claims_of_advice,
-    "two-ranks": claims_of_two_ranks,
-}

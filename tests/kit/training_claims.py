@@ -17,10 +17,9 @@ def claims_of_training() -> Iterator[str]:
     """Steps, their ledger, losses, and gradients of attention alone."""
     block, gpt = sweep("training/block"), sweep("training/gpt")
     [model], kernels = gpt.shapes, ("flash", "cudnn", "flash_attn_4")
-    gains = [
-        each.pair(shape, "math", name)["speedup"] for each in (block, gpt) for shape in each.shapes for name in kernels
-    ]
-    for each, shape in ((at, shape) for at in (block, gpt) for shape in at.shapes):
+    shapes = [(at, shape) for at in (block, gpt) for shape in at.shapes]
+    gains = [at.pair(shape, "math", name)["speedup"] for at, shape in shapes for name in kernels]
+    for each, shape in shapes:
         batch, heads, seq = (int(each.ns(shape, "math", name)) for name in ("batch", "heads", "seq"))
         problem = f"block, B{batch} H{heads} S{seq}" if each is block else f"GPT, 12 layers, B{batch} S{seq}"
         yield row(problem, format_ns(each.ns(shape, "math")), *(each.speed(shape, "math", name) for name in kernels))
@@ -84,12 +83,8 @@ def _losses_of_training() -> Iterator[str]:
             shown = [far[:46].max(), far[46], far[47:].max()]
             apart = [f"{float(f'{most:.1g}' if most < 0.01 else f'{most:.2g}'):g}" for most in shown]
             step, size = np.median(run["step_ns"]) / 1e6, run["peak_bytes"] / 2**30
-            own = [
-                f"{step:.1f} ms",
-                f"{run['tokens_per_s']:,}",
-                f"{size:.1f} GiB",
-                f"{np.mean(run['losses'][-20:]):.3f}",
-            ]
+            own = [f"{step:.1f} ms", f"{run['tokens_per_s']:,}", f"{size:.1f} GiB"]
+            own += [f"{np.mean(run['losses'][-20:]):.3f}"]
             yield row(f"{run['backend']}, machine {at + 1}", *own, *apart)
     assert max(each[:46].max() for each in away.values()) < 5e-4
     yield f"jump to {span((losses[46] for losses in runs.values()), 1)} for one step"
@@ -123,10 +118,9 @@ def _backward() -> Iterator[str]:
     [shape] = fixed.shapes
     names = ("efficient", "flash", "cudnn", "flash_attn_4", "tiled_o6")
     for each in at.shapes:
-        graph, eager = (
-            [at.ns(each, name, column) / 1e3 for name in names] for column in ("graph_median_ns", "median_ns")
-        )
-        yield row(int(at.ns(each, "flash", "seq")), *(f"{us:.1f}" for us in graph), *(f"{us:.0f}" for us in eager))
+        cells = [f"{at.ns(each, name) / 1e3:.1f}" for name in names]
+        cells += [f"{at.ns(each, name, 'median_ns') / 1e3:.0f}" for name in names]
+        yield row(int(at.ns(each, "flash", "seq")), *cells)
     yield f"(`tiled_o6` reaches {at.between('flash_attn_4', 'tiled_o6', at.shapes[:3])})"
     yield f"faster at S=4096 ({at.speed(at.shapes[3], 'flash_attn_4', 'tiled_o6')})"
     assert at.pair(at.shapes[4], "flash_attn_4", "tiled_o6")["verdict"] == NO_CLEAR_CHANGE
