@@ -58,7 +58,7 @@ def graph_work(attribution: Attribution) -> GraphWork | None:
 
 @dataclass(frozen=True)
 class GraphCounts:
-    """How many graph ops of a report have known captures.
+    """Counts of graph ops of a report, by their capture.
 
     GPU ops that are nodes of graphs: ``ops``, of them ``kernels``; ``captured``, ``captured_kernels``: captured in a
     range; ``outside``: captured outside every range; ``unknown``: capture not recorded. ``whole`` counts graph launches

@@ -377,7 +377,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Violin:
-    """The distribution of ``values``, deviations from their median, above a line, and of ``second`` below it.
+    """Distributions of deviations from the median: ``values`` above a line, ``second`` below it.
 
     ``texts`` are the lines beside it.
     """

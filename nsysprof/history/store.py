@@ -66,7 +66,7 @@ class Store:
         self._table = None
 
     def known(self, files: Sequence[ReportFile]) -> Iterator[Run | str | None]:
-        """The kept result of each file, a run or why there is none; None if it must be read."""
+        """The kept run of each file, or the reason if it has none; None if the file must be read."""
         rows: dict[str, tuple[str, str, bytes | None, str | None]] = {}
         if self._table is not None:
             try:

@@ -51,7 +51,7 @@ class Chain:
     changed: tuple[Excess, ...] = ()
 
     def of(self, *classes: int) -> NDArray[np.intp]:
-        """The numbers of the steps in some classes."""
+        """The numbers of the steps of these classes."""
         return np.flatnonzero(np.isin(self.judgement.of, classes))
 
     @property

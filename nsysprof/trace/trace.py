@@ -365,7 +365,7 @@ class Trace:
 
     @cached_property
     def gpu_numbers(self) -> list[int]:
-        """The GPU number of each device in the report; a device with unknown GPU gets a number of its own, after these.
+        """The GPU number of each device in the report; unknown GPUs get numbers above the known ones.
 
         If the report's GPU numbers are not small and distinct, GPUs are counted instead.
         """

@@ -599,8 +599,8 @@ def test_what_is_never_popped_is_folded(trace: MakeTrace) -> None:
     assert [rows[path]["instances"] for path in rows] == [1, 1, 40, 1]
     assert rows["step/again/inner"]["exclusive_sum_ns"] == found.totals["sum_ns"] == 40 * 30
     assert found.warnings[:2] == (
-        "`step` is never popped: 39 more of it, pushed inside the first, count as one range",
-        "`again` is never popped: 39 more of it, pushed inside the first, count as one range",
+        "`step` is never popped: 39 pushes inside the first count as one range with it",
+        "`again` is never popped: 39 pushes inside the first count as one range with it",
     )
 
 

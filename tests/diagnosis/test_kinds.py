@@ -307,7 +307,7 @@ HAS = [
     (in_a_row(NORM, GELU, NORM, GELU), "training-mode", "batch norm in training mode without a backward pass",
      1_000_000, "", "call model.eval()"),
     (in_a_row(PRODUCT, FILL, PRODUCT), "memset", "kernels that fill memory with a constant", 500_000, "",
-     "allocate memory that is overwritten anyway with torch.empty"),
+     "use torch.empty for memory that is overwritten anyway"),
     (in_a_row(PRODUCT, CAST, PRODUCT), "casts", "kernels that only convert between types", 500_000, "",
      "keep weights and inputs in the type of the products"),
     (kernel("stencil", 4096, local=4096), "spills", "stencil", 892_126, "", "keep values in registers (32)"),

@@ -99,7 +99,7 @@ def build_trace(
 def _never_popped(counts: dict[int, int], nvtx: NvtxRanges) -> Iterator[str]:
     """Warnings of ranges that were folded, by the code of their name."""
     for name, count in list(counts.items())[:_MAX_NAMES_SHOWN]:
-        more = f"{count:,} more of it, pushed inside the first, count as one range"
+        more = f"{count:,} pushes inside the first count as one range with it"
         yield f"`{nvtx.names[name].text}` is never popped: {more}"
     if len(counts) > _MAX_NAMES_SHOWN:
         yield f"never popped, and folded like these: {len(counts) - _MAX_NAMES_SHOWN:,} more names"
