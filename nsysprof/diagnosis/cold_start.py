@@ -85,6 +85,10 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     elif inside >= _MOSTLY * place.total_ns:
         text = f"a cold start: the GPU waits for set-up for {format_ns(inside)} of the {format_ns(place.total_ns)}"
         text, remedy, dropped = f"{text}, and is busy for {format_ns(busy)}", _WARM, []
+    elif (tuning := _tuning(case)) >= _MOSTLY * span:
+        text = f"a cold start: the program compares kernels (autotuning) for {format_ns(tuning)} of the"
+        text = f"{text} {format_ns(span)} of its steps"
+        remedy, dropped = _WARM, []
     else:
         return found
     for each in dropped:
@@ -102,6 +106,15 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         "gain_high_ns": 0,
     }
     return [first, *(replace(each, **facts) for each in found if each.kind not in _SET_UP_TOO and each not in dropped)]
+
+
+def _tuning(case: Case) -> int:
+    """For how many ns steps that were found last which compare kernels: XLA checks the memory around each result."""
+    ops = case.facts.attribution.trace.ops
+    names = np.array(["redzone_checker" in name for name in case.facts.attribution.trace.op_names], bool)
+    checks = np.sort(ops.start[names[ops.name]])
+    first, last = (np.searchsorted(checks, each) for each in (case.windows.start, case.windows.end))
+    return int(case.windows.length[last > first].sum()) if case.chosen.level.found else 0
 
 
 def _inside(case: Case) -> int:

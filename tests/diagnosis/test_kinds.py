@@ -777,6 +777,40 @@ def test_an_operator_on_the_cpu_is_named(tmp_path: Path) -> None:
     assert not any("aten::mm" in each.cause for each in found)
 
 
+def test_autotuning_is_no_step(trace: MakeTrace) -> None:
+    """Rounds that run a kernel and check the memory around its result compare kernels; others compute."""
+
+    def first(check: str) -> Finding | None:
+        program = Program()
+        for _ in range(24):
+            for name in ("convolve", "fill", check):
+                program.code(200 * US)
+                program.launch(name, 50 * US)
+            program.wait()
+        found = diagnosis_of(trace(*program.items))
+        assert found.chosen.level.found
+        return found.findings[0] if found.findings else None
+
+    tuned, other = first("redzone_checker"), first("reduce")
+    assert tuned is not None
+    assert tuned.text.startswith("a cold start: the program compares kernels (autotuning) for ")
+    assert other is None or other.kind != "cold-start"
+
+
+def test_what_some_steps_wait_for_leads_if_it_costs_far_more(trace: MakeTrace) -> None:
+    """Every third step waits for another rank: for 20 ms that leads, for 2 ms the copies in each step do."""
+    for ns, kinds in ((20 * MS, ["mpi", "exposed-copy"]), (2 * MS, ["exposed-copy"])):
+        program = Program()
+        for number in range(24):
+            with program.range(f"step{number}"):
+                program.layers()
+                program.copy(1, 2 << 20, 600 * US)
+                if number % 3 == 2:
+                    os("MPI_Recv", ns)(program)
+        found = diagnosis_of(trace(*program.items)).findings
+        assert [each.kind for each in found if each.kind in ("mpi", "exposed-copy")][: len(kinds)] == kinds
+
+
 @pytest.mark.parametrize(
     ("kernel", "region"),
     [("nvkernel__Z4mainv_F1L20_2", "a target data region"), ("main_20_gpu", "a data region"), ("main", "")],
