@@ -102,7 +102,7 @@ def test_the_readme_is_short() -> None:
 def test_the_printed_comparison_is_what_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each line of the page on `compare`, the measured traffic included, is what its first command prints."""
+    """Each line of the pages on `compare` and on measured traffic is what the first command of `compare` prints."""
     line = next(
         line
         for block in blocks(PAGES["compare"], "sh")
@@ -112,9 +112,9 @@ def test_the_printed_comparison_is_what_is_printed(
     run = runner(ROOT, capsys, monkeypatch)
     asked = (*shlex.split(line)[1:], "--no-charts", "-o", tmp_path / "out")
     printed = [line for more in ((), ("--all", "--force")) for line in run(*asked, *more).out.splitlines()]
-    for words, at_least in (("safe-softmax guard      4", 10), ("memory traffic per call", 10)):
-        example = next(block for block in blocks(PAGES["compare"], "text") if words in block).splitlines()
-        assert len(example) > at_least
+    for page, words in (("compare", "safe-softmax guard      4"), ("traffic", "memory traffic per call")):
+        example = next(block for block in blocks(PAGES[page], "text") if words in block).splitlines()
+        assert len(example) > 10
         assert [line for line in example if line != "..." and line not in printed] == []
 
 

@@ -1,4 +1,4 @@
-"""How often 95 % intervals hold the truth, and how often the same is called different, for docs/statistics.md.
+"""How often 95 % intervals hold the truth, and how often the same is called different, for docs/coverage.md.
 
     python -m tests.kit.coverage [one] [three] [unequal]
 
@@ -227,7 +227,7 @@ def _text(cell: Cell) -> str:
 
 def main(tables: Sequence[str]) -> None:
     """Simulate all cells of these tables, and write them."""
-    page = Path(__file__).parents[2] / "docs" / "statistics.md"
+    page = Path(__file__).parents[2] / "docs" / "coverage.md"
     rows = {"one": (len(SOURCES), SIZES), "three": (len(SOURCES), SIZES), "unequal": (len(UNEQUAL), (1, POINTS))}
     places = [
         (table, number, n) for table in tables for n in reversed(rows[table][1]) for number in range(rows[table][0])

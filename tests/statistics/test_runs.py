@@ -1,4 +1,4 @@
-"""Between runs: what the table of docs/statistics.md counts, in a few cells, and the parts of it."""
+"""Between runs: what the table of docs/coverage.md counts, in a few cells, and the parts of it."""
 
 import numpy as np
 import pytest
