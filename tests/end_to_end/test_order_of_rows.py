@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,6 @@ from tests.kit.permutation import permute
 from tests.kit.random_reports import random_report
 from tests.kit.random_waits import random_waits
 from tests.kit.reports import BLOCK, RUN, TRACES
-from tests.kit.trace import Item
 
 SHIPPED = sorted([*TRACES.glob("*.sqlite"), *(TRACES.parent / "analysis").glob("*/*.sqlite")])
 _COMMANDS = ("why", "analyze", "steps", "forecast", "hotspots")
@@ -60,32 +59,6 @@ def test_shipped_reports(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_iterations_that_are_found(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same iterations, in all outputs."""
     check(path, tmp_path, monkeypatch, "--ranges", "found")
-
-
-@pytest.mark.parametrize("make", [random_waits, random_report])
-def test_random_reports(
-    make: Callable[[int], list[Item]], trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With times that often tie; pictures are of the shipped ones."""
-    for seed in range(8):
-        check(trace(*make(seed)), tmp_path / f"{seed}", monkeypatch, "--no-charts")
-
-
-def test_comparisons(trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The printed ledgers, the causes and the evidence of two whole traces."""
-    for seed in range(4):
-        paths = [trace(*random_waits(2 * seed + at)) for at in range(2)]
-        done = []
-        for order in range(2):
-            folder = tmp_path / f"{seed}-{order}"
-            folder.mkdir()
-            monkeypatch.chdir(folder)
-            names = [permute(path, folder / f"{at}.sqlite", order).name for at, path in enumerate(paths)]
-            printed = quietly("compare", *names, "--range", "whole trace", "--no-charts", "-o", "out")
-            assert printed.code == 0
-            files = [_FILE_SIZE.sub(b"", (folder / "out" / name).read_bytes()) for name in ("gap.csv", "gap.json")]
-            done.append((printed, *files))
-        assert done[0] == done[1]
 
 
 _PLAIN = ("--no-charts", "--force")
@@ -140,7 +113,7 @@ def answers(
     return {name: _undone(text) for name, text in {**told, **files}.items()}
 
 
-@pytest.mark.parametrize("seed", [4, 15, 16])
+@pytest.mark.parametrize("seed", [4, 7, 15, 16])
 def test_times_and_numbers_decide_nothing(
     seed: int, trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,6 @@ from tests.kit.trace import (
     DomainCreate,
     Gpu,
     GraphTrace,
-    Item,
     Items,
     Kernel,
     Launch,
@@ -214,19 +213,6 @@ def test_quirks_change_no_answer(
     assert sums(found) == wanted
     assert int(found.ranges["exclusive_sum_ns"].sum()) == found.totals["sum_ns"]
     assert found.totals["launches"] == found.totals["ops"] == found.kernels["count"].sum()
-
-
-def test_quirk_6_rows_in_any_order(trace: MakeTrace) -> None:
-    """Rows from last to first give the same answer."""
-    items: list[Item] = [Range("outer", 0, 500), Range("inner", 100, 200), Range("window", 50, 300, kind="start_end")]
-    for i in range(20):
-        items += launch_kernel(f"k{i}", (20 * i, 20 * i + 5), (25 * i, 25 * i + 30), id=i + 1, stream=7 + i % 2)
-    straight, backward = answer(trace(*items, duration=END)), answer(trace(*items[::-1], duration=END))
-    for frame in ("ranges", "ledger"):
-        assert getattr(straight, frame).to_dict("list") == getattr(backward, frame).to_dict("list")
-    key = ["path", "kernel"]
-    kernels = [found.kernels.sort_values(key).to_dict("list") for found in (straight, backward)]
-    assert kernels[0] == kernels[1]
 
 
 # ---- NVTX
