@@ -11,7 +11,7 @@ from tests.kit.kineto import collective, trace_text
 from tests.kit.mutations import _by_events, some_trace
 
 OF_TRACE = ("op_details", "collectives", "autograd", "operator_calls", "dependencies", "host_activity")
-OF_FILE = ("memory", "grids", "blocks", "call_list", "steps", "job")
+OF_FILE = ("memory", "grids", "call_list", "steps", "job")
 
 
 @pytest.mark.parametrize("seed", range(10))
