@@ -1,9 +1,14 @@
 """Interrupts at every stage of a `nsysprof capture`: nothing half-written, nothing lost, nobody left running."""
 
+import json
+import os
+import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -116,3 +121,33 @@ def test_a_capture_under_nohup_outlives_its_terminal(environment: dict[str, str]
     process.send_signal(signal.SIGHUP)
     assert process.wait(30) == 0
     assert "run.sqlite" in files(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("NSYSPROF_SIGNALS", "2"))))
+def test_a_signal_at_any_time_of_a_capture_leaves_all_or_partial_files(
+    environment: dict[str, str], tmp_path: Path, seed: int
+) -> None:
+    """Final names are whole, other names say `partial`, and no folder for temporary files stays."""
+    rng = random.Random(seed)
+    command = [sys.executable, "-m", "nsysprof", "capture", "-o", "run", "--", sys.executable, "-c", "print(1)"]
+    environment = {**environment, "FAKE_NSYS": ""}
+    process = subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    time.sleep(rng.uniform(0.2, 4))
+    number = rng.choice([signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    if process.returncode < 0 or "init_import_site" in err:  # Python itself was starting yet
+        return
+    assert "Traceback" not in err
+    left = files(tmp_path) if (tmp_path / "traces").exists() else []
+    assert not [name for name in left if not name.startswith("run.")]
+    final = [name for name in left if ".partial." not in name]
+    assert process.returncode in (0, 128 + number)
+    if process.returncode == 0:
+        assert {"run.json", "run.sqlite"} <= set(final)
+    for name in final:
+        if name.endswith(".json"):
+            json.loads((tmp_path / "traces" / name).read_text(encoding="utf-8"))
+        elif name.endswith(".sqlite"):
+            with closing(sqlite3.connect(tmp_path / "traces" / name)) as connection:
+                assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
