@@ -403,7 +403,7 @@ class Trace:
     def settled(self, order: NDArray[np.intp], *values: NDArray[np.integer]) -> NDArray[np.intp]:
         """Sort rows of GPU ops by ``values``, independently of file order:
 
-        stream, start, end, name and launch break ties.
+        start, end, name, launch and stream break ties.
         """
         equal = np.ones(max(len(order) - 1, 0), bool)
         for value in values:
@@ -411,7 +411,7 @@ class Trace:
         if not equal.any():
             return order
         ops, name = self.ops, self.op_name_rank[self.ops.name]
-        return settled(order, equal, ops.launch, name, ops.end, ops.start, ops.stream)
+        return settled(order, equal, ops.stream, ops.launch, name, ops.end, ops.start)
 
     @cached_property
     def op_gpu(self) -> NDArray[np.int32]:

@@ -177,8 +177,8 @@ class Walk:
 
     @cached_property
     def order(self) -> list[tuple[Any, ...]]:
-        """What decides between ops that start, or end, in the same ns: stream, start, end, name, launch."""
-        return [(self.lane[at], op.start, op.end, self.name(at), self.launch[at], at) for at, op in enumerate(self.ops)]
+        """What decides between ops that start, or end, in the same ns: start, end, name, launch, stream."""
+        return [(op.start, op.end, self.name(at), self.launch[at], self.lane[at], at) for at, op in enumerate(self.ops)]
 
     def talks(self, op: int) -> bool:
         """Whether an op is a collective."""
