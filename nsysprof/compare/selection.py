@@ -83,7 +83,7 @@ def select_calls(
     windows = loaded.instances([code])
     name = merged.names[merged.name[code]]
     if not codes and per is not None and not fnmatchcase(name, per):
-        names = near_names([merged.names[name] for name in merged.name[inside].tolist()], per)
+        names = near_names(sorted(merged.names[name] for name in merged.name[inside].tolist()), per)
         known = f"inside are {', '.join(map(repr, names))}" if names else "it has no ranges inside"
         raise NsysprofError(
             f"{loaded.texts[code]}: nothing inside matches --per {per!r}: {known}",

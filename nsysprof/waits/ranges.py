@@ -208,7 +208,7 @@ def count_calls(
     _, place = distinct(windows.path, windows.gpu, process)
     empty = np.flatnonzero(np.bincount(place, weights=calls)[place] == 0)
     if len(empty):
-        at, known = int(empty[0]), ", ".join(map(repr, near_names(names, per)))
+        at, known = int(empty[0]), ", ".join(map(repr, near_names(sorted(names), per)))
         pid = pid_of(trace.processes[process[at]])
         alike = np.array([text == paths[windows.path[at]] for text in paths], bool)
         elsewhere = calls[alike[windows.path]].any()
