@@ -300,7 +300,11 @@ def read_host_activity(source: Source, trace: Trace) -> details.HostActivity:
     rows, threads = Growing(arena, **_CALL), Coder()
     names, kinds, rank = list[str](), list[int](), list[NDArray[np.int32]]()
     tables: list[tuple[str, int | None]] = [(CALLS, None), (OS_CALLS, details.OS), (OVERHEAD, details.PROFILER)]
-    if trace.other_calls is not None and has_all(source, CALLS, CALLS_NEEDS):
+    if (
+        trace.other_calls is not None
+        and has_all(source, CALLS, CALLS_NEEDS)
+        and source.rows(CALLS) == len(trace.launches) + len(trace.other_calls)
+    ):  # not where calls share an id, of which the trace has one
         texts = trace.other_calls.names.texts
         names += dict.fromkeys(texts)
         code = np.array([names.index(text) for text in texts], np.int32)
