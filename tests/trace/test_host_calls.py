@@ -1,11 +1,53 @@
-"""Keys of GPU work: process and correlation id."""
+"""Keys of GPU work, process and correlation id; what a trace keeps of host calls and launches is what its file has."""
+
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pytest
 
+from nsysprof.kernels.launches import launches, launches_of
+from nsysprof.trace.details import HostActivity
 from nsysprof.trace.nsys.host_calls import launch_keys
+from nsysprof.trace.report import open_report, read_tables
+from tests.kit.reports import TRACES
+
+REPORTS = [path for path in sorted(TRACES.rglob("*.sqlite")) if path.is_file()]
 
 
 def test_calls_of_a_process_without_gpu_work_ask_for_nothing_where_ids_lie_far_apart() -> None:
     """Its number is below that of one with such work, whose ids are searched for."""
     keys = launch_keys(np.array([1, 1]), np.array([1, 1 << 50]))
     assert keys.slots(np.array([0, 1]), np.array([1, 1])).tolist() == [-1, 0]
+
+
+def rows(activity: HostActivity) -> list[tuple[int, ...]]:
+    """Thread, times, name and kind of each call."""
+    calls = activity.calls
+    names = [calls.names[code] for code in calls.name.tolist()]
+    columns = (calls.threads[calls.thread], calls.start, calls.end, activity.kind)
+    return list(zip(*(column.tolist() for column in columns), names, strict=True))
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=[path.stem for path in REPORTS])
+def test_calls_of_a_trace_are_those_of_its_file(path: Path) -> None:
+    """Host activity from launches and other calls equals what the table of calls says, launches recorded twice too."""
+    with open_report(path) as report:
+        trace = read_tables(report)
+        known = rows(report.reader.host_activity(trace))
+        assert known == rows(report.reader.host_activity(replace(trace, other_calls=None)))
+    assert known
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=[path.stem for path in REPORTS])
+def test_launch_parameters_are_those_of_the_file(path: Path) -> None:
+    """What is coded while kernels are read equals the columns of the table, for each GPU op."""
+    with open_report(path) as report:
+        trace = read_tables(report)
+        known = launches_of(trace)
+        read = launches(report.reader.op_details(trace), report.about.cuda_gpus)
+    assert trace.geometry is not None
+    assert trace.geometry.whole
+    assert known is not None
+    for name in ("of", "grid", "block", "registers", "shared", "dynamic_shared", "local_memory"):
+        assert np.array_equal(getattr(known, name), getattr(read, name)), name
