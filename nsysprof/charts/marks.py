@@ -437,7 +437,7 @@ class Ceiling:
 class Roofs:
     """Bubbles or paths below slopes and ceilings, on logarithmic axes, and ``flat`` bubbles below on a linear axis.
 
-    The flat bubbles are in the rows 0, 1, …; ``flat_end`` is the end of their axis, with its text, or None. ``labels``:
+    The flat bubbles are in the rows 0, 1, …; ``flat_end``: end of their axis and its text, or None. ``labels``:
     labels of the x, y and flat axes, and the text above the flat axis.
     """
 

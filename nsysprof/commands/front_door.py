@@ -1,4 +1,4 @@
-"""Entry points: one-screen help, `nsysprof REPORT`, and which command takes several reports."""
+"""Entry points: one-screen help, `nsysprof REPORT`, and the command for several reports."""
 
 from collections.abc import Sequence
 from dataclasses import fields

@@ -104,7 +104,7 @@ def _where(case: Case, op: int) -> str:
 
 
 def stream_findings(busy: Busy) -> Iterator[Finding]:
-    """Kernels that leave most of the GPU empty, in another stream than most compute, which waits for them."""
+    """Kernels outside the main compute stream that leave most of the GPU empty and that compute waits for."""
     case, place, known = busy.case, busy.place, busy.case.launches
     if known is None or not known.sms or not len(busy.op):
         return

@@ -35,7 +35,7 @@ HOTSPOTS = table(
         ),
         "gain_basis": "replayed, bound (an upper limit), or empty if unknown",
         "scale": "factor on the kernel's time in the replay for gain_ns",
-        "reason": "why the limit is unknown or was refused",
+        "reason": "reason that the limit is unknown or was refused",
         **COLUMNS,
     },
     made_in="hotspots/hotspots.py",

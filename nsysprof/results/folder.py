@@ -1,4 +1,4 @@
-"""Results of a command: who owns their folder, and how files appear together or not at all."""
+"""The folder of a command's results: its owner, and files that appear together or not at all."""
 
 import errno
 import os
