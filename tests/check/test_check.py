@@ -744,9 +744,9 @@ def test_one_recording_is_not_several() -> None:
     one, again, other = (
         Baseline(name, frozenset(), captured(seed), frozenset()) for name, seed in (("a", 1), ("b", 1), ("c", 2))
     )
-    with pytest.raises(NsysprofError, match="b and a hold the same recording"):
+    with pytest.raises(NsysprofError, match="b and a are the same recording"):
         refuse_repeats([one, again], other)
-    with pytest.raises(NsysprofError, match="b and a hold the same recording"):
+    with pytest.raises(NsysprofError, match="b and a are the same recording"):
         refuse_repeats([one, other], again)
     refuse_repeats([one], again)
 

@@ -235,7 +235,7 @@ def test_a_draft_of_several_reports_is_kept_by_all(run: Run, tmp_path: Path) -> 
     ("options", "said"),
     [
         (("--skip", "3"), "warm-up instances left out: 54 (--skip 3)"),
-        (("--instance", "0-19"), "only these instances of each range:  instances 0-19 (--instance)"),
+        (("--instance", "0-19"), "only these instances of each range: instances 0-19 (--instance)"),
         (("--no-merge",), "max_step, median: its calls are not steps"),
         (("--instance", "40"), "no range has instance 40, counted from 0"),
     ],

@@ -235,7 +235,7 @@ def test_pages_that_are_fetched_before_count_as_moved(trace: MakeTrace) -> None:
 def test_a_recording_given_twice_is_refused(option: str, trace: MakeTrace) -> None:
     """It would seem not to vary, and any difference would be clear."""
     again = attributed(trace(*program({ADD: (1, 100, 500)}), name="again.sqlite"))
-    with pytest.raises(NsysprofError, match="hold the same recording"):
+    with pytest.raises(NsysprofError, match="are the same recording"):
         compared(trace, program({ADD: (1, 100, 500)}), program({ADD: (1, 100, 300)}), **{option: [again]})
 
 
