@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
-from nsysprof.diagnosis.finding import NAME
+from nsysprof.diagnosis.finding import NAME, OFTEN_SO
 from nsysprof.diagnosis.kinds import (
     Group,
     Kind,
@@ -27,7 +27,6 @@ from nsysprof.diagnosis.launch_bound import launching_time
 from nsysprof.waits.purposes import COPY, SYNCHRONIZE
 from nsysprof.waits.whole import Cause
 
-_LEAST = 0.05  # of the steps: clean ones of planted faults lose up to 3 %
 _READ = {
     "pytorch": "read the value less often: keep it on the GPU and call .item() every N steps",
     "cuda": "keep the value on the GPU, or copy it with cudaMemcpyAsync and read it a step later",
@@ -100,7 +99,7 @@ SYNCHRONIZATION = Kind(
     "{cause} drains the GPU queue, and the GPU idles until the CPU has launched again: {amount}",
     _drop,
     _calls,
-    least_share=_LEAST,
+    least_share=OFTEN_SO,
     exposes=True,
     note=lambda case, group: "; the CPU reads what the GPU wrote to managed memory" * _read(case, group),
 )

@@ -34,6 +34,7 @@ _SKEWED = 1.5  # times what the median step loses: the mean alone says too littl
 _UNEXPLAINED = 0.25
 _OTHERS = 1.5  # times what the cause costs: a change that gains more takes other things out of the program, too
 _RECORDING = "this may be profiling overhead alone"
+_SEVERAL = 0.05  # of the steps, of waits for the GPU: one wait in each step, as to log, may cost more
 _FILLS = 0.05  # of the steps: a wait of so much for a thread that sleeps sets the pace
 _MAY_PACE = ("cpu-code", "sleep", "input-wait", "lock")
 
@@ -135,7 +136,8 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
     lost_ns = group.waited_ns if lost is None else max(int(lost.sum()), 0)
     if lost_ns < max(MIN_SHARE * place.total_ns, MIN_NS):
         return
-    if max(lost_ns, group.waited_ns if kind.exposes else 0) < kind.least_share * place.total_ns:
+    least = _SEVERAL if kind.exposes and _waits(case, group) >= 2 * place.steps else kind.least_share
+    if max(lost_ns, group.waited_ns if kind.exposes else 0) < least * place.total_ns:
         return
     finding = Finding(
         kind=kind.name,
@@ -163,6 +165,13 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
             if best.gain_ns:
                 break
     yield best if best.remedy else replace(best, text=f"{best.text}{kind.note(case, group)}")
+
+
+def _waits(case: Case, group: Group) -> int:
+    """How many calls wait for the GPU in all steps."""
+    exposing, call = (case.pieces[name][group.rows] for name in ("exposing", "call"))
+    calls = np.where(exposing >= 0, exposing, call)
+    return len(np.unique(calls[calls >= 0]))
 
 
 def _bound(case: Case, kind: Kind, finding: Finding, remedy: Remedy) -> Finding:
