@@ -354,7 +354,7 @@ def test_whole_output(run: Run, small: str, tmp_path: Path) -> None:
         (("--skip", "1"), 0, "left out: the first 1 of each repeating range (--skip 1)"),
         (("--skip", "30"), 0, "nothing is left out, because no range repeats more than 30 times (--skip 30)"),
         (("--no-merge",), 0, "(n = 2 of iter0, iter1)"),
-        (("--instance", "0"), 0, "only these instances of each range:  instance 0 (--instance)"),
+        (("--instance", "0"), 0, "only these instances of each range: instance 0 (--instance)"),
         (("--instance", "9"), 1, "has no instance 9, counted from 0: not compared"),
         (("--instance", "x"), 1, "no instances of a range: 'x'"),
         (("--instance", "0", "--instance", "0", "--instance", "0"), 2, "give --instance once"),

@@ -275,7 +275,7 @@ def test_a_kernel_of_few_blocks_leaves_the_gpu_to_others(trace: MakeTrace) -> No
         return trace(*items)
 
     change = {"scale": ["side=3"]}
-    assert "kernels would run side by side" in refusal(steps(1_000), "step", **change)
+    assert "kernels would run concurrently" in refusal(steps(1_000), "step", **change)
     answer = ask(steps(1), "step", **change)
     assert answer.forecast_ns == answer.base_ns
 

@@ -95,7 +95,7 @@ def test_kernels_that_are_all_slower_at_once_are_the_clock() -> None:
         runs.append(made_run(number, time, ledger={**families, "CPU time in data": round(10 * MS / 3)}))
     answer = judge_runs(runs)
     assert found(answer) == [(11, 1.3, CLOCK)]
-    assert "as with a different GPU clock" in change_text(answer, *answer.changes[0])
+    assert "as with another GPU clock" in change_text(answer, *answer.changes[0])
 
 
 @pytest.mark.parametrize(
