@@ -108,7 +108,7 @@ def break_down(
         numbers = instance_numbers(merged_of, trace.ranges.start)
         keep &= (numbers >= instances[0]) & (numbers <= instances[1])
         options["instances"] = list(instances)
-        notes.append(f"only these instances of each range:  {instances_text(instances)} (--instance)")
+        notes.append(f"only these instances of each range: {instances_text(instances)} (--instance)")
     return Breakdown(
         attribution=attribution,
         paths=paths,

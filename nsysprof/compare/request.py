@@ -75,7 +75,7 @@ class Request:
         base, new = self.wanted
         if base and base == new:
             option = "slowest" if self.slowest else "instance"
-            yield f"only these instances of each range:  {instances_text(base)} (--{option})"
+            yield f"only these instances of each range: {instances_text(base)} (--{option})"
 
     def options(self, merge: Sequence[str] | None) -> dict[str, Any]:
         """The request by argument name."""

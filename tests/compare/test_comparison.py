@@ -450,7 +450,7 @@ def test_calls_are_those_of_the_chosen_instances(trace: MakeTrace) -> None:
     found = answer(trace(*items, duration=END), base="a", new="b", instances=["1"])
     assert found.pairs[["base_calls", "new_calls"]].iloc[0].tolist() == [3, 2]
     assert ledger(found)["gemm"] == (400, 100, -300)
-    assert "only these instances of each range:  instance 1 (--instance)" in found.warnings
+    assert "only these instances of each range: instance 1 (--instance)" in found.warnings
     paths = (trace(*items, name=name, duration=END) for name in ("x.sqlite", "y.sqlite"))
     two = answer(*paths, instances=["1"])
     assert two.pairs["pair"].tolist() == ["a", "b"]
