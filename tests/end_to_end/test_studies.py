@@ -26,7 +26,7 @@ from nsysprof.hardware.peaks import peak_flops, share_of_peak
 from nsysprof.statistics.contrast import TOO_FEW_SAMPLES
 from nsysprof.trace.report import open_report
 from tests.kit.ledger_claims import STEPS, claims_of_why_math_is_slow
-from tests.kit.study_figures import ANALYSIS, kept_gap, study_figures
+from tests.kit.study_figures import ANALYSIS, kept_gap, kept_table, study_figures
 from tests.kit.study_pictures import all_drawings, kept_charts, looks_alike
 from tests.kit.tiled_claims import TILED_STEPS, claims_of_tiled_attention
 
@@ -71,7 +71,7 @@ def test_tables_and_report_are_made_of_the_samples(study: str, tmp_path: Path) -
     """
     results = read_bench_results(ANALYSIS / study)
     for path in write_bench_tables(results, tmp_path):
-        made, kept = (pd.read_csv(file, dtype=str) for file in (path, ANALYSIS / study / path.name))
+        made, kept = (pd.read_csv(file, dtype=str) for file in (path, kept_table(ANALYSIS / study / path.name)))
         assert [name for name in made if name in kept] == list(kept), path
         if f"{study}/{path.name}" in LARGE:
             unsure = made["verdict"] == TOO_FEW_SAMPLES

@@ -12,7 +12,7 @@ import pandas as pd
 from nsysprof.bench.pairs import speedups_of
 from nsysprof.core.units import format_bytes, format_ns, format_ratio, format_share
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER
-from tests.kit.study_figures import ANALYSIS
+from tests.kit.study_figures import ANALYSIS, kept_table
 
 TILED = ("tiled_o5", "tiled_o6")
 COUNTS = tuple(re.findall(r"\w+", "none one two three four five six seven eight nine ten eleven twelve thirteen"))
@@ -24,7 +24,7 @@ class Sweep:
     def __init__(self, folder: str) -> None:
         """Read its tables."""
         self.results = pd.read_csv(ANALYSIS / folder / "results.csv").set_index(["configuration", "backend"])
-        self.pairs = speedups_of(pd.read_csv(ANALYSIS / folder / "comparisons.csv"))
+        self.pairs = speedups_of(pd.read_csv(kept_table(ANALYSIS / folder / "comparisons.csv")))
         self.shapes = list(dict.fromkeys(self.results.index.get_level_values(0)))
 
     def ns(self, shape: str, backend: str, column: str = "graph_median_ns") -> float:

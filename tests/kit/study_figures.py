@@ -98,7 +98,12 @@ class StudyFigures:
 @cache
 def study_figures(name: str) -> StudyFigures:
     """The tables in the folder of a study."""
-    return StudyFigures(*(pd.read_csv(ANALYSIS / name / f"{table}.csv") for table in TABLES))
+    return StudyFigures(*(pd.read_csv(kept_table(ANALYSIS / name / f"{table}.csv")) for table in TABLES))
+
+
+def kept_table(path: Path) -> Path:
+    """The table of a study, or the same compressed, as large ones are kept."""
+    return path if path.exists() else path.with_name(f"{path.name}.xz")
 
 
 @dataclass(frozen=True)
