@@ -1,5 +1,6 @@
 """The GPU waits while the host is in a call: allocation, pinning, a lock, input, and one-time work."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -143,6 +144,9 @@ PINNING = _kind(
 SLEEPING = _kind("sleep", _each_step(SLEEP), {"cuda": "take the sleep out of the loop"})
 
 
+_OUTPUT = re.compile(r"p?writev?\d*$|fwrite|fsync|fdatasync|fflush|f?puts|v?f?printf")
+
+
 def _fed(case: Case) -> Mask:
     """In waits for a lock behind which the thread first copies to the GPU: another thread makes the input."""
     return case.once_for_all(_waits_for_input)
@@ -176,9 +180,20 @@ def source_sleeps(case: Case, group: Group) -> bool:
     return 2 * int(ns[near].sum()) > int(ns.sum())
 
 
+def _writes(case: Case) -> Mask:
+    """In long calls that write to a file or a terminal."""
+    calls = case.facts.activity.calls
+    named = np.array([*(_OUTPUT.match(name) is not None for name in calls.names), False], bool)
+    mask: Mask = _each_step(INPUT_OUTPUT, long=True)(case) & named[np.append(calls.name, -1)[case.pieces["call"]]]
+    return mask
+
+
+WRITING = _kind(
+    "input-wait", _writes, {"cuda": "write less often and in larger pieces, or from another thread while the GPU works"}
+)
 WAITING_FOR_INPUT = _kind(
     "input-wait",
-    lambda case: _each_step(POLL, INPUT_OUTPUT, long=True)(case) | _fed(case),
+    lambda case: (_each_step(POLL, INPUT_OUTPUT, long=True)(case) & ~_writes(case)) | _fed(case),
     {
         "pytorch": "load ahead in more DataLoader workers: num_workers, prefetch_factor, persistent_workers=True",
         "cuda": "read the next input in another thread while the GPU works on this one",

@@ -15,6 +15,7 @@ from nsysprof.diagnosis.calls import (
     SET_UP,
     SLEEPING,
     WAITING_FOR_INPUT,
+    WRITING,
 )
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.copies import EXPOSED, LAYOUT, MEMSETS, PAGEABLE, SMALL_COPIES
@@ -41,7 +42,19 @@ from nsysprof.diagnosis.tensor_cores import tensor_core_findings
 KINDS: tuple[Kind, ...] = (
     *(CPU_CODE, LOADER, COMPILING, LAUNCH_BOUND, OPTIMIZER, SYNCHRONIZATION),
     *(PAGEABLE, SMALL_COPIES, EXPOSED, LAYOUT, MEMSETS),
-    *(ALLOCATION, PINNING, SLEEPING, WAITING_FOR_INPUT, LOCKED, COLLECTIVES, MESSAGES, HOST_PAGES, GRAPHS, RECOMPILING),
+    *(
+        ALLOCATION,
+        PINNING,
+        SLEEPING,
+        WRITING,
+        WAITING_FOR_INPUT,
+        LOCKED,
+        COLLECTIVES,
+        MESSAGES,
+        HOST_PAGES,
+        GRAPHS,
+        RECOMPILING,
+    ),
     *(LATE_RANK, STREAMS, LATENCY, NOT_RECORDED, PROFILER),
     *SET_UP,
 )

@@ -8,14 +8,14 @@ import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.intervals import covered, merge
-from nsysprof.core.text import join_words
+from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import COLD, ONCE, UNTRIED, Finding
 from nsysprof.diagnosis.kinds import of_host
 from nsysprof.diagnosis.page_fault import SOME_FAULTS, fault_share
 from nsysprof.trace.trace import GRAPH, KERNEL
-from nsysprof.waits.purposes import ALLOCATE, COMPILE, EVENT, FREE, MANAGED, MODULE, PIN, PURPOSES
+from nsysprof.waits.purposes import ALLOCATE, COMPILE, EVENT, FREE, LAUNCH, MANAGED, MODULE, PIN, PURPOSES
 from nsysprof.waits.purposes import SET_UP as SET_UP_PURPOSES
 
 MIN_NS = 1_000_000  # of set-up: less is not worth a line
@@ -31,6 +31,7 @@ _WORDS = {**_MEMORY, MODULE: "module loading", COMPILE: "compilation"}
 # What waits for set-up in other words; and what each launch costs, which says nothing about a problem of real size.
 _SET_UP_TOO = ("allocation", "pinning", "context", "profiler-overhead", "unknown")
 _EACH_LAUNCH = ("launch-bound", "launch-latency", "synchronization", "cpu-code", "optimizer")
+_CHECK = "check the error codes of CUDA calls, and record until cudaDeviceSynchronize() has returned"
 _REPEAT = "repeat the work after a warm-up, on a problem of real size, and record the repetition"
 _WARM = "record steps after a warm-up: this pass is mostly set-up"
 
@@ -73,7 +74,12 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     hardly = kernels < _LITTLE_NS and busy < min(_SHORT_NS, recorded_ns / _TIMES)
     hardly |= kernels < _NO_KERNELS * span and busy < _NO_WORK * span and inside < _MOSTLY * place.total_ns
     dropped = [each for each in found if each.path == WHOLE and each.kind in _EACH_LAUNCH]
-    if little < _LITTLE_NS and total >= max(_TIMES * busy, span):
+    if not kernels and (launched := int((case.purpose[:-1] == LAUNCH).sum())):
+        text = (
+            f"no kernel is recorded, although {plural(launched, 'call')} launched kernels: the run or recording ended"
+        )
+        text, remedy = f"{text} early, or kernels failed", _CHECK
+    elif little < _LITTLE_NS and total >= max(_TIMES * busy, span):
         names = join_words([name for name, ns in once if ns >= MIN_NS] or [name for name, _ in once[:1]])
         who = "the GPU is" if len(trace.gpu_busy) == 1 else "GPUs are"
         text = f"too little GPU work to tune: {who} busy for {format_ns(busy)}, set-up takes {format_ns(total)}"

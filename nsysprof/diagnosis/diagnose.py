@@ -63,11 +63,11 @@ class Diagnosis:
     GPU; ``left_out`` steps are warm-up; ``early_share``: the part of a recording without steps that waits in warm-up
     ranges; ``busiest``: the kernels with most time, with their shares; ``recorded_ns``: from the first to the last of
     all calls and GPU operations; ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the GPUs' busy time
-    outside all steps, ``outside``: its largest contributor, with its time. ``idle_outside_ns``: GPU idle time outside
-    found steps, between first and last operations, ``gap_ns``: the longest gap in it; ``mostly``: without a finding,
-    the largest cause of waits in the steps, with its share; ``tried``: whether a replay that reproduces the steps
-    showed that nothing helps; ``launches`` that are recorded; ``before``: the range that takes longest of those that
-    end before the first GPU operation, and for how many ns.
+    outside all steps, ``outside``: its largest contributor, with its time. ``idle_outside_ns``: mean idle time of a GPU
+    outside found steps, between first and last operations, ``gap_ns``: the longest gap in it; ``mostly``: without a
+    finding, the largest cause of waits in the steps, with its share; ``tried``: whether a replay that reproduces the
+    steps showed that nothing helps; ``launches`` that are recorded; ``before``: the range that takes longest of those
+    that end before the first GPU operation, and for how many ns.
     """
 
     chosen: Chosen
@@ -295,14 +295,14 @@ def _outside(case: Case) -> tuple[float, str]:
 
 
 def _idle_outside(case: Case) -> tuple[int, int]:
-    """For how many ns GPUs idle between their first and last operations and outside all steps, and at once at most."""
-    idle, most = 0, 0
-    for gpu, (start, end) in case.facts.attribution.trace.gpu_busy.items():
+    """For how many ns a GPU idles between its first and last operation and outside all steps: the mean, and at once."""
+    idle, most, gpu_busy = 0, 0, case.facts.attribution.trace.gpu_busy
+    for gpu, (start, end) in gpu_busy.items():
         windows = case.chosen.windows.take(np.flatnonzero(case.chosen.windows.gpu == gpu))
         begin, stop = union((start, end), merge(windows.start, windows.end))
         gaps = begin[1:] - stop[:-1]
         idle, most = idle + int(gaps.sum()), max(most, int(gaps.max(initial=0)))
-    return idle, most
+    return idle // max(len(gpu_busy), 1), most
 
 
 def _mostly(case: Case) -> str:

@@ -82,7 +82,8 @@ def _outside_text(diagnosis: Diagnosis) -> str:
     if idle < _IDLE * diagnosis.recorded_ns:
         return busy
     gap = f", {format_ns(diagnosis.gap_ns)} at once" * (diagnosis.gap_ns < idle)
-    return f"{busy}; outside them it idles for {format_ns(idle)} of {format_ns(diagnosis.recorded_ns)}{gap}"
+    who = "it idles" if len({each.gpu for each in diagnosis.times}) == 1 else "a GPU idles on average"
+    return f"{busy}; outside them {who} for {format_ns(idle)} of {format_ns(diagnosis.recorded_ns)}{gap}"
 
 
 def once_text(diagnosis: Diagnosis) -> str:

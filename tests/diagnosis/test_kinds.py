@@ -261,6 +261,7 @@ HAS = [
     (beside(1), "stream-dependency", "spin in another stream", 400_000, "", "call cudaStreamWaitEvent only where"),
     (os("nanosleep"), "sleep", "nanosleep in data", 2_000_000, "--remove 'nanosleep in data'", "take the sleep"),
     (os("poll"), "input-wait", "poll in data", 2_000_000, "--remove 'poll in data'", "read the next input"),
+    (os("write"), "input-wait", "write in data", 2_000_000, "--remove 'write in data'", "write less often"),
     (fed(), "input-wait", "sem_wait in data", 2_000_000, "--remove 'sem_wait in data'", "read the next input"),
     (os("futex"), "lock", "futex in data", 2_000_000, "", ""),
     (os("MPI_Send"), "mpi", "MPI_Send in data", 2_000_000, "", ""),
@@ -880,6 +881,16 @@ def test_idle_time_outside_found_steps_is_told(trace: MakeTrace) -> None:
     assert diagnosis.gap_ns == pytest.approx(20 * MS, rel=0.01)
     assert "; outside them it idles for " in headline(diagnosis, "r")
     assert nothing_text(replace(diagnosis, findings=())).startswith("No wait to fix in the steps; outside them the GPU")
+
+
+def test_kernels_that_are_not_recorded_are_no_little_work(trace: MakeTrace) -> None:
+    """A copy is recorded, and of a kernel only its launch."""
+    program = one_pass(MS, MS)
+    program.copy(1, 4 << 10, 20 * US)
+    items = [each for each in program.items if not isinstance(each, Kernel)]
+    first, *_ = diagnosis_of(trace(*items)).findings
+    assert first.text.startswith("no kernel is recorded, although 1 call launched kernels: ")
+    assert first.remedy.startswith("check the error codes")
 
 
 def test_launches_without_gpu_work_are_no_program_without_launches(trace: MakeTrace) -> None:
