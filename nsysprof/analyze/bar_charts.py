@@ -251,10 +251,10 @@ def breakdown_title(rows: ChartRows) -> str:
         return none if len(named) > 1 else "The GPU work takes no time"
     if rows.of == "kernels":
         text = f"{rows.names[first]} takes {share} of {format_ns(rows.owned_ns)} op time"
-        return f"{ties} kernels lead with {share} of op time each" if ties > 1 else text
+        return f"The top {ties} kernels take {share} of op time each" if ties > 1 else text
     parts = _parts(rows.sum_ns[first], total, rows.groups)
     if ties > 1:
-        lead = f"{ties} ranges lead with {format_ns(int(busy.max()))} busy time each"
+        lead = f"The top {ties} ranges have {format_ns(int(busy.max()))} of busy time each"
         return f"{lead}, first {rows.names[first]}: {parts}"
     whole = "all" if total == rows.owned_ns else share
     return f"{rows.names[first]} takes {whole} of GPU op time in ranges: {parts}"

@@ -69,7 +69,7 @@ def top_rows(
 
 
 def annotated(merged: ColumnTable) -> bool:
-    """Whether GPU work is annotated: some range of ``merged`` with GPU work is neither found nor a call."""
+    """Whether GPU work is annotated: the program opened a range of ``merged`` with GPU work (no call, not detected)."""
     kind = merged.texts("kind").codes
     return bool(((merged["launches"] > 0) & ((kind == PUSH_POP) | (kind == START_END))).any())
 

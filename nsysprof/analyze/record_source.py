@@ -17,9 +17,9 @@ from nsysprof.why.instance import PathPieces
 class RecordSource:
     """A breakdown with the details of its report.
 
-    ``details`` has a row per op; ``calls`` all host calls, ``call`` int32 the row in it of each launch (-1 if unknown);
-    ``path`` int32 the path of each launch's owner, into ``breakdown.path_texts`` (-1 for none). ``waits`` are the waits
-    on the critical path of windows, None if there are none or they are not requested.
+    ``details`` has a row per op; ``calls``: all host calls. ``call`` (int32): the row in ``calls`` of each launch, or
+    -1. ``path`` (int32): the path of each launch's owner, into ``breakdown.path_texts``, or -1. ``waits``: the waits on
+    the critical path of windows, None if there are none or they are not requested.
     """
 
     breakdown: Breakdown

@@ -71,7 +71,7 @@ OPS = table(
         "dynamic_shared_bytes": "dynamic shared memory of a block",
         "size_bytes": "bytes copied or set",
         **_same(analyze.KERNELS, "cause"),
-        "captured_path": "path of the range that captured it into a CUDA graph; empty outside graphs",
+        "captured_path": "path of the range that captured the GPU op into a CUDA graph; empty outside graphs",
     },
 )
 LAUNCHES = table(

@@ -121,10 +121,10 @@ def choose_level(attribution: Attribution, select: str | None, merge_names: Sequ
     """Choose the ranges that the glob ``select`` matches, or by default the program's steps (chosen alike in all
     commands).
 
-    The steps are the outermost level (ranges with one merged name and depth) with a path that repeats at least
-    `MIN_REPEATS` times and with at least `MIN_SHARE` of the GPUs' busy time after warm-up. Ranges named like steps are
-    preferred, and steps to epochs. If no annotated level qualifies, iterations are found. Raises `NsysprofError` if a
-    glob matches nothing.
+    The steps are the ranges of the outermost level (one merged name and depth) that qualifies: one of its paths repeats
+    at least `MIN_REPEATS` times, and the level has at least `MIN_SHARE` of the GPUs' busy time after warm-up. Ranges
+    named like steps are preferred, and steps to epochs. If no annotated level qualifies, iterations are detected.
+    Raises `NsysprofError` if a glob matches nothing.
     """
     finds = attribution.sources == AUTO  # else the user has said which ranges count
     attribution = attribution.launched

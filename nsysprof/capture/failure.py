@@ -119,6 +119,6 @@ def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
     if any(text.startswith("NVTX injection initialized") for text in messages):
         return "the program uses NVTX, but began no range", "--trace cuda if you want none"
     return (
-        "nsys saw no call of NVTX in the program",
+        "nsys recorded no NVTX calls in the program",
         "annotate it (nvtx.annotate, torch.cuda.nvtx.range); --trace cuda if you want no ranges",
     )

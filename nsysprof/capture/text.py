@@ -51,9 +51,9 @@ def overhead_lines(overhead: Mapping[str, Any] | None, profiler: str) -> Iterato
     samples = min(row["samples"] for row in ranges)
     worst = max(ranges, key=lambda row: row["ratio"] or 0)
     yield (
-        f"a call takes {format_ratio(overhead['median_ratio'])} as long under {profiler} (median of {len(ranges)}"
-        f" range{'s' if len(ranges) > 1 else ''}, medians of n = {samples} calls each); most in"
-        f" {visible(worst['range'])}: {format_ratio(worst['ratio'])}"
+        f"calls take {format_ratio(overhead['median_ratio'])} as long under {profiler} (median over {len(ranges)}"
+        f" range{'s' if len(ranges) > 1 else ''} with at least {samples} calls each); largest slowdown:"
+        f" {visible(worst['range'])} ({format_ratio(worst['ratio'])})"
     )
     yield f"whole run: {walls}"
 

@@ -56,7 +56,7 @@ class Places:
         return not ((box.left < right) & (left < box.right) & (box.low < high) & (low < box.high)).any()
 
     def crosses(self, line: Line) -> bool:
-        """Whether a line crosses a name, or a mark in which it does not start."""
+        """Whether a line crosses a label, or a mark other than the one in which it starts."""
         (x, y), *others = _along(line)
         whole = [box for box in self._whole if not (box.left <= x <= box.right and box.low <= y <= box.high)]
         return any(box.left < x < box.right and box.low < y < box.high for x, y in others for box in whole)

@@ -49,8 +49,8 @@ class BudgetCheck:
     """The result of `check`.
 
     ``rows``: a row per limit and range, in budget order: ``range`` (merged path, or the glob if nothing matches),
-    ``rule, stat`` (over calls: median, p95, max; or ``total``), ``bound`` (found must be at most (max), at least (min)
-    or equal to (is) allowed), ``allowed, found, unit`` (count, ns, share as a fraction of 1, text), ``ok`` (pandas'
+    ``rule, stat`` (over calls: median, p95, max; or ``total``), ``bound`` (max: found ≤ allowed; min: found ≥
+    allowed; is: both are equal), ``allowed, found, unit`` (count, ns, share as a fraction of 1, text), ``ok`` (pandas'
     boolean; missing if untested), ``instances``, ``evidence, glob``.
     """
 

@@ -181,7 +181,7 @@ class Facts:
 def outcomes(facts: Facts, matched: MatchedBudget) -> Iterator[Outcome]:
     """The outcomes of one table, range by range, in the order of limits in `RangeBudget`.
 
-    A limit that cannot be judged, because nothing ran or nothing ended, is broken, unless the range is optional.
+    A limit counts as broken if it cannot be judged (nothing ran, or nothing ended), unless the range is optional.
     """
     asked = matched.asked
     for row in matched.rows.tolist():

@@ -230,7 +230,7 @@ def steps_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
 
 
 def slow_steps(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, list[Chain]]:
-    """The calls of some rows of ``breakdown.merged`` as steps, per process and GPU; empty without GPU work."""
+    """The calls of each of ``rows`` of ``breakdown.merged`` as steps, per process and GPU (none without GPU work)."""
     instances, row = _instances(breakdown, rows)
     numbers = [str(number) for number in range(len(breakdown.merged))]  # paths of two kinds may have one text
     answer = steps_of_ranges(breakdown.attribution, instances, row[instances], numbers, breakdown.kinds)

@@ -307,7 +307,9 @@ def _report(
     if not report["kernels"] and (record["environment"] or {}).get("driver"):
         print_message("no kernels, although there is a GPU: did the program use it? (nsysprof doctor)")
     if report["sqlite"]["scrubbed"]:
-        print_message(f"{outputs.path('.nsys-rep')} still holds the environment; to share: {outputs.path('.sqlite')}")
+        print_message(
+            f"{outputs.path('.nsys-rep')} contains environment variables: share {outputs.path('.sqlite')} instead"
+        )
     differ = _say_differences(verdict)
     if no_ranges:
         print_message(f"nsysprof: no ranges: {no_ranges[0]}\n  hint: {no_ranges[1]}")

@@ -40,7 +40,7 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="N|N-M",
-            help="Only these instances of each range, from 0; given twice: first for the base, then for the new side.",
+            help="Only these instances of each range, counted from 0. If given twice, the second is for the new side.",
         ),
     ] = None,
     slowest: options.SlowestOption = False,

@@ -1,4 +1,4 @@
-"""``compare.png``: the median call of each side on one time axis, kernel by kernel, the shorter one enlarged too."""
+"""``compare.png``: the median call of each side on one time axis, kernel by kernel; the shorter also enlarged."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -329,7 +329,7 @@ def _legend(calls: Sequence[MedianCall]) -> list[tuple[str, str]]:
 def _notes(comparison: Comparison, calls: Sequence[MedianCall]) -> list[str]:
     notes, pairs = [], len(comparison.pairs)
     if pairs > 1:
-        notes += [f"the pair with the largest difference, of {pairs:,}: {printable(comparison.largest)}"]
+        notes += [f"largest difference among {pairs:,} pairs: {printable(comparison.largest)}"]
     if any(int(np.bincount(call.stream).max(initial=0)) > MAX_BOXES for call in calls):
         notes.append(
             f"columns replace boxes above {MAX_BOXES:,} kernels: height is the busy share, colour the longest kernel"

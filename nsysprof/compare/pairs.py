@@ -62,7 +62,7 @@ class Pair:
 
     @property
     def clock(self) -> str:
-        """The clock of the verdict: step time, or span if it is no step."""
+        """The time that the verdict compares: step time, or the GPU time span if the range is not a step."""
         return STEP if self.base.steps is not None else SPAN
 
     @property

@@ -320,8 +320,8 @@ def _notes(model: Expected | None, measured: Measured, *, last: bool) -> Iterato
     calls = f"median of {measured.calls:,} calls" if measured.calls > 1 else "one call"
     yield f"per call, {calls} in {measured.path.name}"
     yield (
-        f"{measured.matched:,} of {measured.launches:,} kernels of this report have counters"
-        f" ({format_share(measured.matched_share)} of their time)"
+        f"{measured.matched:,} of {measured.launches:,} kernels in this report have counters"
+        f" ({format_share(measured.matched_share)} of kernel time)"
     )
     if model and model.bytes_of:
         yield f"expected: computed for {model.text}"

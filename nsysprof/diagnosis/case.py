@@ -138,12 +138,12 @@ class Case:
 
     @cached_property
     def purpose(self) -> NDArray[np.uint8]:
-        """The purpose of each host call, and one more entry for no call; see `purposes`."""
+        """The purpose of each host call, with an extra last entry that stands for "no call"; see `purposes`."""
         return purposes(self.facts.attribution.trace, self.facts.activity)
 
     @cached_property
     def once(self) -> NDArray[np.bool_]:
-        """Mask of the host calls that are set-up, and one more entry for no call."""
+        """Mask of the set-up host calls, with an extra last entry that stands for "no call"."""
         order = np.argsort(self.windows.start, kind="stable")
         start, end = self.windows.start[order], self.windows.end[order]
         if len(self.chosen.level.rows) == 0:

@@ -36,7 +36,7 @@ _EVAL = {
 _FILLS = "kernels that fill memory with a constant"
 _EMPTY = {
     "pytorch": "use torch.empty for memory that is overwritten anyway, and let zero_grad set gradients to None",
-    "cuda": "leave out fills of memory that is overwritten before it is read",
+    "cuda": "do not fill memory (cudaMemset, fill kernels) that is overwritten before it is read",
 }
 _CASTS = "kernels that only convert between types"
 _ONE_TYPE = {

@@ -20,7 +20,7 @@ from nsysprof.waits.walk import BARRIER, EVENT
 from nsysprof.waits.whole import Cause
 
 _MIN_EXPOSED = 0.05  # of the steps
-_EARLIER = "start the collectives earlier, so that compute hides them: smaller buckets, or asynchronous calls"
+_EARLIER = "start collectives earlier so that compute hides them (PyTorch: lower bucket_cap_mb, or async_op=True)"
 # Of exposed communication: with less compute to hide it behind, overlap is not the remedy.
 _HIDES = 0.5
 _MIN_BESIDE = 0.03  # of the steps
@@ -89,7 +89,7 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
     remedy = _EARLIER
     if most < _HIDES * lost:
         single = any("f32" in trace.op_names[code] for code in np.unique(trace.ops.name[talks]).tolist())
-        text += f"; all compute together, {each_step(place, most)}, cannot hide it"
+        text += f"; all compute takes {each_step(place, most)}, too little to hide it"
         remedy, most = _LESS.format(halves=_HALVES * single), lost
     yield counted(place, "communication-exposed", "exposed communication", text, remedy, lost, min(lost, most))
 

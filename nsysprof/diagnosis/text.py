@@ -115,7 +115,7 @@ def nothing_text(diagnosis: Diagnosis) -> str:
         return paging if moved else f"No wait to fix: the GPU computes for {share} of the {of}{kernels}."
     if diagnosis.early_share >= _MOSTLY:
         share = format_share(diagnosis.early_share)
-        return f"Warm-up takes {share} of the {of}, waiting alone: record some steps after warm-up."
+        return f"The GPU waits in warm-up for {share} of the {of}: record some steps after warm-up."
     if diagnosis.idle_share < _IDLE:
         idle, gap = format_ns(diagnosis.idle_outside_ns), format_ns(diagnosis.gap_ns)
         return f"No wait to fix in the steps; outside them the GPU idles for {idle}, {gap} of it at once."

@@ -218,7 +218,7 @@ def _paced(group: Group) -> Finding:
     """The finding that steps take as long as they do because the program makes them."""
     place = group.place
     amount = each_step(place, group.waited_ns)
-    text = f"{group.cause} waits for something else that sets the pace: {amount}; faster work does not shorten the step"
+    text = f"{group.cause} waits for a timer or another source: {amount}; faster work does not shorten the step"
     return Finding(
         PACED, place.path, place.gpu, EVERY, place.steps, text, group.cause, "order", group.waited_ns,
         total_ns=place.total_ns, step_ns=place.step_ns,

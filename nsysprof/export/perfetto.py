@@ -158,7 +158,7 @@ class _Packets:
         return descriptor
 
     def slices(self, track: int, slices: Slices, content: Content) -> None:
-        """Write the slices of a track: the begin of each, with name and notes, and its end."""
+        """Write the slices of a track: the start of each slice, with name and notes, and its end."""
         kinds = pieces([self._kind(kind, track) for kind in ("TYPE_SLICE_BEGIN", "TYPE_SLICE_END")])
         order = walk(slices.up)
         for first in range(0, len(order), _AT_ONCE):

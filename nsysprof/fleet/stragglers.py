@@ -168,9 +168,9 @@ class Waiting:
     """``each``: a row per rank and iteration, ``rank, label, collectives, collective_ns, waiting_ns, caused_ns``: time
     in collectives, its part beyond the shortest, and the waiting of others while this rank arrived last;
     ``late_peer_ns``: the waiting that blocked compute. ``late``: the ``peer`` for which it waited, ``rank, label, peer,
-    late_ns``. ``matched``: the number of collectives of all ranks with a counterpart on others, ``unmatched`` the
-    number without. ``offset_ns``: per rank, how far its clock is ahead of the first rank's, ``spread_ns`` half the
-    middle 90 % of the remaining differences of ends; empty if nothing was matched.
+    late_ns``. ``matched``: the number of collectives, over all ranks, with a counterpart on other ranks;
+    ``unmatched``: the number without a counterpart. ``offset_ns``: per rank, how far its clock is ahead of the first
+    rank's, ``spread_ns`` half the middle 90 % of the remaining differences of ends; empty if nothing was matched.
     """
 
     each: pd.DataFrame

@@ -55,8 +55,8 @@ class Timed(msgspec.Struct, frozen=True):
 class Run(msgspec.Struct, frozen=True):
     """A report: ``started`` in seconds since 1970, None if unknown; ``commit`` from its record or name, or empty.
 
-    ``machine``: the recording conditions, by name. ``kernels``: per name the number, the time in ns, and the sum of
-    grids. ``timed``: its steps, most time first, and the whole recording last.
+    ``machine``: the recording conditions, by name. ``kernels``: per kernel name the number of launches, the
+    total time in ns, and the sum of grid sizes. ``timed``: its steps, most time first, and the whole recording last.
     """
 
     file: str

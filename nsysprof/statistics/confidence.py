@@ -256,7 +256,7 @@ def shift_of(
 
 
 def ranked_differences(base: Floats, new: Floats, ranks: Sequence[int]) -> Floats:
-    """The differences new - base at ``ranks``, 1 the smallest of len(base) x len(new), without computing all.
+    """The differences new - base at ``ranks`` (1: smallest of len(base) x len(new)), without computing all of them.
 
     Bisects each interval to the precision of float64, then takes the nearest difference.
     """

@@ -170,9 +170,10 @@ def moderated_variances(variances: Floats, freedoms: Floats) -> tuple[Floats, Fl
     """Shrink variances with few degrees of freedom towards a common one; return them and their degrees of freedom.
 
     Source: Smyth (2004), Linear models and empirical Bayes methods for assessing differential expression in microarray
-    experiments, Statistical Applications in Genetics and Molecular Biology 3, article 3, section 6.2: if true variances
-    follow a scaled inverse chi-squared distribution, its scale and degrees of freedom follow from mean and variance of
-    the logarithms, and t with the degrees of both is exact. They never get more degrees of freedom than all variances
+    experiments, Statistical Applications in Genetics and Molecular Biology 3, article 3, section 6.2. If the true
+    variances follow a scaled inverse chi-squared distribution, its scale and degrees of freedom follow from the mean
+    and variance of the logarithms of the sample variances. A t test with the sum of both degrees of freedom is then
+    exact. The variances never get more degrees of freedom than all variances
     together. No variance is assumed below half of the common one: if runs have two states, medians of few runs can
     agree by chance, which such a distribution does not model.
     """

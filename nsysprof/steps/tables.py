@@ -32,7 +32,7 @@ STEPS = table(
         ),
         "before_ns": "part of the span before the range in which the GPU is idle (between steps)",
         "busy_ns": "part of the span in which the GPU is busy",
-        "expected_ns": "expected time of a typical step here: level, pattern, numbers in its name",
+        "expected_ns": "expected time of a typical step at this position, from level, pattern and numbers in names",
         "class": "typical, warm-up, slow, periodic, second kind, fast, clock",
         "typical_ns": "for an atypical step: mean of the typical steps used for comparison",
         "excess_ns": Column("excess_ns", "excess over typical_ns; the rows of its ledger add up to it", head="excess"),

@@ -31,7 +31,7 @@ METRICS = table(
         "what": "whole, range, kernel or family",
         "name": "merged path, kernel or family; empty for whole",
         "gpu": "GPU that was sampled",
-        "time_ns": "time covered by the row: from first to last GPU op, or with such kernels running",
+        "time_ns": "time covered by the row: from its first to its last GPU op, or while its kernels run",
         "metric": "clock_hz, or in percent of the maximum: sm_active, sm_issue (instructions issued), "
         "tensor_active, warps (in flight), dram_read, dram_write, pcie_rx, pcie_tx, nvlink_rx, nvlink_tx",
         "mean": "mean, in Hz or percent; empty if unknown",
@@ -215,9 +215,9 @@ def _kernels(trace: Trace, asked: Asked, rows: Ints, samples: GpuSamples) -> _Ro
 
 
 def means_of(samples: GpuSamples, lines: Sequence[tuple[Ints, Ints]]) -> list[Mapping[str, Mean]]:
-    """The mean of each metric while each group of kernels runs, given by disjoint stretches of time.
+    """The mean of each metric while each group of kernels runs; ``lines`` has a group's disjoint intervals (ns).
 
-    From samples inside the stretches, or by regression for kernels that are too short; together, the groups are all GPU
+    From samples inside the intervals, or by regression for kernels that are too short; together, the groups are all GPU
     work.
     """
     shares = [_shares(samples, line) for line in lines]
@@ -283,7 +283,7 @@ def _judged(fit: Floats, *shifted: Floats) -> Mean:
     """The mean that a fit gives, with an interval that holds those of shifted samples, where it says something."""
     (mean, wide, weight, count), ends = fit.tolist(), [each[0] for each in shifted]
     if not weight >= _LEAST:
-        return _unknown("too little time for samples of this frequency", int(count))
+        return _unknown("too short to be sampled at this frequency", int(count))
     low, high = min(mean - wide, *ends), max(mean + wide, *ends)
     if high - low > 2 * _WIDE or high < -1 or low > 101:
         text = f"the interval is {high - low:.0f} points wide: concurrent work varies too little"

@@ -19,9 +19,9 @@ class Paging:
 
     ``kernel_ns``: time in which kernels ran while pages moved to their GPU on demand, or while it handled page faults
     (an upper bound of their wait); ``host_ns``: time in which pages moved to the host on demand and no kernel ran: the
-    host touched pages on the GPU. ``to_gpu_bytes``, ``to_host_bytes`` moved on demand, ``prefetched_bytes`` by request
-    of the program, by migrations that began there. ``cpu_faults``, ``gpu_faults`` that began there; None if not
-    recorded; ``lacks`` names the option that records them.
+    host touched pages on the GPU. Bytes of migrations that began in the interval: ``to_gpu_bytes``, ``to_host_bytes``
+    on demand, ``prefetched_bytes`` by prefetch calls. ``cpu_faults``, ``gpu_faults``: faults that began in the
+    interval, None if not recorded; ``lacks`` names the option that records them.
     """
 
     kernel_ns: Ints

@@ -139,7 +139,7 @@ def step_windows(
     second. This applies if both have the same parent range, and the GPU computes next to nothing in this pause and in
     most pauses of the path; other work, such as validation, belongs to no step. The first step, and found iterations
     (which touch within a loop), have no such pause. Steps of several processes, or of several threads that run steps at
-    once, form separate lines: `Windows.path` numbers the lines, and the second result has the path of each line.
+    once, form separate lines: `Windows.path` is the number of a step's line, the second result the path of each line.
     """
     trace = attribution.launched.trace
     thread = trace.ranges.thread[rows]

@@ -450,7 +450,7 @@ def test_the_subtitle_says_what_was_measured(run: Breakdown) -> None:
         (
             [Range("a", 0, 90), *calls(2, 0), Range("b", 100, 190), *calls(2, 100, first=9)],
             "All 2 ranges run 2 kernels",
-            "2 ranges lead with 10 ns busy time each, first a: all of it gemm",
+            "The top 2 ranges have 10 ns of busy time each, first a: all of it gemm",
         ),
         (
             [Range("zero", 0, 90), launch_kernel(GEMM, (1, 2), (5, 5), id=1)],
@@ -470,7 +470,7 @@ def test_the_subtitle_says_what_was_measured(run: Breakdown) -> None:
         (
             [*calls(1, 0), *calls(1, 50, first=2, name=SOFTMAX)],
             "2 kernels run 1 time each, more often than any other",
-            "2 kernels lead with 50 % of op time each",
+            "The top 2 kernels take 50 % of op time each",
         ),
         (
             [*calls(3, 0), *calls(1, 50, first=9, name="rare")],

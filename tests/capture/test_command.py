@@ -111,7 +111,7 @@ REFUSED = "NVTX binary payload extension is incompatible. Provided compatibility
         ([*STARTED, REFUSED], [], 3, f'this nsys is too old for the NVTX that the program uses: "{REFUSED}"'),
         (STARTED, [Diagnostic(REFUSED)], 3, "pip install 'nvtx<0.2.12'"),
         ([*STARTED, "NVTX injection initialized successfully."], [Mark("m", 1)], 3, "began no range"),
-        (STARTED, [], 3, "nsys saw no call of NVTX in the program"),
+        (STARTED, [], 3, "nsys recorded no NVTX calls in the program"),
         ([*STARTED, REFUSED], [Range("step", 0, 9)], 0, ""),
         ([], [], 0, ""),
     ],

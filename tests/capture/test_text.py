@@ -37,7 +37,8 @@ def test_the_overhead_names_the_range_that_suffers_most() -> None:
     ranges = [{"range": "a", "samples": 5, "ratio": 1.0}, {"range": "b", "samples": 4, "ratio": 1.5}]
     lines = captured_summary(record(overhead={**walls, "median_ratio": 1.25, "ranges": ranges})).splitlines()
     assert lines[1] == (
-        "a call takes 1.25x as long under nsys (median of 2 ranges, medians of n = 4 calls each); most in b: 1.50x"
+        "calls take 1.25x as long under nsys (median over 2 ranges with at least 4 calls each);"
+        " largest slowdown: b (1.50x)"
     )
     assert lines[2] == "whole run: 2.00 s without nsys, 3.00 s with it"
     lines = captured_summary(record(overhead={**walls, "median_ratio": None, "ranges": []})).splitlines()

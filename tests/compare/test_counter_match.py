@@ -353,7 +353,7 @@ Q·Kᵀ GEMM              512 B   101 B           20 %       <0.1 %  4.00 KiB   
 P·V GEMM               512 B   303 B           59 %       <0.1 %  4.00 KiB      80            25 %
 ----------------  ----------  ------  -------------  -----------  --------  ------  --------------
 total               1.50 KiB   606 B           39 %               12.0 KiB     240            25 %
-per call, one call in report.counters.csv; 6 of 6 kernels of this report have counters (100 % of their time);
+per call, one call in report.counters.csv; 6 of 6 kernels in this report have counters (100 % of kernel time);
 expected: computed for B=1 H=2 S=8 D=4, fp16, causal
 
 measured, flash      expected    DRAM    of expected    bandwidth
@@ -361,7 +361,7 @@ measured, flash      expected    DRAM    of expected    bandwidth
 fused attention         512 B    44 B          8.6 %       <0.1 %
 -----------------  ----------  ------  -------------  -----------
 total                   512 B    44 B          8.6 %
-per call, one call in report.counters.csv; 2 of 2 kernels of this report have counters (100 % of their time);
+per call, one call in report.counters.csv; 2 of 2 kernels in this report have counters (100 % of kernel time);
 expected: computed for B=1 H=2 S=8 D=4, fp16, causal; DRAM: bytes read and written during a kernel, including
 data that an earlier kernel left in L2; bandwidth: % of the GPU's memory bandwidth, over the kernel times of
 this report

@@ -62,7 +62,7 @@ def claims_of_between_runs() -> Iterator[str]:
     yield f"(median half width {percent(counts['median_half_width'][eager])})"
     lost = {kind: one.xs("ratio", level="of").xs(kind, level="kind") for kind in ("eager", "graph")}
     words = [f"{(each['pairs'] - each['intervals']).sum()} of the {each['pairs'].sum()}" for each in lost.values()]
-    yield f"({words[0]} eager ratios and {words[1]} graph ratios of one run)"
+    yield f"for {words[0]} eager ratios and {words[1]} graph ratios of one run"
 
 
 def claims_of_cuda_graphs() -> Iterator[str]:
@@ -283,7 +283,7 @@ def claims_of_advice() -> Iterator[str]:
         yield row(*each)
     [limits] = written("advice/score.py", r"SLACK, LEAST = (.+)")
     shows, hidden, noise, slack, least = map(float, limits.split(", "))
-    yield f"If the truth is {shows} ms or more"
+    yield f"If the true cost is {shows} ms or more"
     yield f"below {percent(hidden)} of the step, no finding may promise more than {percent(noise)} of the step"
     yield f"within {slack} of the measured saving"
     yield f"more than a {percent(least)} gain for the paced program, or more than {percent(noise)} for a fixed program"

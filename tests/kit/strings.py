@@ -82,7 +82,7 @@ def _sources() -> Iterator[Said]:
 
 
 def _messages(tree: ast.Module, documented: set[ast.expr]) -> Iterator[str]:
-    """Literals and f-strings that read like a sentence: three words or more, and no code."""
+    """Literals and f-strings that read like a sentence: three words or more; no code, table heads or word lists."""
     inside: set[ast.AST] = set()
     for node in ast.walk(tree):
         if node in documented or node in inside or not isinstance(node, ast.Constant | ast.JoinedStr):
@@ -94,7 +94,9 @@ def _messages(tree: ast.Module, documented: set[ast.expr]) -> Iterator[str]:
         )
         words = re.findall(r"\b[a-z]{2,}\b", text)
         code = re.search(
-            r"\b(SELECT|WHERE|INSERT|PRAGMA|def|import|function|return)\b|[{};<>=]{1}\S*[{};<>]|^\s*[.\[(]|\\|__", text
+            r"\b(SELECT|WHERE|INSERT|PRAGMA|def|import|function|return)\b|[{};<>=]{1}\S*[{};<>]|^\s*[.\[(]|\\|__"
+            r"|\w \| \w|^[\w\s]{300,}$",
+            text,
         )
         if len(words) >= 3 and not code and len(text) < 2000:
             yield from sentences(text)

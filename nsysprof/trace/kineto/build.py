@@ -319,14 +319,14 @@ def _warnings(events: Events, ranges: int, launches: int, ambiguous: int, calls:
     if not len(events.gpu["kind"]):
         yield _why_no_work(events, calls)
     elif not launches:
-        yield "the trace has no CUDA calls of its GPU work: nothing can be attributed to ranges"
+        yield "the trace lacks the CUDA calls that launched its GPU work: nothing can be attributed to ranges"
     if not ranges:
         yield (
             "the trace has no annotations: name parts of the program with torch.profiler.record_function, or give"
             " --ranges modules or --ranges ops"
         )
     if ambiguous:
-        yield f"GPU ops with a correlation id of several processes, counted as without a launch row: {ambiguous:,}"
+        yield f"GPU ops whose correlation id occurs in several processes (counted as without launch row): {ambiguous:,}"
     if events.whole_us and len(events.gpu["kind"]):
         yield "times are truncated to whole µs, as in PyTorch before 2024: durations are accurate to 1 µs"
 
