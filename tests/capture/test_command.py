@@ -473,7 +473,11 @@ def test_a_capture_whose_folder_is_deleted_by_the_program_says_so(capture: Captu
 
 
 MISUSE = {
-    "a program and a workload's options": (["--backend", "math", "--", "true"], 2, "give one of them"),
+    "a program and a workload's options": (
+        ["--backend", "math", "--", "true"],
+        2,
+        "give either options of a workload or a program",
+    ),
     "a workload that is none": (["--workload", "resnet"], 1, "--workload is one of: gpt, sdpa, transformer_block"),
     "a program that is none": (["--", "./no-such-program"], 1, "./no-such-program: no such program"),
     "resume with a program": (["--resume", "x.qdstrm", "--", "true"], 2, "--resume takes no program"),
