@@ -294,7 +294,7 @@ HAS = [
      408_000, "", ""),
     (recorder(2 * MS), "profiler-overhead", "work of the profiler", 2_000_000, "", ""),
     (collective(beside=False, ns=MS), "communication-exposed", "exposed communication", 1_000_000, "",
-     "start the collectives"),
+     "start collectives"),
     (collective(beside=False), "communication-exposed", "exposed communication", 2_000_000, "",
      "communicate less: keep results sharded and gather only what is read, send bfloat16"),
     (optimizer(60), "optimizer", "kernel launches of the optimizer", 604_083,
