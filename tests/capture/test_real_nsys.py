@@ -29,7 +29,6 @@ print("done")
 """
 
 STEPS = """
-from tests.kit.reports import attributed
 import nvtx, torch
 layer = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(layer.parameters(), 1e-3)

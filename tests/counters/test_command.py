@@ -256,7 +256,7 @@ FAULTS = {
     "full": ("No space left on device", "df -h"),
     "unreadable": ("cannot read its own report: Failed to load report file.", "kept: "),
     "truncated": ("cut off or damaged", "kept: "),
-    "lost": ("holds 3 of 4 kernels", "df -h"),
+    "lost": ("has 3 of 4 kernels", "df -h"),
 }
 
 
@@ -335,7 +335,7 @@ def test_what_the_table_cannot_tell_is_warned_of(
     made = record(tmp_path)
     assert (made["unclear"], made["unmatched"], made["missing"]) == (1, 1, ["occupancy_percent"])
     said = ("traffic took 15 passes", "no metric for occupancy_percent", "1 kernels ran while several threads",
-            "launching thread only", "1 kernels of the first run")  # fmt: skip
+            "only ranges of the launching thread", "1 kernels of the first run")  # fmt: skip
     for text, warning in zip(said, made["warnings"], strict=True):
         assert text in warning
         assert f"warning: {warning}" in done.err

@@ -103,7 +103,7 @@ def test_a_damaged_file_is_refused_with_its_line(points: Path, case: str) -> Non
 def test_a_file_that_is_none_is_refused(points: Path, content: bytes) -> None:
     """Empty, of another program, or never begun."""
     points.write_bytes(content)
-    with pytest.raises(NsysprofError, match=r"not a line of a sweep|not the file of a sweep"):
+    with pytest.raises(NsysprofError, match=r"not a line of a sweep|expected a sweep file"):
         resume_points(points, head())
 
 
