@@ -98,7 +98,7 @@ class ColumnArena:
         if asked and os.path.realpath(asked) != os.path.realpath(tempfile.gettempdir()):
             raise NsysprofError(
                 f"cannot write a scratch file in {asked}, named by TMPDIR",
-                "set TMPDIR to a folder with space, or raise --memory-limit",
+                "export TMPDIR=FOLDER with space, or raise --memory-limit",
             )
         with enough_space():
             return tempfile.TemporaryFile(prefix="nsysprof-")
@@ -195,7 +195,7 @@ def enough_space(size: int = 0) -> Iterator[None]:
         more = f" of {format_bytes(size)}" if size else ""
         raise NsysprofError(
             f"cannot write a scratch file{more} in {tempfile.gettempdir()}: {error.strerror or error}",
-            "set TMPDIR to a folder with more space, or raise --memory-limit",
+            "export TMPDIR=FOLDER with more space, or raise --memory-limit",
         ) from None
 
 

@@ -42,19 +42,8 @@ from nsysprof.diagnosis.tensor_cores import tensor_core_findings
 KINDS: tuple[Kind, ...] = (
     *(CPU_CODE, LOADER, COMPILING, LAUNCH_BOUND, OPTIMIZER, SYNCHRONIZATION),
     *(PAGEABLE, SMALL_COPIES, EXPOSED, LAYOUT, MEMSETS),
-    *(
-        ALLOCATION,
-        PINNING,
-        SLEEPING,
-        WRITING,
-        WAITING_FOR_INPUT,
-        LOCKED,
-        COLLECTIVES,
-        MESSAGES,
-        HOST_PAGES,
-        GRAPHS,
-        RECOMPILING,
-    ),
+    *(ALLOCATION, PINNING, SLEEPING, WRITING, WAITING_FOR_INPUT, LOCKED),
+    *(COLLECTIVES, MESSAGES, HOST_PAGES, GRAPHS, RECOMPILING),
     *(LATE_RANK, STREAMS, LATENCY, NOT_RECORDED, PROFILER),
     *SET_UP,
 )

@@ -27,7 +27,7 @@ _HOST = {
 _RECORD = "; record the waits with --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true"
 _FAULTS = "page faults on the GPU"
 _FAULT_NS = 50_000  # what a fault takes at most, by and large
-_FEW = 0.05  # of allocations: if so few are managed, kernels hardly use them
+_FEW = 0.01  # of allocations: if so few are managed, kernels hardly use them
 SOME_FAULTS, MANY_FAULTS = 0.05, 0.5  # of the time of kernels: from here on to tell, and to advise nothing else
 
 

@@ -102,7 +102,7 @@ def nothing_text(diagnosis: Diagnosis) -> str:
             "The program launches GPU work, but none was recorded: the work failed, or this machine cannot record it."
         )
         return failed if diagnosis.launches else "No GPU work to diagnose: record a run that launches kernels."
-    if _before_text(diagnosis):
+    if _before_text(diagnosis) and diagnosis.before[1] >= diagnosis.recorded_ns:
         name = one_line(diagnosis.before[0], _PATH)
         return (
             f"Most of the recording lies before the first GPU operation: shorten {name}, or record several warm steps."
@@ -117,8 +117,9 @@ def nothing_text(diagnosis: Diagnosis) -> str:
         share = format_share(diagnosis.early_share)
         return f"The GPU waits in warm-up for {share} of the {of}: record some steps after warm-up."
     if diagnosis.idle_share < _IDLE:
-        idle, gap = format_ns(diagnosis.idle_outside_ns), format_ns(diagnosis.gap_ns)
-        return f"No wait to fix in the steps; outside them the GPU idles for {idle}, {gap} of it at once."
+        idle, gap = diagnosis.idle_outside_ns, f", {format_ns(diagnosis.gap_ns)} of it at once"
+        once = gap * (diagnosis.gap_ns <= idle)  # the mean of several GPUs can be less than the longest gap of one
+        return f"No wait to fix in the steps; outside them the GPU idles for {format_ns(idle)}{once}."
     mostly = f", most of it for {diagnosis.mostly}" * bool(diagnosis.mostly)
     tried = f"no fix that was tried saves 2 % of the {of}" if diagnosis.tried else "no fix was tried"
     busiest = f" Most of the rest is {diagnosis.busiest}." * bool(diagnosis.busiest and diagnosis.idle_share < _HALF)

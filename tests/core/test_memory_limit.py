@@ -279,7 +279,7 @@ def test_a_full_disk_is_a_known_failure(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
     with pytest.raises(NsysprofError, match=r"cannot write a scratch file of 8.00 KiB in .*: No space") as found:
         ColumnArena(TINY).empty(1024, np.int64)
-    assert "set TMPDIR to a folder" in (found.value.hint or "")
+    assert "export TMPDIR=FOLDER" in (found.value.hint or "")
 
 
 def test_a_folder_for_scratch_files_that_is_none_is_not_replaced_by_another(
@@ -296,7 +296,7 @@ def test_a_folder_for_scratch_files_that_is_none_is_not_replaced_by_another(
         else:
             with pytest.raises(NsysprofError, match=r"scratch file in .*none, named by TMPDIR") as found:
                 ColumnArena(TINY).empty(100_000, np.int64)
-            assert "set TMPDIR to a folder" in (found.value.hint or "")
+            assert "export TMPDIR=FOLDER" in (found.value.hint or "")
 
 
 def test_the_command_takes_a_limit(tmp_path: Path, run: Run) -> None:
