@@ -271,7 +271,7 @@ HEAD = trace_text(STEP)
         (HEAD.replace('"aten::mm"', f'"{"m" * 3_000_000}"').encode(), ""),
         (HEAD.replace('"schemaVersion": 1', f'"deep": {"[" * 50_000}{"]" * 50_000}').encode(), ""),
         (
-            HEAD.replace('"correlation": 3', f'"correlation": 3, "deep": {"[" * 5_000}{"]" * 5_000}').encode(),
+            HEAD.replace('"correlation": 3', f'"correlation": 3, "deep": {"[" * 50_000}{"]" * 50_000}').encode(),
             "cannot be read and are left out: 1",
         ),
         (
