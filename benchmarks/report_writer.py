@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from big_schema import KERNEL_COLUMNS, KERNEL_NAMES
+from nsysprof.core.arrays import Array, Ints
 from training_job import (
     API,
     GRAPH,
@@ -55,7 +55,7 @@ class Ids:
         self.global_tid = self.global_pid[:, None] | tid
 
 
-def kernel_table(strings: Strings, rng: np.random.Generator) -> NDArray[np.int64]:
+def kernel_table(strings: Strings, rng: np.random.Generator) -> Ints:
     """A row per kernel of the job, its values of KERNEL_COLUMNS."""
     rows = []
     for i in range(KERNELS):
@@ -79,7 +79,7 @@ def kernel_table(strings: Strings, rng: np.random.Generator) -> NDArray[np.int64
     return np.array(rows, dtype=np.int64)
 
 
-def of(values: NDArray[Any], index: NDArray[np.int64] | None = None) -> Column:
+def of(values: Array, index: Ints | None = None) -> Column:
     """An array as a column, or some of its values."""
     if index is None:
         return lambda rows: values[rows].tolist()
@@ -142,7 +142,7 @@ def write_calls(con: sqlite3.Connection, calls: Columns, ids: Ids, strings: Stri
     return {"CUPTI_ACTIVITY_KIND_RUNTIME": count}
 
 
-def op_columns(work: Columns, index: NDArray[np.int64], ids: Ids) -> dict[str, Column]:
+def op_columns(work: Columns, index: Ints, ids: Ids) -> dict[str, Column]:
     """The columns that all ops have, of some of them."""
     return {
         "start": of(work["start"], index),
@@ -155,12 +155,7 @@ def op_columns(work: Columns, index: NDArray[np.int64], ids: Ids) -> dict[str, C
 
 
 def write_kernels(
-    con: sqlite3.Connection,
-    work: Columns,
-    ids: Ids,
-    kernels: NDArray[np.int64],
-    site_kernel: NDArray[np.int64],
-    graphs: bool,
+    con: sqlite3.Connection, work: Columns, ids: Ids, kernels: Ints, site_kernel: Ints, graphs: bool
 ) -> dict[str, int]:
     """Write the kernels; with `graphs` those of a graph get a node id."""
     index = np.flatnonzero((work["kind"] == KERNEL) | (work["kind"] == GRAPH))
@@ -217,7 +212,7 @@ def write_nvtx(
     step: Step,
     ids: Ids,
     strings: Strings,
-    last_steps: NDArray[np.int64],
+    last_steps: Ints,
     *,
     sequence: int,
     session_end: int,
@@ -254,7 +249,7 @@ def write_nvtx(
 
 
 def push_pop_columns(
-    ranges: Columns, step: Step, ids: Ids, strings: Strings, last_steps: NDArray[np.int64], sequence: int
+    ranges: Columns, step: Step, ids: Ids, strings: Strings, last_steps: Ints, sequence: int
 ) -> dict[str, Column]:
     """The columns of the push/pop ranges; the last step of each rank has no end (the capture stopped)."""
     texts = [None if name.registered else name.text for name in step.names]

@@ -7,12 +7,13 @@ launch a given number of kernels, and gives every event its times. All follows f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Columns: TypeAlias = dict[str, NDArray[Any]]
+from nsysprof.core.arrays import Array, Floats, Ints
+
+Columns: TypeAlias = dict[str, Array]
 
 # what an action of the step is
 PUSH, POP, KERNEL, GRAPH, MEMCPY, MEMSET, API = range(7)
@@ -249,7 +250,7 @@ def run_rank(wanted: int, step: Step, rng: np.random.Generator, begin: int) -> R
     return Rank(both, call, work, steps)
 
 
-def _pairs(actions: list[Action]) -> NDArray[np.int64]:
+def _pairs(actions: list[Action]) -> Ints:
     """(push, pop) of every range of a list of actions, in order of the push."""
     stacks: dict[int, list[int]] = {}
     pairs = []
@@ -262,8 +263,8 @@ def _pairs(actions: list[Action]) -> NDArray[np.int64]:
 
 
 def _play(
-    actions: list[Action], steps: int, rng: np.random.Generator, first: int, step_starts: NDArray[np.float64] | None
-) -> tuple[Columns, Columns, NDArray[np.float64]]:
+    actions: list[Action], steps: int, rng: np.random.Generator, first: int, step_starts: Floats | None
+) -> tuple[Columns, Columns, Floats]:
     """Times for a list of actions, repeated; with `step_starts` each round starts just after its step."""
     table, pairs = np.array(actions, dtype=np.int64), _pairs(actions)
     length = len(table)
@@ -296,18 +297,18 @@ def _play(
     return ranges, calls, exact[::length]
 
 
-def _cut(call: Columns, wanted: int) -> NDArray[np.int64]:
+def _cut(call: Columns, wanted: int) -> Ints:
     """How many kernels each call starts; calls past the wanted number become some other call, in place."""
     kernels = np.where(call["kind"] == KERNEL, 1, np.where(call["kind"] == GRAPH, GRAPH_NODES, 0))
     before = np.cumsum(kernels) - kernels
     surplus = (kernels > 0) & (before >= wanted)
     call["kind"][surplus] = API
     call["what"][surplus] = CAPTURING
-    kept: NDArray[np.int64] = np.minimum(kernels, np.maximum(wanted - before, 0))
+    kept: Ints = np.minimum(kernels, np.maximum(wanted - before, 0))
     return kept
 
 
-def _work(call: Columns, kernels: NDArray[np.int64], means: NDArray[np.float64], rng: np.random.Generator) -> Columns:
+def _work(call: Columns, kernels: Ints, means: Floats, rng: np.random.Generator) -> Columns:
     """What the calls start on the GPU: in order within a stream, after the call and a queueing delay."""
     count = np.where((call["kind"] == MEMCPY) | (call["kind"] == MEMSET), 1, kernels)
     launch = np.repeat(np.arange(len(count)), count)
@@ -331,8 +332,8 @@ def _work(call: Columns, kernels: NDArray[np.int64], means: NDArray[np.float64],
     return columns | {"stream": stream, "correlation": correlation}
 
 
-def _queue(ready: NDArray[np.int64], cost: NDArray[np.int64]) -> NDArray[np.int64]:
+def _queue(ready: Ints, cost: Ints) -> Ints:
     """Starts of work in one stream: not before it is ready, nor before what is ahead of it is done."""
     before = np.cumsum(cost) - cost
-    start: NDArray[np.int64] = np.maximum.accumulate(ready - before) + before
+    start: Ints = np.maximum.accumulate(ready - before) + before
     return start

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.ledger import warnings
@@ -25,6 +24,7 @@ from nsysprof.attribution.paths import (
     warm_up,
 )
 from nsysprof.attribution.split import BY, Part, parts
+from nsysprof.core.arrays import Ints, Ints32, Mask
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.text import quote_path
 from nsysprof.errors import NsysprofError
@@ -123,9 +123,7 @@ def break_down(
     )
 
 
-def _with_rows(
-    slices: list[Part], merged_of: NDArray[np.int32], count: int
-) -> Iterator[tuple[Part, NDArray[np.int64]]]:
+def _with_rows(slices: list[Part], merged_of: Ints32, count: int) -> Iterator[tuple[Part, Ints]]:
     """Number the rows of merged paths, which stand part by part in their table: each part with the row of each path.
 
     The row is -1 for a merged path without instances, and for none, which is one entry more.
@@ -137,12 +135,12 @@ def _with_rows(
         before += int(some.sum())
 
 
-def _selected(paths: Paths, merged: Paths, select: str | None, trace: Trace) -> NDArray[np.bool_]:
+def _selected(paths: Paths, merged: Paths, select: str | None, trace: Trace) -> Mask:
     """Select paths by a glob, which matches the path, its merged path or its name, or those of an ancestor."""
     if select is None:
         return np.ones(len(paths), bool)
 
-    def matches(texts: Sequence[str]) -> NDArray[np.bool_]:
+    def matches(texts: Sequence[str]) -> Mask:
         return np.array([fnmatchcase(text, select) for text in texts], bool)
 
     texts, merged_texts = paths.texts(), merged.texts()

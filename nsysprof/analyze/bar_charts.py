@@ -6,10 +6,10 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import ChartRows, grouped
 from nsysprof.analyze.range_text import outermost_cpu
 from nsysprof.analyze.subject import group_colours, group_legend, group_notes, outside_share, subtitle
-from nsysprof.charts.marks import BarPanel, Bars, Column, Heading, Numbers, Part
+from nsysprof.charts.marks import BarPanel, Bars, Column, Heading, Part
 from nsysprof.charts.palette import IDLE, INK, WHOLE, text_on
+from nsysprof.core.arrays import Array, Ints
 from nsysprof.core.columns import ColumnTable
-from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural, printable, shorten, shorten_all
 from nsysprof.core.units import format_count, format_ns, format_share, scale_ns
 from nsysprof.kernels.classify import OTHER, OpGroups
@@ -60,7 +60,7 @@ def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
     )
 
 
-def _count_columns(rows: ChartRows, launches: Numbers) -> list[Column]:
+def _count_columns(rows: ChartRows, launches: Array) -> list[Column]:
     """Make the columns of numbers per instance; those that are zero or one in all rows are left out."""
     if rows.of == "kernels":
         return [Column("count", list(map(format_count, rows.ops.sum(axis=1).tolist()))), *_medians(rows)]
@@ -145,7 +145,7 @@ def plan_kernel_breakdown(breakdown: Breakdown, rows: ChartRows) -> Bars:
     )
 
 
-def _totals(rows: ChartRows, by_family: Numbers) -> BarPanel:
+def _totals(rows: ChartRows, by_family: Array) -> BarPanel:
     """Plan the bars of busy time."""
     divisor, unit = scale_ns(int(rows.busy_ns.max(initial=0)))
     parts, ends = stack(by_family / divisor, rows.groups)
@@ -159,7 +159,7 @@ def _totals(rows: ChartRows, by_family: Numbers) -> BarPanel:
     )
 
 
-def _cut(rows: ChartRows, ends: Numbers) -> tuple[int | None, float]:
+def _cut(rows: ChartRows, ends: Array) -> tuple[int | None, float]:
     """Where the axis ends: after the longest bar. The row that stands for many may run out of it, and says so.
 
     So the bars of single ranges stay readable. With the number of that row, None where it fits.
@@ -170,7 +170,7 @@ def _cut(rows: ChartRows, ends: Numbers) -> tuple[int | None, float]:
     return None, float(ends.max())
 
 
-def _shares(rows: ChartRows, by_family: Numbers) -> BarPanel:
+def _shares(rows: ChartRows, by_family: Array) -> BarPanel:
     idle = rows.idle_ns
     whole = np.maximum(rows.busy_ns + idle, 1)
     shares = by_family / whole[:, None]
@@ -193,7 +193,7 @@ def _shares(rows: ChartRows, by_family: Numbers) -> BarPanel:
     )
 
 
-def _scaled_to_busy(rows: ChartRows) -> tuple[Numbers, int]:
+def _scaled_to_busy(rows: ChartRows) -> tuple[Array, int]:
     """Scale the GPU op time per family to the busy time; with the number of rows in which that makes a difference."""
     total = rows.sum_ns.sum(axis=1)
     factor = np.where(total > 0, rows.busy_ns / np.maximum(total, 1), 0.0)
@@ -278,7 +278,7 @@ def _parts(sums: Ints, total: int, groups: OpGroups) -> str:
 # ---- stacked bars: a part per group of ops, in its colour
 
 
-def stack(values: Numbers, groups: OpGroups) -> tuple[list[Part], Numbers]:
+def stack(values: Array, groups: OpGroups) -> tuple[list[Part], Array]:
     """Stack the parts of a bar per row of ``values`` (a column per group), and return the end of each bar."""
     right = np.cumsum(values, axis=1)
     left = right - values
@@ -287,7 +287,7 @@ def stack(values: Numbers, groups: OpGroups) -> tuple[list[Part], Numbers]:
         some = np.flatnonzero(values[:, number] > 0)
         if len(some):
             parts.append(Part(label, colour, "white", some, left[some, number], right[some, number]))
-    ends: Numbers = right[:, -1] if len(values) else np.empty(0)
+    ends: Array = right[:, -1] if len(values) else np.empty(0)
     return parts, ends
 
 

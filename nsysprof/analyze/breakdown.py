@@ -8,7 +8,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.analyze.kernel_tables import family_table, kernel_tables
 from nsysprof.analyze.ledger import chosen_totals, ledger_columns, slow_starts, totals
@@ -28,6 +27,7 @@ from nsysprof.attribution.graph_work import GraphCounts, GraphWork, graph_counts
 from nsysprof.attribution.paths import Paths, instance_numbers
 from nsysprof.attribution.split import Part
 from nsysprof.charts.notebook import Shown, view_of
+from nsysprof.core.arrays import Index, Ints, Ints32, Mask
 from nsysprof.core.columns import Column, ColumnTable, Texts, codes_of, first_appearances, ranks, stack_tables
 from nsysprof.core.parallel import side_by_side
 from nsysprof.diagnosis.case import Case
@@ -77,9 +77,9 @@ class Breakdown(Shown):
     by: str | None
     merged_paths: Paths = field(repr=False)
     kinds: Kinds = field(repr=False)
-    kept: NDArray[np.bool_] = field(repr=False)
+    kept: Mask = field(repr=False)
     graphs: GraphWork | None = field(repr=False)
-    parts: tuple[tuple[Part, NDArray[np.int64]], ...] = field(repr=False)
+    parts: tuple[tuple[Part, Ints], ...] = field(repr=False)
     notes: tuple[str, ...] = field(repr=False)
     _columns: dict[str, ColumnTable] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -183,7 +183,7 @@ class Breakdown(Shown):
         attribution, kinds, apart = self.attribution, self.kinds, self.attribution.trace.apart
         select, merge = self.options["select"], self.options["merge"]
 
-        def choose() -> tuple[Chosen, NDArray[np.intp]]:
+        def choose() -> tuple[Chosen, Index]:
             chosen = choose_windows(attribution, kinds.communication, None, merge)
             rows = _held(self, chosen)
             if select is not None and not len(rows):
@@ -240,12 +240,12 @@ class Breakdown(Shown):
         return [texts[code] for code in self.merged_paths.of.tolist()]
 
     @cached_property
-    def merged_of(self) -> NDArray[np.int32]:
+    def merged_of(self) -> Ints32:
         """The merged path of each range instance."""
         return self.merged_paths.of[self.paths.of]
 
     @cached_property
-    def forward_path(self) -> NDArray[np.int32]:
+    def forward_path(self) -> Ints32:
         """For each range instance, the path of the forward range for which it does backward work, -1 for none."""
         return np.append(self.paths.of, np.int32(-1))[forward_of_ranges(self.attribution)]
 
@@ -254,7 +254,7 @@ class Breakdown(Shown):
         """The number of range instances in the result."""
         return int(self.kept.sum())
 
-    def instances_of(self, row: int) -> tuple[Attribution, NDArray[np.intp]]:
+    def instances_of(self, row: int) -> tuple[Attribution, Index]:
         """Return the attribution behind the totals of a row of ``merged``, and the row's range instances."""
         for part, rows in self.parts:
             [path] = np.flatnonzero(rows[:-1] == row).tolist() or [-1]
@@ -286,7 +286,7 @@ class Breakdown(Shown):
         return next(self.instance_columns()).frame()
 
 
-def _held(answer: Breakdown, chosen: Chosen) -> NDArray[np.intp]:
+def _held(answer: Breakdown, chosen: Chosen) -> Index:
     """The steady windows of ranges that the answer holds."""
     windows = chosen.windows
     if chosen.attribution is answer.attribution.launched:
@@ -327,9 +327,10 @@ def _families(answer: Breakdown) -> ColumnTable:
     for part, row in answer.parts:
         paths = answer.merged_paths, answer.merged_of
         inside = family_table(part.attribution, *paths, part.keep, answer.kinds, answer.groups)
-        columns = {"row": row[inside["path"]], **inside.columns}
+        rows = row[inside["path"]]
+        columns = {"row": rows, **inside.columns}
         del columns["path"]
-        tables.append(ColumnTable(columns).take(columns["row"] >= 0))
+        tables.append(ColumnTable(columns).take(rows >= 0))
     return _labelled(answer, tables)
 
 
@@ -350,7 +351,7 @@ def _kernels(answer: Breakdown) -> ColumnTable:
     return _labelled(answer, tables)
 
 
-def _by_row(answer: Breakdown, numbers: ColumnTable, row: NDArray[np.int64]) -> ColumnTable:
+def _by_row(answer: Breakdown, numbers: ColumnTable, row: Ints) -> ColumnTable:
     """The columns of ``merged_kernels`` for rows as `kernel_tables` makes them."""
     nothing = Texts(np.full(len(numbers), -1), [""])
     rows = KernelRows(row, nothing, numbers, answer.attribution.trace.op_names, answer.kinds)

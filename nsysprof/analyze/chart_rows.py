@@ -18,12 +18,12 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import preparing
+from nsysprof.core.arrays import Index, Ints
 from nsysprof.core.columns import ColumnTable, stack_tables, sums
-from nsysprof.core.intervals import Ints, union_length
+from nsysprof.core.intervals import union_length
 from nsysprof.core.text import shorten, shorten_all
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, OpGroups, short_name
 from nsysprof.trace.trace import FOUND
@@ -71,7 +71,7 @@ class ChartRows:
         return idle
 
     @property
-    def named(self) -> NDArray[np.intp]:
+    def named(self) -> Index:
         """The rows for one range or kernel each; without such rows, the row for the rest."""
         rows = [row for row in range(len(self)) if row != self.rest]
         return np.array(rows or range(len(self)), np.intp)

@@ -3,10 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.analyze.bar_charts import plan_cpu_medians, plan_cpu_totals, plan_kernel_breakdown, plan_kernel_counts
 from nsysprof.analyze.breakdown import Breakdown
@@ -35,7 +33,7 @@ from nsysprof.charts.marks import (
 )
 from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import IDLE, INK, MEMORY, OTHERS, TINTS
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import Array, Ints, Ints32, Mask
 from nsysprof.core.text import plural, printable, shorten, shorten_all
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.text import sentence
@@ -156,7 +154,7 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
 
 
 def _range_marks(
-    breakdown: Breakdown, tints: dict[str, str], label: str, start: Ints, end: Ints, path: NDArray[np.int32]
+    breakdown: Breakdown, tints: dict[str, str], label: str, start: Ints, end: Ints, path: Ints32
 ) -> Marks:
     """Make a lane of ranges, of codes of ``breakdown.paths``, in pale colours: one per merged path, as they come up."""
     paths, texts = breakdown.paths, breakdown.merged_texts
@@ -211,7 +209,7 @@ def _notes(answer: Timeline) -> list[str]:
     return notes
 
 
-def _groups(answer: Timeline) -> NDArray[np.bool_]:
+def _groups(answer: Timeline) -> Mask:
     shown = np.zeros(256, bool)
     for lane in answer.streams:
         shown[lane.group] = True
@@ -258,7 +256,7 @@ def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
     return out
 
 
-def _box_texts(zoom: Zoom, breakdown: Breakdown) -> NDArray[Any]:
+def _box_texts(zoom: Zoom, breakdown: Breakdown) -> Array:
     """Choose the text in the boxes of each op name: its cause or, where its family is not known, its name."""
     names, kinds, by_name = breakdown.attribution.trace.op_names, breakdown.kinds, breakdown.groups.by_name
     texts = np.full(len(names), "", object)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.levels import preparation
 from nsysprof.attribution.projection import DEVICE_BITS
+from nsysprof.core.arrays import AnyInts, Floats, Index, Ints, Mask
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.intervals import cover_before
 from nsysprof.trace.trace import PUSH_POP, START_END
@@ -27,15 +27,15 @@ LAUNCH_BOUND_IDLE = 0.5
 SORTS = {"busy": "busy_ns", "span": "span_ns", "cpu": "cpu_ns", "instances": "instances", "launches": "launches"}
 
 
-def row_times(merged: ColumnTable) -> NDArray[np.int64]:
+def row_times(merged: ColumnTable) -> Ints:
     """The time of each row of ``merged``: on the host, or from first to last GPU op, whichever is longer."""
-    longest: NDArray[np.int64] = np.maximum(np.maximum(merged["cpu_ns"], merged["span_ns"]), merged["busy_ns"])
+    longest: Ints = np.maximum(np.maximum(merged["cpu_ns"], merged["span_ns"]), merged["busy_ns"])
     return longest
 
 
 def top_rows(
     breakdown: Breakdown, count: int, by: str = "busy_ns", *, sort: str | None = None, depth: int | None = None
-) -> NDArray[np.intp]:
+) -> Index:
     """Choose the rows of ``merged`` with the most busy time, with all outer ranges, in tree order.
 
     With ``by``, rows with the most of another column, or of `row_times` (`time_ns`). ``sort`` orders siblings by a key
@@ -74,12 +74,12 @@ def annotated(merged: ColumnTable) -> bool:
     return bool(((merged["launches"] > 0) & ((kind == PUSH_POP) | (kind == START_END))).any())
 
 
-def preparing(merged: ColumnTable) -> NDArray[np.bool_]:
+def preparing(merged: ColumnTable) -> Mask:
     """Mark rows of ``merged`` in warm-up and checks."""
     return preparation(merged["parent"].astype(np.int32), merged.texts("name").tolist())
 
 
-def _inside_chain(parent: NDArray[np.integer], alike: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _inside_chain(parent: AnyInts, alike: Mask) -> Mask:
     """Mark rows with `_CHAIN_ENDS` rows and more before and behind them, each alike to the one around it."""
     before, behind = np.zeros(len(parent), np.int64), np.zeros(len(parent), np.int64)
     chain = np.flatnonzero(alike).tolist()
@@ -90,7 +90,7 @@ def _inside_chain(parent: NDArray[np.integer], alike: NDArray[np.bool_]) -> NDAr
     return (before >= _CHAIN_ENDS) & (behind >= _CHAIN_ENDS)
 
 
-def tree_order(parent: NDArray[np.integer], rows: NDArray[np.intp]) -> NDArray[np.intp]:
+def tree_order(parent: AnyInts, rows: Index) -> Index:
     """Put children after their parents; a row whose parent is not among the rows moves to the next one up."""
     chosen, children = set(rows.tolist()), dict[int, list[int]]()
     for row in rows.tolist():
@@ -107,7 +107,7 @@ def tree_order(parent: NDArray[np.integer], rows: NDArray[np.intp]) -> NDArray[n
     return np.array(out, np.intp)
 
 
-def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64]:
+def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> Floats:
     """Find the idle share of the span for rows of ``merged``: the median over instances.
 
     Idle: neither its ops nor others run. The span lasts from the instance's first op to its last end, on each GPU that
@@ -134,10 +134,10 @@ def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> NDArray[np.float64
     return np.array([np.median(part) if len(part) else np.nan for part in known])
 
 
-def launch_bound(breakdown: Breakdown, rows: NDArray[np.intp], idle: NDArray[np.float64]) -> NDArray[np.bool_]:
+def launch_bound(breakdown: Breakdown, rows: Index, idle: Floats) -> Mask:
     """Mark the launch-bound rows of ``merged``, given their `idle_shares`."""
     merged = breakdown.columns("merged").take(rows)
-    waits: NDArray[np.bool_] = idle > LAUNCH_BOUND_IDLE
+    waits: Mask = idle > LAUNCH_BOUND_IDLE
     if breakdown.attribution.replay is not None:  # what a graph replays waits for no launch of its own
         waits &= merged["captured_nodes"] == 0
     return waits & (merged["launches"] > merged["instances"])

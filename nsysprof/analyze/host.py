@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.charts.marks import RANGE, Marks
+from nsysprof.core.arrays import Bytes, Ints, Ints32
 from nsysprof.core.columns import sums
-from nsysprof.core.intervals import Ints, busy_columns
+from nsysprof.core.intervals import busy_columns
 from nsysprof.core.text import shorten
 from nsysprof.trace.details import CUDA, PROFILER, HostActivity
 from nsysprof.trace.trace import PROCESS_OF_THREAD, Trace, tid_of
@@ -38,11 +38,11 @@ class HostLane:
     process: int
     start: Ints
     end: Ints
-    kind: NDArray[np.uint8]
-    name: NDArray[np.int32]
+    kind: Bytes
+    name: Ints32
     names: list[str]
     busy_ns: Ints
-    longest: NDArray[np.uint8]
+    longest: Bytes
 
     def marks(self, begin: int, stop: int, process: int | None = None) -> Marks:
         """The calls between two times as labelled boxes, at most the `MAX_BOXES` longest."""

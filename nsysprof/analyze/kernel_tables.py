@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import Paths
 from nsysprof.attribution.range_work import cover, crossing
 from nsysprof.attribution.split import Part
+from nsysprof.core.arrays import Index, Ints, Ints32, Mask
 from nsysprof.core.columns import ColumnTable, Texts, sums
-from nsysprof.core.intervals import Ints
 from nsysprof.core.parallel import side_by_side
 from nsysprof.kernels.classify import FAMILIES, Kinds, OpGroups
 from nsysprof.kernels.launches import Launches, main_launch
@@ -22,12 +21,7 @@ from nsysprof.trace.trace import COPYING, KERNEL, MIGRATION, START_END, Ops, Tra
 
 
 def kernel_tables(
-    part: Part,
-    paths: tuple[NDArray[np.int32], NDArray[np.int32]],
-    *,
-    unowned: bool,
-    whole: bool = False,
-    launches: Launches | None = None,
+    part: Part, paths: tuple[Ints32, Ints32], *, unowned: bool, whole: bool = False, launches: Launches | None = None
 ) -> tuple[ColumnTable, ColumnTable]:
     """Add up the work that each path of a part owns, a row per path (or merged path) and op name.
 
@@ -132,7 +126,7 @@ def _main_launches(groups: Groups, how: Ints, length: Ints, launches: Launches |
     return {"launch": main}
 
 
-def _launch_times(trace: Trace, launch: NDArray[np.intp], start: Ints) -> tuple[Ints, Ints]:
+def _launch_times(trace: Trace, launch: Index, start: Ints) -> tuple[Ints, Ints]:
     """For how long the host call of each GPU op took, -1 without one, and how long the op then waited to start."""
     if not len(trace.launches):
         return np.full(len(launch), -1), np.zeros(len(launch), np.int64)
@@ -166,12 +160,7 @@ _SUMS: dict[str, Callable[[Ops, slice], Ints]] = {
 
 
 def family_table(
-    attribution: Attribution,
-    merged: Paths,
-    merged_of: NDArray[np.int32],
-    keep: NDArray[np.bool_],
-    kinds: Kinds,
-    groups: OpGroups,
+    attribution: Attribution, merged: Paths, merged_of: Ints32, keep: Mask, kinds: Kinds, groups: OpGroups
 ) -> ColumnTable:
     """Add up ``path, family, group, ops, kernels, sum_ns`` inside each merged path; families add up to the path's sum.
 
@@ -206,7 +195,7 @@ def family_table(
     )
 
 
-def _kept_home(parent: NDArray[np.int32], keep: NDArray[np.bool_]) -> NDArray[np.intp]:
+def _kept_home(parent: Ints32, keep: Mask) -> Index:
     """Find the innermost kept range around each range, itself included; the number of ranges where there is none.
 
     One entry more stands for no range. Logarithmic rounds in depth.
@@ -220,7 +209,7 @@ def _kept_home(parent: NDArray[np.int32], keep: NDArray[np.bool_]) -> NDArray[np
         home = further
 
 
-def _deepest_first(merged: Paths) -> Iterator[NDArray[np.intp]]:
+def _deepest_first(merged: Paths) -> Iterator[Index]:
     """Go through the merged paths of each depth but the outermost, the deepest first."""
     by_depth = np.argsort(merged.depth, kind="stable")
     bounds = np.searchsorted(merged.depth[by_depth], np.arange(1, int(merged.depth.max(initial=0)) + 2))
@@ -228,9 +217,7 @@ def _deepest_first(merged: Paths) -> Iterator[NDArray[np.intp]]:
         yield by_depth[first:last]
 
 
-def _count_inside(
-    totals: list[Ints], attribution: Attribution, merged_of: NDArray[np.int32], ranges: NDArray[np.bool_], column: Ints
-) -> None:
+def _count_inside(totals: list[Ints], attribution: Attribution, merged_of: Ints32, ranges: Mask, column: Ints) -> None:
     """Put what lies inside the ranges, column by column, in place of what was added up along the tree."""
     ops = attribution.trace.ops
     rows = np.flatnonzero(ranges)

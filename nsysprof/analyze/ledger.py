@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import AMBIGUOUS, FOLLOWED, NO_LAUNCH, Attribution
 from nsysprof.attribution.paths import Paths
+from nsysprof.core.arrays import Index, Mask
 from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import covered, merge
 from nsysprof.core.nesting import ancestors_or_self
@@ -16,7 +16,7 @@ from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, MIGRATION
 # A thread's range starts slowly when the first of so many instances takes so many times the median, and half of all.
 _LEAST_INSTANCES, _TIMES_MEDIAN = 4, 5
 _MAX_JUDGED = 50  # ranges, those with the most time
-InstancesOf = Callable[[int], tuple[Attribution, NDArray[np.intp]]]
+InstancesOf = Callable[[int], tuple[Attribution, Index]]
 
 
 def ledger_columns(attribution: Attribution) -> ColumnTable:
@@ -52,7 +52,7 @@ def totals(attribution: Attribution) -> dict[str, int]:
     }
 
 
-def chosen_totals(attribution: Attribution, rows: NDArray[np.intp]) -> dict[str, int]:
+def chosen_totals(attribution: Attribution, rows: Index) -> dict[str, int]:
     """Add up some range instances: the union of their times from first to last GPU op, and the GPUs' busy time (all
     ops) in it.
     """
@@ -64,7 +64,7 @@ def chosen_totals(attribution: Attribution, rows: NDArray[np.intp]) -> dict[str,
 
 
 def warnings(
-    attribution: Attribution, paths: Paths, left_out: NDArray[np.bool_], skip: int, select: str | None, chosen: int
+    attribution: Attribution, paths: Paths, left_out: Mask, skip: int, select: str | None, chosen: int
 ) -> Iterator[str]:
     """Describe caveats about the numbers, each with its count and share of the time.
 
@@ -114,7 +114,7 @@ def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) 
             )
 
 
-def _slowest(attribution: Attribution, instances: NDArray[np.intp]) -> tuple[int, int, int] | None:
+def _slowest(attribution: Attribution, instances: Index) -> tuple[int, int, int] | None:
     """Find the thread that starts most slowly, if one does: its first span, median span and instances."""
     ranges = attribution.trace.ranges
     slow, threads = [], ranges.thread[instances]

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import analysis_charts
@@ -15,6 +14,7 @@ from nsysprof.analyze.page_rows import range_extents, report_timeline
 from nsysprof.analyze.range_text import cpu_cells, cpu_notes, cpu_only, outermost_cpu, range_cells, range_notes
 from nsysprof.analyze.subject import subtitle
 from nsysprof.analyze.text import ledger_table, messages, work_line
+from nsysprof.core.arrays import Index, Mask
 from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.diagnosis.text import gain_text, next_command, sentence
@@ -172,7 +172,7 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
     return {"head": [*cells], "rows": rows, "notes": [" ".join(notes)], "by": breakdown.by}
 
 
-def _launch_bound(breakdown: Breakdown, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _launch_bound(breakdown: Breakdown, rows: Index) -> Mask:
     """Mark rows that wait for launches, of the `MAX_WAITS` with the most busy time: each takes a pass."""
     busy = breakdown.columns("merged")["busy_ns"][rows]
     judged = np.sort(np.argsort(-busy, kind="stable")[:MAX_WAITS])

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import timeline_title
@@ -13,7 +12,8 @@ from nsysprof.analyze.timeline import MAX_THREADS, choose_lanes, processes_by_gp
 from nsysprof.analyze.zoom import Zoom
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.charts.palette import TINTS
-from nsysprof.core.intervals import Index, Ints, column_edges
+from nsysprof.core.arrays import AnyInts, Index, Ints, Mask
+from nsysprof.core.intervals import column_edges
 from nsysprof.core.nesting import depths, stack
 from nsysprof.core.text import shorten
 from nsysprof.core.units import format_count
@@ -130,9 +130,7 @@ class _Rows:
         if self.hidden:
             self.notes.append(f"{format_count(self.hidden)} inner ranges, or ranges that cross others, are not drawn")
 
-    def _longest(
-        self, start: Ints, end: Ints, most: int, what: str, among: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.bool_]:
+    def _longest(self, start: Ints, end: Ints, most: int, what: str, among: Mask | None = None) -> Mask:
         """Choose those that the page holds one by one: the longest, with a note where these are not all."""
         kept = np.ones(len(start), bool) if among is None else among.copy()
         rows = np.flatnonzero(kept)
@@ -145,14 +143,14 @@ class _Rows:
             )
         return kept
 
-    def _stream_row(self, stream: int, group: str, label: str, kept: NDArray[np.bool_]) -> PageRow:
+    def _stream_row(self, stream: int, group: str, label: str, kept: Mask) -> PageRow:
         ops, paths = self.trace.ops, self.breakdown.paths
         rows = np.flatnonzero(ops.stream == stream)
         rows = rows[np.argsort(ops.start[rows], kind="stable")]
         start = ops.start[rows]
         path = np.append(paths.of, np.int32(-1))[self.breakdown.attribution.op_owner[rows]]
         lead = op_leads(self.trace, rows)
-        columns: list[NDArray[np.integer[Any]]] = [ops.name[rows], path + 1, lead]
+        columns: list[AnyInts] = [ops.name[rows], path + 1, lead]
         graphs = self.breakdown.graphs
         if graphs:
             columns.append(np.append(paths.of, np.int32(-1))[graphs.owner[rows]] + 1)

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, idle_shares, launch_bound, top_rows
+from nsysprof.core.arrays import AnyInts, Index, Mask
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import join_words, one_line
 from nsysprof.core.units import format_count, format_ns, format_share
@@ -74,17 +74,17 @@ def range_rows(
     return Rows(table, "range", total)
 
 
-def _wrapping(merged: ColumnTable, numbers: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _wrapping(merged: ColumnTable, numbers: Index) -> Mask:
     """Mark rows of a tree that hold nothing but the next one."""
     inner = np.append(numbers[1:], numbers[-1:])
     work, cpu = merged["sum_ns"], merged["exclusive_cpu_ns"]
-    same: NDArray[np.bool_] = (work[inner] == work[numbers]) & ((work[numbers] > 0) | (cpu[numbers] == 0))
+    same: Mask = (work[inner] == work[numbers]) & ((work[numbers] > 0) | (cpu[numbers] == 0))
     kind = merged.texts("kind").codes
     same &= (merged["parent"][inner] == numbers) & (kind[inner] == kind[numbers])
     return same
 
 
-def _levels(parent: NDArray[np.integer], numbers: NDArray[np.intp]) -> list[tuple[int, int]]:
+def _levels(parent: AnyInts, numbers: Index) -> list[tuple[int, int]]:
     """For each row of a tree the place of the row around it, -1 for none, and how many rows are around it."""
     place: dict[int, int] = {}
     levels: list[tuple[int, int]] = []
@@ -164,7 +164,7 @@ def _ends_note(shown: ColumnTable, *names: str) -> Iterator[str]:
 # ---- by GPU work
 
 
-def range_notes(shown: ColumnTable, waiting: NDArray[np.bool_]) -> Iterator[str]:
+def range_notes(shown: ColumnTable, waiting: Mask) -> Iterator[str]:
     """Explain the columns of `range_cells`, for these rows of ``merged``."""
     yield (
         "All columns include inner ranges. CPU (host time), span (first to last GPU op) and busy (GPU ops running) are"

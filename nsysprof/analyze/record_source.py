@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof import __version__
 from nsysprof.analyze.breakdown import Breakdown
+from nsysprof.core.arrays import Ints32
 from nsysprof.formats.answers import EXPORT_SCHEMA
 from nsysprof.trace.details import CallList, OpDetails
 from nsysprof.trace.trace import Progress, Trace
@@ -25,8 +25,8 @@ class RecordSource:
     breakdown: Breakdown
     details: OpDetails
     calls: CallList
-    call: NDArray[np.int32]
-    path: NDArray[np.int32]
+    call: Ints32
+    path: Ints32
     waits: PathPieces | None = None
 
     @property
@@ -45,9 +45,9 @@ class RecordSource:
             "nsysprof.graphs": self.breakdown.attribution.graphs,
         }
 
-    def of_ops(self, per_launch: NDArray[np.int32]) -> NDArray[np.int32]:
+    def of_ops(self, per_launch: Ints32) -> Ints32:
         """Expand a column of launches to GPU ops; -1 for ops without a launch."""
-        taken: NDArray[np.int32] = np.append(per_launch, np.int32(-1))[self.trace.ops.launch]
+        taken: Ints32 = np.append(per_launch, np.int32(-1))[self.trace.ops.launch]
         return taken
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.analyze import tables as analyze
 from nsysprof.analyze.breakdown import Breakdown
@@ -20,6 +19,7 @@ from nsysprof.analyze.tables import InstanceRows, instance_columns
 from nsysprof.attribution.attribute import NO_LAUNCH, OUTCOMES
 from nsysprof.attribution.paths import instance_numbers
 from nsysprof.attribution.split import device_labels
+from nsysprof.core.arrays import AnyInts, Array, Ints32, Mask
 from nsysprof.core.columns import Texts, sums
 from nsysprof.results.table import Table, table
 from nsysprof.trace.details import unpacked
@@ -135,9 +135,9 @@ class Column:
     Codes below 0 are missing; ``absent`` is then None.
     """
 
-    values: NDArray[Any]
+    values: Array
     texts: Sequence[str] | None = None
-    absent: NDArray[np.bool_] | None = None
+    absent: Mask | None = None
 
 
 @dataclass(frozen=True)
@@ -182,16 +182,16 @@ def record_frames(breakdown: Breakdown) -> dict[str, pd.DataFrame]:
     return {table.declared.file: table.frame() for table in record_tables(record_source(breakdown))}
 
 
-def _optional(values: NDArray[Any], present: NDArray[np.bool_]) -> Column:
+def _optional(values: Array, present: Mask) -> Column:
     return Column(values, absent=None if present.all() else ~present)
 
 
-def _id(values: NDArray[np.integer]) -> Column:
+def _id(values: AnyInts) -> Column:
     """Make a column of row numbers, of which -1 is none."""
     return _optional(values, values >= 0)
 
 
-def _paths(source: RecordSource, path: NDArray[np.int32]) -> dict[str, Column]:
+def _paths(source: RecordSource, path: Ints32) -> dict[str, Column]:
     breakdown = source.breakdown
     return {"path": Column(path, breakdown.path_texts), "merged_path": Column(path, breakdown.merged_texts)}
 
@@ -306,7 +306,7 @@ def _ranges(source: RecordSource) -> Callable[[slice], dict[str, Column]]:
     return columns
 
 
-def _column(values: NDArray[Any]) -> Column:
+def _column(values: Array) -> Column:
     """Make a column from one of a frame."""
     if values.dtype.kind != "O":
         return Column(values)

@@ -9,13 +9,12 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import Paths
 from nsysprof.attribution.range_work import Cover, added_up, cover, overlapping
+from nsysprof.core.arrays import Array, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import Column, ColumnTable, Texts, marked, sums
-from nsysprof.core.intervals import Index, Ints
 from nsysprof.kernels.classify import NO_KERNELS, Kinds
 from nsysprof.kernels.launches import COLUMNS as LAUNCH_COLUMNS
 from nsysprof.kernels.launches import Launches, launch_columns
@@ -57,8 +56,8 @@ class PathRows:
 
     attribution: Attribution
     paths: Paths
-    of: NDArray[np.int32]
-    keep: NDArray[np.bool_]
+    of: Ints32
+    keep: Mask
     graphs: Attribution | None = None  # of what was captured alone
     _quartiles: dict[str, Quartiles] = field(default_factory=dict, init=False)
 
@@ -72,7 +71,7 @@ class PathRows:
         """The number of them per path."""
         return np.bincount(self.of[self.instances], minlength=len(self.paths))
 
-    def values(self, name: str) -> NDArray[Any]:
+    def values(self, name: str) -> Array:
         """Return a number per counted instance: a column of `Totals`, or of the ranges themselves."""
         ranges = self.attribution.trace.ranges
         if name == "cpu_ns":
@@ -80,7 +79,7 @@ class PathRows:
         if name == "exclusive_cpu_ns":
             return self.attribution.once(exclusive_cpu)[self.instances]
         home = {"unclosed": ranges, "exclusive_sum_ns": self.attribution}.get(name, self.attribution.inclusive)
-        values: NDArray[Any] = getattr(home, name)[self.instances]
+        values: Array = getattr(home, name)[self.instances]
         return values
 
     def total(self, name: str) -> Ints:
@@ -235,9 +234,7 @@ RANGES = table(
 )
 
 
-def range_columns(
-    rows: PathRows, path_texts: list[str], merged_texts: list[str], forward: NDArray[np.int32]
-) -> ColumnTable:
+def range_columns(rows: PathRows, path_texts: list[str], merged_texts: list[str], forward: Ints32) -> ColumnTable:
     """Make the columns of ``ranges.csv``, a row per path with instances; texts are the paths, and ``forward`` is the
     path for which each instance does backward work, -1 for none.
     """
@@ -272,13 +269,13 @@ class InstanceRows:
     """A row for some range instances, with their `instance_numbers` and the texts of each path."""
 
     attribution: Attribution
-    path: NDArray[np.int32]
+    path: Ints32
     rows: Index
     numbers: Ints
     path_texts: list[str]
     merged_texts: list[str]
     graphs: Attribution | None  # of what was captured alone
-    forward: NDArray[np.int32]  # the path that each works backward for, -1 for none
+    forward: Ints32  # the path that each works backward for, -1 for none
 
     @cached_property
     def thread(self) -> Ints:

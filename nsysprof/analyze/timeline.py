@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import annotated
 from nsysprof.analyze.host import HostLane, cuda_extent, host_lanes
 from nsysprof.analyze.zoom import Zoom, zoom_in
 from nsysprof.attribution.split import device_labels, stream_labels
+from nsysprof.core.arrays import Bytes, Index, Ints, Ints32
 from nsysprof.core.columns import sums
-from nsysprof.core.intervals import Ints, busy_columns, column, column_edges, merge
+from nsysprof.core.intervals import busy_columns, column, column_edges, merge
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import OpGroups
 from nsysprof.summaries.memory import gpu_memory, most_live
@@ -49,7 +49,7 @@ class StreamLane:
     label: str
     process: int
     busy_ns: Ints
-    group: NDArray[np.uint8]
+    group: Bytes
     streams: int
 
 
@@ -77,8 +77,8 @@ class RangeLane:
     level: int
     start: Ints
     end: Ints
-    path: NDArray[np.int32]
-    count: NDArray[np.int32]
+    path: Ints32
+    count: Ints32
 
 
 @dataclass(frozen=True)
@@ -322,9 +322,7 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], li
     return lanes, notes
 
 
-def _marks(
-    breakdown: Breakdown, rows: NDArray[np.intp], edges: Ints, on_gpu: bool
-) -> tuple[Ints, Ints, NDArray[np.int32], NDArray[np.int32]]:
+def _marks(breakdown: Breakdown, rows: Index, edges: Ints, on_gpu: bool) -> tuple[Ints, Ints, Ints32, Ints32]:
     """Find start, end, path and count of the marks of a `RangeLane`."""
     inside, ranges = breakdown.attribution.inclusive, breakdown.attribution.trace.ranges
     if on_gpu:

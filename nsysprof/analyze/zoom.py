@@ -12,13 +12,13 @@ import re
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.highlights import preparing
 from nsysprof.attribution.range_work import launches_inside
+from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import ColumnTable, marked, sums
-from nsysprof.core.intervals import Ints, merge
+from nsysprof.core.intervals import merge
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.trace.trace import GRAPH, KERNEL, Ops, Trace
 
@@ -119,7 +119,7 @@ def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
     return int(by_span[(len(by_span) - 1) // 2]), len(by_span)
 
 
-def _inside(parent: NDArray[np.int32], row: int) -> NDArray[np.bool_]:
+def _inside(parent: Ints32, row: int) -> Mask:
     """Mark the ranges, or rows of ``merged``, that lie in one of them, itself included."""
     return ancestors_or_self(parent, np.arange(len(parent)) == row)
 
@@ -135,7 +135,7 @@ def _of_stream(breakdown: Breakdown) -> Zoom:
     return replace(_stretch(breakdown, "the busiest stream", part, None), of=len(rows))
 
 
-def _together(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+def _together(trace: Trace, rows: Index) -> Index:
     """Leave out of some ops of one stream what a wait longer than all else keeps apart from most kernel time."""
     ops = trace.ops
     rows = rows[np.argsort(ops.start[rows], kind="stable")]
@@ -150,13 +150,13 @@ def _together(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:
     return rows
 
 
-def _kernel_time(ops: Ops, rows: NDArray[np.intp]) -> tuple[int, int]:
+def _kernel_time(ops: Ops, rows: Index) -> tuple[int, int]:
     """Add up the time of the kernels among some ops, and that of all of them."""
     length = ops.end[rows] - ops.start[rows]
     return int(length[(ops.kind[rows] == KERNEL) | (ops.kind[rows] == GRAPH)].sum()), int(length.sum())
 
 
-def _typical(trace: Trace, rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
+def _typical(trace: Trace, rows: Index, most: int) -> Index:
     """Choose ``most`` consecutive ops, of those sorted by start, that are busy for the median part of their time.
 
     Stretches that hold the longest wait, or in which kernels run for less than half of the op time, do not count where
@@ -183,7 +183,7 @@ def _typical(trace: Trace, rows: NDArray[np.intp], most: int) -> NDArray[np.intp
     return rows[first : first + most]
 
 
-def _stretch(breakdown: Breakdown, what: str, rows: NDArray[np.intp], row: int | None) -> Zoom:
+def _stretch(breakdown: Breakdown, what: str, rows: Index, row: int | None) -> Zoom:
     """Make the stretch of the ops ``rows``, or of typical ones if they are too many."""
     trace = breakdown.attribution.trace
     ops, launches = trace.ops, trace.launches
@@ -227,7 +227,7 @@ def _stretch(breakdown: Breakdown, what: str, rows: NDArray[np.intp], row: int |
 
 
 def _host_extent(
-    breakdown: Breakdown, calls: NDArray[np.integer], row: int | None, first: int, last: int
+    breakdown: Breakdown, calls: AnyInts, row: int | None, first: int, last: int
 ) -> tuple[tuple[int, int], bool]:
     """Find when the host worked on it, and whether one axis cannot show both that and ``first`` … ``last`` on the GPU.
 

@@ -12,13 +12,13 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.autograd_threads import autograd_threads, backward_brought_home
 from nsysprof.attribution.captured import as_captured
 from nsysprof.attribution.projection import LaunchWork, Totals, project, slice_calls, take_calls
 from nsysprof.attribution.sources import AUTO, choose_ranges, read_sources
 from nsysprof.core.arena import ColumnArena
+from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32, Mask
 from nsysprof.core.intervals import inside_any
 from nsysprof.core.nesting import Nest, nest
 from nsysprof.core.parallel import cores, map_in_order
@@ -64,15 +64,15 @@ class Attribution:
 
     trace: Trace
     threads: str
-    owner: NDArray[np.int32]
-    outcome: NDArray[np.uint8]
-    parent: NDArray[np.int32]
+    owner: Ints32
+    outcome: Bytes
+    parent: Ints32
     inclusive: Totals
-    exclusive_sum_ns: NDArray[np.int64]
+    exclusive_sum_ns: Ints
     ledger: tuple[LedgerRow, ...]
     graphs: str = "launched"
     sources: str = AUTO
-    replay: NDArray[np.int32] | None = None
+    replay: Ints32 | None = None
     recorded: Trace | None = None
     _made: dict[Callable[[Attribution], Any], Any] = field(default_factory=dict, init=False, compare=False)
 
@@ -94,11 +94,11 @@ class Attribution:
         return self if self.recorded is None else attribute(self.recorded, self.threads)
 
     @property
-    def op_owner(self) -> NDArray[np.int32]:
+    def op_owner(self) -> Ints32:
         """The owner of each GPU op, -1 for none."""
         return np.append(self.owner, np.int32(-1))[self.trace.ops.launch]
 
-    def owner_of(self, ops: slice) -> NDArray[np.int32]:
+    def owner_of(self, ops: slice) -> Ints32:
         """The owners of some GPU ops, -1 for none."""
         launch = self.trace.ops.launch[ops]
         out = np.full(len(launch), -1, np.int32)
@@ -107,11 +107,11 @@ class Attribution:
         return out
 
     @property
-    def op_outcome(self) -> NDArray[np.uint8]:
+    def op_outcome(self) -> Bytes:
         """The outcome of each GPU op."""
         return self.outcome_of(slice(None))
 
-    def outcome_of(self, ops: slice) -> NDArray[np.uint8]:
+    def outcome_of(self, ops: slice) -> Bytes:
         """The outcomes of some GPU ops."""
         launch = self.trace.ops.launch[ops]
         out = np.where(self.trace.ops.kind[ops] == MIGRATION, np.uint8(MIGRATED), np.uint8(NO_LAUNCH))
@@ -205,7 +205,7 @@ def attribute(
     return replace(result, ledger=_ledger(result))
 
 
-def _bounds(codes: NDArray[np.integer], count: int) -> NDArray[np.intp]:
+def _bounds(codes: AnyInts, count: int) -> Index:
     """Where the rows of each code begin in a column sorted by code; one more entry for the end."""
     return np.searchsorted(codes, np.arange(count + 1))
 
@@ -233,11 +233,7 @@ def _calls(trace: Trace, work: OpsByLaunch, first: int, last: int) -> LaunchWork
 
 
 def _attribute_process(
-    result: Attribution,
-    members: range,
-    calls: LaunchWork,
-    range_bounds: NDArray[np.intp],
-    launch_bounds: NDArray[np.intp],
+    result: Attribution, members: range, calls: LaunchWork, range_bounds: Index, launch_bounds: Index
 ) -> None:
     """Fill in what concerns one process: its threads are ``members``, its launches ``calls``."""
     base, stop = int(launch_bounds[members.start]), int(launch_bounds[members.stop])
@@ -250,7 +246,7 @@ def _attribute_process(
         inside = thread_nest.innermost(calls.start[own[thread]], calls.end[own[thread]])
         owner[own[thread]] = np.where(inside >= 0, inside + first, -1)
         outcome[own[thread]][inside >= 0] = OWN_THREAD
-    followers: dict[int, NDArray[np.intp]] = {}
+    followers: dict[int, Index] = {}
     if result.threads == "follow" and nests:
         followers = _follow(result, calls, nests, owner, outcome, own)
     if start_end:
@@ -264,7 +260,7 @@ def _attribute_process(
 
 
 def _nests(
-    trace: Trace, members: range, range_bounds: NDArray[np.intp], parent: NDArray[np.int32] | None = None
+    trace: Trace, members: range, range_bounds: Index, parent: Ints32 | None = None
 ) -> tuple[dict[int, tuple[int, Nest]], list[slice]]:
     """For each thread with push/pop ranges its first range and how they nest, and the rows of start/end ranges.
 
@@ -284,7 +280,7 @@ def _nests(
     return nests, start_end
 
 
-def _calls_of_lane(calls: LaunchWork, own: slice, followers: NDArray[np.intp] | None, arena: ColumnArena) -> LaunchWork:
+def _calls_of_lane(calls: LaunchWork, own: slice, followers: Index | None, arena: ColumnArena) -> LaunchWork:
     """The launches that are in the ranges of one thread: its ``own``, and those that follow it."""
     if followers is None:
         return slice_calls(calls, own.start, own.stop)
@@ -296,10 +292,10 @@ def _follow(
     result: Attribution,
     calls: LaunchWork,
     nests: dict[int, tuple[int, Nest]],
-    owner: NDArray[np.int32],
-    outcome: NDArray[np.uint8],
+    owner: Ints32,
+    outcome: Bytes,
     own: dict[int, slice],
-) -> dict[int, NDArray[np.intp]]:
+) -> dict[int, Index]:
     """Give launches of threads without an open range to the one other thread that has one open all the while.
 
     A thread of autograd works for a thread that launches kernels itself: if several have a range open, only these count
@@ -327,9 +323,7 @@ def _follow(
     return dict(zip(hosts.tolist(), np.split(followed[order], begins[1:]), strict=True)) if len(hosts) else {}
 
 
-def _open_elsewhere(
-    nests: dict[int, tuple[int, Nest]], start: NDArray[np.int64], end: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _open_elsewhere(nests: dict[int, tuple[int, Nest]], start: Ints, end: Ints) -> tuple[Ints32, Ints32]:
     """For each stretch of time a range that is open on some thread all the while, and how many threads have one: 0, 1,
     or 2 for more.
     """
@@ -346,13 +340,7 @@ def _open_elsewhere(
     return found, candidates
 
 
-def ranges_around(
-    attribution: Attribution,
-    thread: NDArray[np.integer],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    follows: NDArray[np.bool_],
-) -> NDArray[np.int32]:
+def ranges_around(attribution: Attribution, thread: AnyInts, start: Ints, end: Ints, follows: Mask) -> Ints32:
     """The innermost range around each host call, a row of ``trace.ranges``; -1 for none.
 
     ``thread`` are codes of ``trace.threads``, -1 for others. Calls marked by ``follows`` without an open range on their
@@ -385,7 +373,7 @@ def ranges_around(
     return out
 
 
-def _windows(trace: Trace, start_end: list[slice], strict: bool) -> list[NDArray[np.intp]]:
+def _windows(trace: Trace, start_end: list[slice], strict: bool) -> list[Index]:
     """The start/end ranges of a process in order of time, under ``strict`` those of each thread apart."""
     each = [np.arange(part.start, part.stop) for part in start_end]
     if strict or not each:
@@ -395,12 +383,7 @@ def _windows(trace: Trace, start_end: list[slice], strict: bool) -> list[NDArray
 
 
 def _fill_start_end(
-    result: Attribution,
-    start_end: list[slice],
-    calls: LaunchWork,
-    owner: NDArray[np.int32],
-    outcome: NDArray[np.uint8],
-    own: dict[int, slice],
+    result: Attribution, start_end: list[slice], calls: LaunchWork, owner: Ints32, outcome: Bytes, own: dict[int, slice]
 ) -> None:
     """Fill in start/end ranges: totals over all launches while they are open, owners of what no push/pop range owns.
 

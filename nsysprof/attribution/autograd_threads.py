@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Index, Ints, Mask
 from nsysprof.core.nesting import enclosing, nest
 from nsysprof.trace.trace import START_END, Ranges, Trace
 
@@ -18,7 +18,7 @@ _BACKWARD = re.compile(
 )
 
 
-def autograd_threads(trace: Trace) -> NDArray[np.bool_]:
+def autograd_threads(trace: Trace) -> Mask:
     """Which threads of the trace are PyTorch's autograd's, by their names."""
     names = (trace.thread_names.get(tid, "") for tid in trace.threads.tolist())
     return np.array([_AUTOGRAD.fullmatch(name) is not None for name in names], bool)
@@ -54,9 +54,7 @@ def backward_brought_home(trace: Trace) -> Trace:
     )
 
 
-def _roots(
-    trace: Trace, threads: NDArray[np.intp], made: NDArray[np.bool_]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _roots(trace: Trace, threads: Index, made: Mask) -> tuple[Index, Index]:
     """The outermost ranges of backward on those threads, and where the rows inside of each end; without those that
     overlap one of another thread.
     """
@@ -76,9 +74,7 @@ def _roots(
     return alone[:, 0], alone[:, 1]
 
 
-def _homes(
-    trace: Trace, threads: NDArray[np.intp], start: NDArray[np.int64], end: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _homes(trace: Trace, threads: Index, start: Ints, end: Ints) -> Ints:
     """For each stretch the one thread that has a range open all the while and is quiet in it, -1 for none."""
     ranges = trace.ranges
     home, open_on = np.full(len(start), -1), np.zeros(len(start), np.int64)

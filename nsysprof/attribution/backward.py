@@ -9,10 +9,9 @@ import bisect
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, ranges_around
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import Ints, Ints32
 from nsysprof.core.nesting import nest
 from nsysprof.trace.details import AutogradOps
 from nsysprof.trace.trace import START_END
@@ -32,7 +31,7 @@ class Backward:
     end: Ints
     op_thread: Ints
     op_start: Ints
-    forward: NDArray[np.int32]
+    forward: Ints32
     unknown: int
 
     def __len__(self) -> int:
@@ -97,20 +96,20 @@ def _answers(ops: AutogradOps, back: Ints) -> Ints:
     return out
 
 
-def forward_of_launches(attribution: Attribution, backward: Backward) -> NDArray[np.int32]:
+def forward_of_launches(attribution: Attribution, backward: Backward) -> Ints32:
     """The forward range for which each launch does backward work, a row of ``trace.ranges``, -1 for none."""
     launches, threads = attribution.trace.launches, attribution.trace.threads
     around = backward.around(threads[launches.thread], launches.start, launches.end)
     return np.append(backward.forward, np.int32(-1))[around]
 
 
-def forward_of_ranges(attribution: Attribution) -> NDArray[np.int32]:
+def forward_of_ranges(attribution: Attribution) -> Ints32:
     """The forward range of each range in or of a backward operator, -1 for others. The report must be open."""
     trace, ranges = attribution.trace, attribution.trace.ranges
     backward = attribution.once(find_backward)
     if not len(backward):
         return np.full(len(ranges), -1, np.int32)
     around = backward.around(trace.threads[trace.range_openers], ranges.start, ranges.end)
-    out: NDArray[np.int32] = np.append(backward.forward, np.int32(-1))[around]
+    out: Ints32 = np.append(backward.forward, np.int32(-1))[around]
     out[ranges.kind == START_END] = -1
     return out

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Ints32
 from nsysprof.trace.details import Captures
 from nsysprof.trace.trace import Launches, Ops, Trace
 from nsysprof.trace.variants import with_threads
 
 
-def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, NDArray[np.int32]]:
+def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, Ints32]:
     """The trace with one launch per captured node, on the thread and at the time of its creation.
 
     All replays of a node become ops of that launch; a graph launch whose nodes are all known has no ops left and is

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.captured import as_captured
+from nsysprof.core.arrays import Ints32, Mask
 from nsysprof.core.text import plural
 from nsysprof.trace.trace import GRAPH, KERNEL, Trace
 from nsysprof.trace.variants import only_ops
@@ -24,17 +24,17 @@ class GraphWork:
     open at its capture; its ranges are the trace's.
     """
 
-    captured: NDArray[np.bool_]
+    captured: Mask
     inside: Attribution
 
     @cached_property
-    def owner(self) -> NDArray[np.int32]:
+    def owner(self) -> Ints32:
         """The range in which each op of the trace was captured, -1 for none."""
         out = np.full(len(self.captured), -1, np.int32)
         out[self.captured] = self.inside.op_owner
         return out
 
-    def of(self, chosen: NDArray[np.bool_]) -> GraphWork:
+    def of(self, chosen: Mask) -> GraphWork:
         """The part that concerns the ``chosen`` ops."""
         trace = only_ops(self.inside.trace, chosen[self.captured])
         return GraphWork(self.captured[chosen], attribute(trace, self.inside.threads))
@@ -98,7 +98,7 @@ class GraphCounts:
             )
 
 
-def graph_counts(trace: Trace, replay: NDArray[np.int32] | None, work: GraphWork | None) -> GraphCounts:
+def graph_counts(trace: Trace, replay: Ints32 | None, work: GraphWork | None) -> GraphCounts:
     """The `GraphCounts` of a trace; ``replay`` as in its `Attribution`."""
     ops = trace.ops
     nodes = ops.from_graph if replay is None else ops.from_graph | (replay >= 0)

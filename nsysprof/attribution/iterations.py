@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.loops import Chains, Loop, chains_of, fold_loops, inner_rounds, rounds
+from nsysprof.core.arrays import Index, Ints, Mask
 from nsysprof.core.columns import sums
-from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural
 from nsysprof.trace.details import NO_RANGES, OtherRanges, RangeName
 from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MEMSET, Trace, pid_of, tid_of
@@ -49,8 +48,8 @@ class _Rounds:
     stop: Ints
     number: Ints
     kind: Ints
-    inner: NDArray[np.bool_]
-    last: NDArray[np.bool_]
+    inner: Mask
+    last: Mask
 
 
 def find_iterations(trace: Trace) -> OtherRanges:
@@ -122,9 +121,7 @@ class _Stretch:
     end: int
 
 
-def _thread_rounds(
-    symbols: Ints, exact: Ints, work: Ints, gap: Ints, paused: NDArray[np.bool_], first: int
-) -> _Rounds | None:
+def _thread_rounds(symbols: Ints, exact: Ints, work: Ints, gap: Ints, paused: Mask, first: int) -> _Rounds | None:
     """The rounds of the loops of a thread, None for none; ``first`` is its first launch, ``work`` ns what each runs.
 
     Rounds of one launch count where most begin after a pause (``paused``): one kernel without end has no iterations.
@@ -251,7 +248,7 @@ def _inner(chains: Chains, rows: Ints, first: int, outer: _Rounds) -> Iterator[_
 # ---- the threads of a process, and names
 
 
-def _leaders(trace: Trace, found: dict[int, _Rounds], edges: NDArray[np.intp]) -> Iterator[tuple[int, _Rounds, Ints]]:
+def _leaders(trace: Trace, found: dict[int, _Rounds], edges: Index) -> Iterator[tuple[int, _Rounds, Ints]]:
     """The threads whose loops count, with their rounds and where each ends, in ns. A thread that launches as much in
     each iteration of another one follows it; of the two the main thread of a program leads, or who begins earlier.
     """

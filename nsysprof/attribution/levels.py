@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.globs import find_matches
@@ -15,6 +14,7 @@ from nsysprof.attribution.iterations import find_iterations
 from nsysprof.attribution.paths import Paths, merged_paths, names_step, range_paths, split_path
 from nsysprof.attribution.range_work import launches_inside
 from nsysprof.attribution.sources import AUTO
+from nsysprof.core.arrays import Index, Ints, Ints32, Mask
 from nsysprof.core.intervals import merge, union_length
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.text import join_first, one_line
@@ -51,8 +51,8 @@ class Level:
     """
 
     attribution: Attribution
-    rows: NDArray[np.intp]
-    of: NDArray[np.int32]
+    rows: Index
+    of: Ints32
     texts: list[str]
     share: float | None
     asked: bool
@@ -104,7 +104,7 @@ def _in_common(names: Sequence[str]) -> str:
     return first if first == last else f"{first[:alike].rstrip('*')}*"
 
 
-def preparation(parent: NDArray[np.int32], names: Sequence[str]) -> NDArray[np.bool_]:
+def preparation(parent: Ints32, names: Sequence[str]) -> Mask:
     """Mark paths in warm-up (by their own name or an outer one) and in checks before a measurement.
 
     ``parent`` is the parent of each path, -1 at the top; ``names`` are the last parts of the paths. Checks follow the
@@ -197,7 +197,7 @@ def _repeated(attribution: Attribution, merge_names: Sequence[str] | None) -> Le
     return None
 
 
-def _ragged(span: NDArray[np.int64]) -> bool:
+def _ragged(span: Ints) -> bool:
     """Whether a few iterations that were found are of too different lengths to be steps: a sweep, or a cold start."""
     return len(span) < _SWEEP and span[1:].max() > _UNEQUAL * max(int(span[1:].min()), 1)
 
@@ -222,7 +222,7 @@ def _rank(name: str) -> int:
 class _Busy:
     """For how long GPUs were busy, in all and for some ranges, without warm-up; ``of``: the merged path of each."""
 
-    def __init__(self, attribution: Attribution, merged: Paths, of: NDArray[np.int32]) -> None:
+    def __init__(self, attribution: Attribution, merged: Paths, of: Ints32) -> None:
         self.attribution, self.of = attribution, of
         self.preparation = preparation(merged.parent, [merged.names[name] for name in merged.name.tolist()])
         self._sums = np.bincount(of, attribution.inclusive.sum_ns, len(merged))
@@ -249,11 +249,11 @@ class _Busy:
         lines = self.attribution.trace.gpu_busy.values()
         return sum(int((end - start).sum()) for start, end in lines) - self._of(outermost)
 
-    def share(self, rows: NDArray[np.intp]) -> float | None:
+    def share(self, rows: Index) -> float | None:
         """The share of busy time that some ranges, not nested, cover; None if there is no busy time."""
         return min(self._of(rows) / self._whole, 1.0) if self._whole > 0 else None
 
-    def share_of_level(self, rows: NDArray[np.intp], codes: list[int], *, named: bool) -> float:
+    def share_of_level(self, rows: Index, codes: list[int], *, named: bool) -> float:
         """The share of busy time of a level; for ranges ``named`` like steps, it includes launches of other threads
         during them.
 
@@ -267,7 +267,7 @@ class _Busy:
             return share
         return min(self._launched_within(rows) / self._whole, 1.0)
 
-    def _launched_within(self, rows: NDArray[np.intp]) -> int:
+    def _launched_within(self, rows: Index) -> int:
         """For how long GPUs were busy with what a process launched while one of its ranges was open."""
         trace = self.attribution.trace
         launches, ranges = trace.launches, trace.ranges
@@ -283,7 +283,7 @@ class _Busy:
             inside[theirs] = (at >= 0) & (launches.start[theirs] < end[at])
         return _busy_ns(trace, np.flatnonzero(inside[trace.ops.launch] & (trace.op_gpu >= 0)))
 
-    def _of(self, rows: NDArray[np.intp]) -> int:
+    def _of(self, rows: Index) -> int:
         if not len(rows):
             return 0
         if self._one_by_one:
@@ -292,7 +292,7 @@ class _Busy:
         return _busy_ns(self.attribution.trace, np.flatnonzero(inside[self.attribution.trace.ops.launch]))
 
 
-def _busy_ns(trace: Trace, ops: NDArray[np.intp]) -> int:
+def _busy_ns(trace: Trace, ops: Index) -> int:
     gpu = trace.op_gpu[ops]
-    parts: Iterator[NDArray[np.intp]] = (ops[gpu == each] for each in np.unique(gpu[gpu >= 0]).tolist())
+    parts: Iterator[Index] = (ops[gpu == each] for each in np.unique(gpu[gpu >= 0]).tolist())
     return sum(union_length(trace.ops.start[mine], trace.ops.end[mine]) for mine in parts)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Ints, Ints32, Mask
 from nsysprof.core.columns import mixed
-from nsysprof.core.intervals import Ints, expand_ranges
+from nsysprof.core.intervals import expand_ranges
 from nsysprof.core.nesting import enclosing
 
 _GRAMS = (1, 2, 4, 8, 16)  # lengths of the pieces whose distances propose periods
@@ -169,9 +170,7 @@ def _in_phase(pair: Words, one_round: Words) -> tuple[Ints, Ints, int]:
     return at, begin, len(known)
 
 
-def _followed(
-    pair: Words, clean: int, period: int, taken: NDArray[np.bool_], loops_before: Ints
-) -> list[tuple[int, int]]:
+def _followed(pair: Words, clean: int, period: int, taken: Mask, loops_before: Ints) -> list[tuple[int, int]]:
     """Where the loop of a clean round goes on, through variations that interrupt it for less than half a round and hold
     no loop; places where tokens are ``taken`` are left out.
     """
@@ -219,7 +218,7 @@ class Chains:
     fold: Ints
     chain: Ints
     count: Ints
-    parent: NDArray[np.int32]
+    parent: Ints32
 
 
 def chains_of(folds: list[_Fold]) -> Chains:
@@ -289,12 +288,12 @@ def _begin(fold: _Fold, places: Ints, symbols: Ints) -> Ints:
     begin, end = fold.at[places], fold.at[places + 1]
     size = end - begin
     wanted = min(int(size[0]), int(np.median(size)))
-    alike: NDArray[np.bool_] = symbols[begin] == symbols[end - 1]
+    alike: Mask = symbols[begin] == symbols[end - 1]
     alike &= fold.tokens[places] == fold.plain[begin]  # no folded loop
     return np.where(alike & (size > wanted), end - wanted, begin)
 
 
-def inner_rounds(chains: Chains, rows: Ints) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
+def inner_rounds(chains: Chains, rows: Ints) -> tuple[Ints, Ints, Ints, Mask]:
     """The rounds of the loops of one fold, aligned with the start of each loop: int64 symbols ``[start, stop)``, the
     number of the round in its loop, and whether it is the last.
     """

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.core.arrays import Bytes, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import first_appearances, mixed
 from nsysprof.core.nesting import ancestors_or_self, depths, sum_ancestors
 from nsysprof.core.text import path_part
@@ -46,11 +47,11 @@ class Paths:
     ``depth`` 0 at the top; ``names``: the texts that ``name`` indexes.
     """
 
-    of: NDArray[np.int32]
-    parent: NDArray[np.int32]
-    name: NDArray[np.int32]
-    kind: NDArray[np.uint8]
-    depth: NDArray[np.int32]
+    of: Ints32
+    parent: Ints32
+    name: Ints32
+    kind: Bytes
+    depth: Ints32
     names: Sequence[str]
 
     def __len__(self) -> int:
@@ -179,7 +180,7 @@ def names_step(merged: str) -> bool:
     return (_STEP.fullmatch(word) or _COUNTED.fullmatch(word)) is not None
 
 
-def _group(parent: NDArray[np.int32], name: NDArray[np.int32], kind: NDArray[np.uint8], names: Sequence[str]) -> Paths:
+def _group(parent: Ints32, name: Ints32, kind: Bytes, names: Sequence[str]) -> Paths:
     """Rows with equal chains of (name, kind) up to the top are one path; parents stand before children.
 
     A row's chain is hashed in logarithmic rounds: every round adds the hash of as many ancestors again. That the
@@ -197,13 +198,11 @@ def _group(parent: NDArray[np.int32], name: NDArray[np.int32], kind: NDArray[np.
             break
     else:
         raise AssertionError("eight hashes in a row could not tell range paths apart")
-    up: NDArray[np.int32] = above[parent[first]] if len(parent) else np.empty(0, np.int32)
+    up: Ints32 = above[parent[first]] if len(parent) else np.empty(0, np.int32)
     return Paths(of, up, name[first], kind[first], depths(up), names)
 
 
-def _chain_hash(
-    parent: NDArray[np.int32], name: NDArray[np.int32], kind: NDArray[np.uint8], names: int, seed: int
-) -> NDArray[np.uint64]:
+def _chain_hash(parent: Ints32, name: Ints32, kind: Bytes, names: int, seed: int) -> NDArray[np.uint64]:
     count = len(parent)
     words = mixed(np.arange(len(RANGE_KINDS) * names + 1, dtype=np.uint64) + np.uint64(seed << 40))
     out = np.append(words[len(RANGE_KINDS) * name.astype(np.int64) + kind], np.uint64(0))
@@ -243,7 +242,7 @@ def instances_text(instances: Instances) -> str:
     return f"instance {first}" if first == last else f"instances {first}-{last}"
 
 
-def pick_instances(span: NDArray[np.int64], instances: Instances) -> NDArray[np.intp]:
+def pick_instances(span: Ints, instances: Instances) -> Index:
     """The rows of the chosen instances, given the span of each, in the order of their starts."""
     rows = np.arange(len(span))
     if instances == SLOWEST and len(span):
@@ -253,7 +252,7 @@ def pick_instances(span: NDArray[np.int64], instances: Instances) -> NDArray[np.
     return rows[max(instances[0], 0) : instances[1] + 1]
 
 
-def instance_numbers(path: NDArray[np.int32], start: NDArray[np.int64]) -> NDArray[np.int64]:
+def instance_numbers(path: Ints32, start: Ints) -> Ints:
     """For each range instance, how many instances of its path started before it."""
     order = np.lexsort((start, path))
     size = np.bincount(path) if len(path) else np.empty(0, np.int64)
@@ -263,7 +262,7 @@ def instance_numbers(path: NDArray[np.int32], start: NDArray[np.int64]) -> NDArr
     return out
 
 
-def warm_up(attribution: Attribution, merged_of: NDArray[np.int32], skip: int) -> NDArray[np.bool_]:
+def warm_up(attribution: Attribution, merged_of: Ints32, skip: int) -> Mask:
     """Mask of range instances left out of statistics if the first ``skip`` repetitions are warm-up.
 
     Instances repeat if more than ``skip`` of them have the same merged path and parent instance (at the top: thread).

@@ -6,20 +6,11 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.core.arrays import Array, Bytes, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import marked
-from nsysprof.core.intervals import (
-    Index,
-    Ints,
-    contained_slices,
-    contained_sums,
-    layers,
-    overlaps,
-    slice_reduce,
-    union_length,
-)
+from nsysprof.core.intervals import contained_slices, contained_sums, layers, overlaps, slice_reduce, union_length
 from nsysprof.trace.trace import GRAPH, KERNEL
 
 # Devices from this one on share the last bit of a mask.
@@ -37,10 +28,10 @@ class Totals:
     the part launched by worker threads; ``devices`` int64, a bit per device.
     """
 
-    launches: NDArray[np.int32]
-    kernels: NDArray[np.int32]
-    memops: NDArray[np.int32]
-    graph_launches: NDArray[np.int32]
+    launches: Ints32
+    kernels: Ints32
+    memops: Ints32
+    graph_launches: Ints32
     first_op_ns: Ints
     last_op_ns: Ints
     busy_ns: Ints
@@ -85,14 +76,14 @@ class LaunchWork:
     sum_ns: Ints
     first_ns: Ints
     last_ns: Ints
-    kernels: NDArray[np.int32]
-    memops: NDArray[np.int32]
-    graph: NDArray[np.int32]
-    call: NDArray[np.int32]
+    kernels: Ints32
+    memops: Ints32
+    graph: Ints32
+    call: Ints32
     op_start: Ints
     op_end: Ints
-    device: NDArray[np.int32]
-    followed: NDArray[np.bool_] | None = None
+    device: Ints32
+    followed: Mask | None = None
     negative_ns: Ints | None = None
 
     @classmethod
@@ -101,12 +92,12 @@ class LaunchWork:
         start: Ints,
         end: Ints,
         *,
-        call: NDArray[np.int32],
+        call: Ints32,
         op_start: Ints,
         op_end: Ints,
-        device: NDArray[np.int32],
-        kind: NDArray[np.uint8],
-        from_graph: NDArray[np.bool_],
+        device: Ints32,
+        kind: Bytes,
+        from_graph: Mask,
         arena: ColumnArena = IN_MEMORY,
     ) -> LaunchWork:
         """Add up the GPU ops of each launch. Every launch must have caused at least one."""
@@ -153,7 +144,7 @@ def slice_calls(calls: LaunchWork, first: int, last: int) -> LaunchWork:
 
 
 def take_calls(
-    calls: LaunchWork, rows: NDArray[np.intp], followed: NDArray[np.bool_] | None = None, arena: ColumnArena = IN_MEMORY
+    calls: LaunchWork, rows: Index, followed: Mask | None = None, arena: ColumnArena = IN_MEMORY
 ) -> LaunchWork:
     """The launches ``rows``, sorted by start, with their GPU ops. ``followed`` marks launches by worker threads."""
     start = calls.start[rows]
@@ -222,7 +213,7 @@ def project(calls: LaunchWork, start: Ints, end: Ints, arena: ColumnArena = IN_M
     return out
 
 
-def _pick(values: NDArray[Any], layer: Index | None) -> NDArray[Any]:
+def _pick(values: Array, layer: Index | None) -> Array:
     return values if layer is None else values[layer]
 
 
@@ -236,7 +227,7 @@ def _note_devices(out: Totals, calls: LaunchWork, layer: Index | None, low: Inde
     out.devices[:] |= slice_reduce(np.bitwise_or, _pick(masks, layer), low, high, 0)
 
 
-def _add_slices(total: NDArray[Any], values: NDArray[Any], low: Index, high: Index) -> None:
+def _add_slices(total: Array, values: Array, low: Index, high: Index) -> None:
     """Add the sum of ``values[low:high]`` to each total."""
     before = np.zeros(len(values) + 1, total.dtype)
     np.cumsum(values, out=before[1:])

@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
 from nsysprof.attribution.projection import DEVICE_BITS
 from nsysprof.core.arena import sort_groups
+from nsysprof.core.arrays import AnyInts, Array, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import marked, sums
-from nsysprof.core.intervals import Index, Ints, contained_slices, expand_ranges, layers, merge, slice_reduce
+from nsysprof.core.intervals import contained_slices, expand_ranges, layers, merge, slice_reduce
 from nsysprof.trace.trace import START_END, Trace
 
 _PIECE = 1 << 22  # GPU ops at a time
@@ -28,10 +27,10 @@ class Cover:
     is the number of paths.
     """
 
-    parts: tuple[tuple[Index, NDArray[np.int32], Index, Index], ...]
+    parts: tuple[tuple[Index, Ints32, Index, Index], ...]
     count: int
 
-    def sums(self, per_launch: NDArray[Any]) -> NDArray[np.int64]:
+    def sums(self, per_launch: Array) -> Ints:
         """For each path, the sum of a column over the launches in its ranges."""
         out = np.zeros(self.count, np.int64)
         for launches, path, low, high in self.parts:
@@ -40,7 +39,7 @@ class Cover:
             np.add.at(out, path, before[high] - before[low])
         return out
 
-    def ops(self, trace: Trace) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+    def ops(self, trace: Trace) -> Iterator[tuple[Ints32, Ints32]]:
         """Yield paths and rows of ``trace.ops``: every GPU op once per path in whose ranges it was launched.
 
         Yielded in parts, because nested ranges contain the same ops many times.
@@ -54,7 +53,7 @@ class Cover:
                 yield np.repeat(path[piece], length[piece]), caused[expand_ranges(low[piece], length[piece])]
 
 
-def cover(attribution: Attribution, rows: NDArray[np.integer], of: NDArray[np.int32], count: int) -> Cover:
+def cover(attribution: Attribution, rows: AnyInts, of: Ints32, count: int) -> Cover:
     """The `Cover` of the ranges ``rows`` by their paths ``of[rows]``, all below ``count``.
 
     A start/end range includes all threads of its process, or only its own under ``strict``; a push/pop range includes
@@ -71,8 +70,8 @@ def cover(attribution: Attribution, rows: NDArray[np.integer], of: NDArray[np.in
 
 
 def _parts(
-    attribution: Attribution, rows: NDArray[np.integer], of: NDArray[np.int32], window: bool
-) -> Iterator[tuple[Index, NDArray[np.int32], Index, Index]]:
+    attribution: Attribution, rows: AnyInts, of: Ints32, window: bool
+) -> Iterator[tuple[Index, Ints32, Index, Index]]:
     """The parts of a cover place by place: a place is a thread, or of start/end ranges (``window``) a process."""
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
@@ -96,7 +95,7 @@ def _parts(
             yield members, *_disjoint(of[instances], low, high)
 
 
-def launches_inside(attribution: Attribution, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
+def launches_inside(attribution: Attribution, rows: AnyInts) -> Mask:
     """Mask of the launches entirely inside at least one of the ranges ``rows``."""
     out = np.zeros(len(attribution.trace.launches), bool)
     one_path = np.zeros(len(attribution.trace.ranges), np.int32)
@@ -106,14 +105,14 @@ def launches_inside(attribution: Attribution, rows: NDArray[np.integer]) -> NDAr
     return out
 
 
-def _disjoint(path: NDArray[np.int32], low: Index, high: Index) -> tuple[NDArray[np.int32], Index, Index]:
+def _disjoint(path: Ints32, low: Index, high: Index) -> tuple[Ints32, Index, Index]:
     """The slices of each path, joined where they overlap: path after path as intervals of one long line."""
     width = np.int64(high.max(initial=0)) + 1
     first, last = merge(path * width + low, path * width + high)
     return (first // width).astype(np.int32), first % width, last - first // width * width
 
 
-def overlapping(attribution: Attribution, of: NDArray[np.int32], rows: NDArray[np.integer]) -> NDArray[np.bool_]:
+def overlapping(attribution: Attribution, of: Ints32, rows: AnyInts) -> Mask:
     """Mask of the start/end ranges ``rows`` whose path has overlapping instances in one process.
 
     ``of`` is the path of every range.
@@ -125,11 +124,11 @@ def overlapping(attribution: Attribution, of: NDArray[np.int32], rows: NDArray[n
     start, end = ranges.start[rows][order], ranges.end[rows][order]
     same = (path[order][1:] == path[order][:-1]) & (process[order][1:] == process[order][:-1])
     # An instance that overlaps any earlier one of its path leaves some two neighbours overlapping.
-    out: NDArray[np.bool_] = np.isin(path, path[order][1:][same & (start[1:] <= end[:-1])])
+    out: Mask = np.isin(path, path[order][1:][same & (start[1:] <= end[:-1])])
     return out
 
 
-def crossing(attribution: Attribution, depth: NDArray[np.int32]) -> NDArray[np.bool_]:
+def crossing(attribution: Attribution, depth: Ints32) -> Mask:
     """Mask of the push/pop ranges that contain only a part of a range that starts inside them, which can happen across
     domains.
 
@@ -154,7 +153,7 @@ def crossing(attribution: Attribution, depth: NDArray[np.int32]) -> NDArray[np.b
     return out
 
 
-def added_up(attribution: Attribution, per_op: NDArray[Any]) -> NDArray[np.int64]:
+def added_up(attribution: Attribution, per_op: Array) -> Ints:
     """For each launch, the sum of a column over its GPU ops (all, or the rows ``ops``)."""
     return sums(attribution.trace.ops.launch, per_op, len(attribution.trace.launches) + 1)[:-1]
 
@@ -171,24 +170,24 @@ class WorkIndex:
     """
 
     attribution: Attribution
-    number: NDArray[np.int32]
-    first: NDArray[np.int64]
-    launches: NDArray[np.intp]
+    number: Ints32
+    first: Ints
+    launches: Index
 
-    def launches_of(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    def launches_of(self, rows: Index) -> tuple[Index, Ints]:
         """The launches inside the ranges ``rows``, range by range, and for each its index in ``rows``."""
         place = self.number[rows]
         size = self.first[place + 1] - self.first[place]
         return self.launches[expand_ranges(self.first[place], size)], np.repeat(np.arange(len(rows)), size)
 
-    def ops_of(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    def ops_of(self, rows: Index) -> tuple[Index, Ints]:
         """The GPU ops of these launches, likewise."""
         launch, place = self.launches_of(rows)
         op, size = self.attribution.trace.ops_by_launch.of(launch)
         return op.astype(np.intp), np.repeat(place, size)
 
 
-def index_work(attribution: Attribution, rows: NDArray[np.intp]) -> WorkIndex:
+def index_work(attribution: Attribution, rows: Index) -> WorkIndex:
     """The `WorkIndex` of the ranges ``rows``, which are distinct; near-linear in launches and GPU ops."""
     number = np.full(len(attribution.trace.ranges), -1, np.int32)
     number[rows] = np.arange(len(rows))
@@ -212,12 +211,12 @@ class RangeWork:
     ``idle_calls`` the number without GPU work.
     """
 
-    op: NDArray[np.intp]
-    window: NDArray[np.int64]
-    call: NDArray[np.int64]
+    op: Index
+    window: Ints
+    call: Ints
     start: Ints
     end: Ints
-    windows: NDArray[np.int64]
+    windows: Ints
     first_ns: Ints
     last_ns: Ints
     gpus: Ints
@@ -233,9 +232,9 @@ class RangeWork:
 
 def range_work(
     index: WorkIndex,
-    windows: NDArray[np.intp],
-    calls: NDArray[np.intp] | None = None,
-    left_out: NDArray[np.bool_] | None = None,
+    windows: Index,
+    calls: Index | None = None,
+    left_out: Mask | None = None,
     since: Ints | None = None,
 ) -> RangeWork:
     """The `RangeWork` of the range instances ``windows`` with the ``calls`` inside them; None: each is one call.
@@ -304,7 +303,7 @@ def _sorted_work(trace: Trace, op: Index, window: Ints, call: Ints, numbers: Map
     )
 
 
-def _by_replay(window: Ints, call: Ints, replay: NDArray[np.int32]) -> tuple[Ints, Ints, int]:
+def _by_replay(window: Ints, call: Ints, replay: Ints32) -> tuple[Ints, Ints, int]:
     """The window and call of each GPU op, with one of each for every replay; and how many calls there are then.
 
     ``replay`` is -1 for what no graph replays, which stays in the window and the call that it was in.
@@ -335,9 +334,9 @@ class Pieces:
 
     start: Ints
     end: Ints
-    call: NDArray[np.int64]
-    window: NDArray[np.int64]
-    of_op: NDArray[np.int64]
+    call: Ints
+    window: Ints
+    of_op: Ints
 
 
 def cut(work: RangeWork) -> Pieces:

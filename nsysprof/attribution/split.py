@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.graph_work import GraphWork
+from nsysprof.core.arrays import AnyInts, Index, Mask
 from nsysprof.core.columns import pick
 from nsysprof.trace.trace import Trace, pid_of, tid_of
 from nsysprof.trace.variants import only_ops
@@ -27,15 +27,13 @@ class Part:
 
     label: object
     attribution: Attribution
-    keep: NDArray[np.bool_]
-    ops: NDArray[np.bool_] | None
+    keep: Mask
+    ops: Mask | None
     graphs: GraphWork | None = None
-    rows: NDArray[np.intp] | None = None
+    rows: Index | None = None
 
 
-def parts(
-    attribution: Attribution, keep: NDArray[np.bool_], by: str | None, graphs: GraphWork | None = None
-) -> list[Part]:
+def parts(attribution: Attribution, keep: Mask, by: str | None, graphs: GraphWork | None = None) -> list[Part]:
     """The parts by one of `BY`, or one part with everything; every GPU op is in exactly one.
 
     A process has its own ops; a thread has the ops of its ranges, and the ops that it launched outside all ranges. With
@@ -59,9 +57,7 @@ def parts(
     return out or [Part("no GPU" if by == "device" else f"no {by}", attribution, keep, None, graphs)]
 
 
-def _slices(
-    attribution: Attribution, by: str
-) -> tuple[NDArray[np.integer], NDArray[np.integer] | None, Mapping[int, object]]:
+def _slices(attribution: Attribution, by: str) -> tuple[AnyInts, AnyInts | None, Mapping[int, object]]:
     """The number of each GPU op and range in a split, and the labels of the numbers.
 
     None for ranges: these are in each part in which they have work.
@@ -88,9 +84,7 @@ def _slices(
     return together[: len(thread)], together[len(thread) :], labels
 
 
-def _fewer(
-    trace: Trace, code: NDArray[np.integer], labels: list[str], what: str
-) -> tuple[NDArray[np.integer], dict[int, str]]:
+def _fewer(trace: Trace, code: AnyInts, labels: list[str], what: str) -> tuple[AnyInts, dict[int, str]]:
     """The codes of GPU ops, and of what follows them, with those of little work as one: see `parts`."""
     ops = trace.ops
     work = np.bincount(code[: len(ops)], ops.end - ops.start, len(labels))

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from nsysprof.bench.tables import COMPARISONS, DECISIONS, frame_of
+from nsysprof.core.arrays import Mask
 from nsysprof.formats.samples import BenchPoint, BenchSamples, Kind
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, Contrast, Rules, contrasts_over_runs, noise_of
 from nsysprof.statistics.runs import scope_of
@@ -115,7 +115,7 @@ def speedups_of(comparisons: pd.DataFrame) -> Speedups:
     return found
 
 
-def repeating(samples: BenchSamples, results: pd.DataFrame) -> NDArray[np.bool_]:
+def repeating(samples: BenchSamples, results: pd.DataFrame) -> Mask:
     """Rows that repeat another one: `auto`, if its choice was also measured by name."""
     known = results[results["median_ns"].notna()]
     named = set(zip(known["configuration"], known["backend"], strict=True))

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from nsysprof.bench.tables import RESULTS, frame_of
+from nsysprof.core.arrays import Floats
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.samples import MEMORY_PARTS, BenchPoint, BenchSamples, Kind
 from nsysprof.hardware.peaks import GpuLimits, share_of_peak
 from nsysprof.statistics.contrast import Contrast, Rules, contrasts_over_runs, judge
-from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.runs import OverRuns, enough_per_run, over_runs, run_medians, scope_of
 from nsysprof.statistics.summary import ALLOWED_FOR, LEAST_SAMPLES, SURE_FROM, Summary, summarize
 

@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 
 from nsysprof.bench.tables import CROSSOVERS, EXPONENTS, frame_of
+from nsysprof.core.arrays import Floats
 from nsysprof.formats.workload import Described
 from nsysprof.statistics.contrast import FASTER, SLOWER, TOO_FEW_SAMPLES
-from nsysprof.statistics.distributions import Floats, t_quantile
+from nsysprof.statistics.distributions import t_quantile
 
 _METRICS = {
     "latency": "median_ns",

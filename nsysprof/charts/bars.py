@@ -8,7 +8,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from nsysprof.charts.marks import DPI, BarPanel, Bars, Column, Heat, Numbers, Waterfall, Waterfalls
+from nsysprof.charts.marks import DPI, BarPanel, Bars, Column, Heat, Waterfall, Waterfalls
 from nsysprof.charts.palette import FAINT, INK, LESS, MORE, OTHERS, RULE, WHOLE, text_on
 from nsysprof.charts.style import (
     BOLD,
@@ -28,6 +28,7 @@ from nsysprof.charts.style import (
     wrap,
     write,
 )
+from nsysprof.core.arrays import Array
 from nsysprof.core.text import shorten
 
 _BAR = 0.74  # of a row
@@ -248,14 +249,14 @@ def _draw_steps(axes: Axes, panel: Waterfall, pixel: float) -> None:
             boxes(axes, left, left + _COLUMN_BAR, *edges, colour, label=label)
 
 
-def _connect(axes: Axes, levels: Numbers, empty: Numbers) -> None:
+def _connect(axes: Axes, levels: Array, empty: Array) -> None:
     """Draw lines from bar to bar at the level reached, through columns in which nothing changes."""
     x = np.arange(len(levels))
     begin = np.where(np.append(False, empty), x - _COLUMN_BAR / 2, x + _COLUMN_BAR / 2)
     axes.hlines(levels, begin, x + 1 - _COLUMN_BAR / 2, FAINT, linewidth=0.8, zorder=1.5, label="connectors")
 
 
-def _written(panel: Waterfall, ends: Numbers) -> Iterator[tuple[float, float, list[tuple[str, str]]]]:
+def _written(panel: Waterfall, ends: Array) -> Iterator[tuple[float, float, list[tuple[str, str]]]]:
     """The texts above the bars: x, y and the lines (text, colour), the uppermost first."""
     for x, text, end in zip((0, len(panel.texts) + 1), panel.total_texts, ends.tolist(), strict=True):
         yield x, end, [(text, INK)]

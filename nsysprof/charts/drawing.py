@@ -11,7 +11,6 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from PIL import Image
 
 from nsysprof.charts import marks
@@ -20,6 +19,7 @@ from nsysprof.charts.lanes import draw_calls, draw_lanes
 from nsysprof.charts.panels import draw_lines, draw_series, draw_violins
 from nsysprof.charts.roofs import draw_roofs
 from nsysprof.charts.style import MARGIN, TITLE, WIDTH, framed, heading_height, shown, style
+from nsysprof.core.arrays import Bytes
 
 _P = TypeVar("_P")
 
@@ -80,7 +80,7 @@ def in_font(part: _P) -> _P:
     return cast(_P, new)
 
 
-def png(pixels: NDArray[np.uint8], dpi: int) -> bytes:
+def png(pixels: Bytes, dpi: int) -> bytes:
     """The PNG file of an image with shape (height, width, 4), uint8, without its transparency."""
     file = BytesIO()
     Image.fromarray(pixels).convert("RGB").save(file, "png", dpi=(dpi, dpi), compress_level=2)

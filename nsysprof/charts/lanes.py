@@ -26,6 +26,7 @@ from nsysprof.charts.style import (
     text_width,
     write,
 )
+from nsysprof.core.arrays import Array
 
 _MAX_TALL, _FLAT = 14, 0.75  # with more lanes they are flatter
 _INNER = 0.86  # of a lane
@@ -156,9 +157,7 @@ def _draw_marks(axes: Axes, lane: marks.Marks, place: tuple[float, float], lengt
             write(axes, middle, (top + low) / 2, text, color=colour, zorder=3)
 
 
-def _write_beside(
-    axes: Axes, lane: marks.Marks, left: marks.Numbers, right: marks.Numbers, y: float, length: int
-) -> None:
+def _write_beside(axes: Axes, lane: marks.Marks, left: Array, right: Array, y: float, length: int) -> None:
     """Write the name of each box behind it or before it, where there is more room, or else into it."""
     inch = max(length, 1) / marks.PLOT
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
@@ -172,9 +171,9 @@ def _write_beside(
             write(axes, (begin + end) / 2, y, text, color=text_on(colour), zorder=3)
 
 
-def _draw_boxes(axes: Axes, lane: marks.Marks | marks.CallLane, pixel: float, top: Edges, low: Edges) -> marks.Numbers:
+def _draw_boxes(axes: Axes, lane: marks.Marks | marks.CallLane, pixel: float, top: Edges, low: Edges) -> Array:
     """Draw the boxes of a lane, at least a pixel wide, with edges where they are wide; returns where they end."""
-    right: marks.Numbers = np.maximum(lane.end, lane.start + pixel)
+    right: Array = np.maximum(lane.end, lane.start + pixel)
     line = np.where(right - lane.start > 5 * pixel, 0.5, 0.0)
     look: dict[str, Any] = {"label": lane.label, "edgecolors": "white", "linewidths": line, "zorder": 2}
     boxes(axes, lane.start, right, top, low, lane.colours, **look)

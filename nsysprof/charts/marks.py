@@ -5,14 +5,11 @@ A plan may be drawn in another process, so it must pickle and stay small.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints
-
-Numbers: TypeAlias = NDArray[Any]  # integers or floats
+from nsysprof.core.arrays import Array, Bytes, Ints
 
 DPI = 150
 ROW = 0.27  # inches of a row of bars
@@ -48,8 +45,8 @@ class Part:
     colour: str
     edge: str
     rows: Ints
-    left: Numbers
-    right: Numbers
+    left: Array
+    right: Array
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ class BarPanel:
     end: float
     parts: Sequence[Part]
     inside: Sequence[tuple[float, int, str, str]] = ()
-    marks: tuple[str, Numbers] | None = None
+    marks: tuple[str, Array] | None = None
     cut: int | None = None
     percent: bool = False
     whole: bool = False
@@ -82,7 +79,7 @@ class Heat:
 
     share: float
     names: Sequence[Sequence[str]]
-    values: Numbers
+    values: Array
     texts: Sequence[Sequence[Sequence[str]]]
     colours: tuple[str, str]
     scale: tuple[str, str, str]
@@ -90,7 +87,7 @@ class Heat:
 
 @dataclass(frozen=True)
 class Column:
-    """Numbers beside the bars, as text, right-aligned below their heading."""
+    """Array beside the bars, as text, right-aligned below their heading."""
 
     heading: str
     texts: Sequence[str]
@@ -121,13 +118,13 @@ class Stream:
 
     label: str
     process: int
-    level: NDArray[np.uint8]
-    group: NDArray[np.uint8]
+    level: Bytes
+    group: Bytes
     colours: Sequence[str]
     height: float = STREAM
 
 
-def fill_levels(busy: Ints, edges: Ints) -> NDArray[np.uint8]:
+def fill_levels(busy: Ints, edges: Ints) -> Bytes:
     """The ``level`` of a `Stream` with this busy time per column between ``edges``; short times are emphasized."""
     level = np.maximum(np.rint(busy / np.maximum(np.diff(edges), 1) * STREAM_LEVELS), 3)
     return np.where(busy > 0, level, 0).astype(np.uint8)
@@ -158,7 +155,7 @@ class Ribbons:
     """
 
     labels: Sequence[str]
-    shares: NDArray[np.uint8]
+    shares: Bytes
     colours: Sequence[str]
     height: float
     process: int | None = None
@@ -199,8 +196,8 @@ class Waterfall:
     label: str
     totals: tuple[tuple[float, float], tuple[float, float]]
     total_texts: tuple[str, str]
-    before: Numbers
-    after: Numbers
+    before: Array
+    after: Array
     texts: Sequence[str]
     shares: Sequence[str]
 
@@ -246,7 +243,7 @@ class CallLane:
     end: Ints
     colours: Sequence[str]
     flags: Sequence[Flag] = ()
-    level: Numbers | None = None
+    level: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -384,8 +381,8 @@ class Violin:
 
     label: str
     colour: str
-    values: Numbers
-    second: Numbers
+    values: Array
+    second: Array
     texts: Sequence[str]
 
 
@@ -462,13 +459,13 @@ class SeriesPanel:
     """
 
     title: str
-    x: Numbers
-    y: Numbers
-    colour: Numbers
-    all_y: Numbers
-    all_colour: Numbers
+    x: Array
+    y: Array
+    colour: Array
+    all_y: Array
+    all_colour: Array
     colours: Sequence[str]
-    level: tuple[Numbers, Numbers]
+    level: tuple[Array, Array]
     names: Sequence[tuple[float, float, str, str]] = ()
     noun: str = "step"
     marks: Sequence[float] = ()

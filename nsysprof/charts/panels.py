@@ -8,18 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from nsysprof.charts.marks import (
-    Line,
-    LinePanel,
-    Lines,
-    Numbers,
-    Series,
-    SeriesPanel,
-    Violin,
-    ViolinPanel,
-    Violins,
-    round_ticks,
-)
+from nsysprof.charts.marks import Line, LinePanel, Lines, Series, SeriesPanel, Violin, ViolinPanel, Violins, round_ticks
 from nsysprof.charts.palette import FAINT, INK, RULE, readable
 from nsysprof.charts.places import Box, Places, around, free_place, push_apart
 from nsysprof.charts.style import (
@@ -38,6 +27,7 @@ from nsysprof.charts.style import (
     write,
     write_title,
 )
+from nsysprof.core.arrays import Array
 from nsysprof.core.units import scale_ns
 
 DASHES: dict[str, Any] = {
@@ -213,7 +203,7 @@ def _draw_panel(axes: Axes, panel: ViolinPanel) -> None:
         _summary(axes, violin, row)
 
 
-def _half(axes: Axes, values: Numbers, row: int, side: int, colour: str, strength: float) -> None:
+def _half(axes: Axes, values: Array, row: int, side: int, colour: str, strength: float) -> None:
     """Draw half a violin above (-1) or below (1) its row, or a few samples one by one."""
     reach = axes.get_xlim()[1]
     if len(values) < _MIN_FOR_VIOLIN:
@@ -241,11 +231,11 @@ def _summary(axes: Axes, violin: Violin, row: int) -> None:
             write(axes, edge, row - 0.16, text.format(count), align, "center", color=INK, bbox={**_BOX, "alpha": 0.8})
 
 
-def density(values: Numbers, grid: Numbers) -> Numbers:
+def density(values: Array, grid: Array) -> Array:
     """A Gaussian kernel density on the grid, with maximum 1; Silverman's bandwidth, at least one grid step."""
     spread = min(values.std(), np.subtract(*np.quantile(values, [0.75, 0.25])) / 1.349 or np.inf)
     width = max(0.9 * spread * len(values) ** -0.2, grid[1] - grid[0])
-    dense: Numbers = np.exp(-(((grid[:, None] - values) / width) ** 2) / 2).sum(axis=1)
+    dense: Array = np.exp(-(((grid[:, None] - values) / width) ** 2) / 2).sum(axis=1)
     return dense / dense.max() if dense.max() > 0 else dense
 
 

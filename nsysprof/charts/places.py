@@ -4,7 +4,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from nsysprof.core.arrays import Floats
 
 Point = tuple[float, float]
 Line = tuple[Point, Point]
@@ -115,7 +116,7 @@ def around(point: Point, reach: float) -> Box:
     return Box(point[0] - reach, point[0] + reach, point[1] - reach, point[1] + reach)
 
 
-def push_apart(wanted: NDArray[np.float64], gap: float, end: float) -> NDArray[np.float64]:
+def push_apart(wanted: Floats, gap: float, end: float) -> Floats:
     """Positions from 0 to ``end``, at least ``gap`` apart, in the order of the wanted positions and near them."""
     order = np.argsort(wanted, kind="stable")
     groups: list[tuple[float, int]] = []  # middle and number of labels that touch

@@ -17,8 +17,9 @@ from matplotlib.ft2font import FT2Font
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Transform
 
-from nsysprof.charts.marks import DPI, Axis, Heading, Numbers
+from nsysprof.charts.marks import DPI, Axis, Heading
 from nsysprof.charts.palette import FAINT, INK, RULE
+from nsysprof.core.arrays import Array
 from nsysprof.core.text import shorten
 from nsysprof.core.units import scale_ns
 
@@ -27,7 +28,7 @@ MARGIN = 0.25
 WRITTEN = 0.17  # inches that a row with text in it takes
 TITLE, TEXT, SMALL = 13.0, 8.5, 7.5
 BOLD = 1.16  # times as wide
-Edges: TypeAlias = Numbers | float
+Edges: TypeAlias = Array | float
 _SIZE = 100  # pixels: of the fonts that are measured
 
 # Beside matplotlib's own defaults, which are not those of a user's settings.
@@ -278,7 +279,7 @@ def boxes(
     axes.add_collection(PolyCollection(corners, facecolors=colours, **look), autolim=False)
 
 
-def _corners(left: Edges, right: Edges, bottom: Edges, top: Edges) -> list[Numbers]:
+def _corners(left: Edges, right: Edges, bottom: Edges, top: Edges) -> list[Array]:
     left, right, bottom, top = np.broadcast_arrays(left, right, bottom, top)
     return list(np.stack([left, bottom, right, bottom, right, top, left, top], axis=-1).reshape(-1, 4, 2))
 

@@ -22,6 +22,7 @@ from nsysprof.check.measure import (
     steps_of_calls,
     with_whole_trace,
 )
+from nsysprof.core.arrays import Floats
 from nsysprof.core.files import MAX_TABLE_BYTES, open_regular, undo_spreadsheet_safe
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns, format_share
@@ -37,7 +38,6 @@ from nsysprof.statistics.contrast import (
     holm,
     judge,
 )
-from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.levels import newest_level
 from nsysprof.statistics.runs import HOST_NOISE, HOST_PACED, OverRuns, over_runs, rounding_of
 

@@ -8,7 +8,6 @@ from decimal import Decimal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.paths import WHOLE_TRACE, names_step
@@ -25,6 +24,7 @@ from nsysprof.check.measure import (
     steps_of_calls,
     with_whole_trace,
 )
+from nsysprof.core.arrays import Index, Ints32, Mask
 from nsysprof.core.nesting import ancestors_or_self, outermost
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns, format_share
@@ -103,7 +103,7 @@ def draft_budget(breakdown: Breakdown, rules: Rules, others: Sequence[Breakdown]
     return "\n".join([*parts, *_tables([breakdown, *others], rules, finder, [*whole, *sorted(globs)])])
 
 
-def _chosen(breakdown: Breakdown) -> NDArray[np.intp]:
+def _chosen(breakdown: Breakdown) -> Index:
     """The rows of ``merged`` to put limits on."""
     merged = breakdown.merged
     parent = merged["parent"].to_numpy().astype(np.int32)
@@ -131,7 +131,7 @@ def _chosen(breakdown: Breakdown) -> NDArray[np.intp]:
     return np.flatnonzero((tops & ~loops) | chosen | repeats)
 
 
-def _top_of(parent: NDArray[np.int32], tops: NDArray[np.bool_]) -> NDArray[np.intp]:
+def _top_of(parent: Ints32, tops: Mask) -> Index:
     """The row of ``tops`` that each row is or lies in; itself where it lies in none."""
     out = np.arange(len(parent))
     for row, above in enumerate(parent.tolist()):  # parents stand before children

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.paths import WHOLE_TRACE
@@ -33,11 +32,11 @@ from nsysprof.check.measure import (
     waits_of_calls,
     with_whole_trace,
 )
+from nsysprof.core.arrays import Floats, Index, Mask
 from nsysprof.core.text import join_first
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.backends import UNKNOWN
 from nsysprof.kernels.classify import MATH_UNITS, Rules, short_name
-from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.judge import LEAST_STEPS, SLOW_ONES
 from nsysprof.steps.steps import Chain
 
@@ -69,7 +68,7 @@ class MatchedBudget(NamedTuple):
     """A ``[[range]]`` table and its rows of ``breakdown.merged``."""
 
     asked: RangeBudget
-    rows: NDArray[np.intp]
+    rows: Index
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Facts:
     rules: Rules
     baselines: Sequence[Baseline]
     matched: Sequence[MatchedBudget]
-    _named: dict[tuple[str, str], NDArray[np.bool_]] = field(default_factory=dict, repr=False)
+    _named: dict[tuple[str, str], Mask] = field(default_factory=dict, repr=False)
 
     @cached_property
     def samples(self) -> CallSamples:
@@ -141,9 +140,9 @@ class Facts:
         return growths(self.samples, self.baselines, other, tolerances, step)
 
     @cached_property
-    def works(self) -> NDArray[np.bool_]:
+    def works(self) -> Mask:
         """Mask of the rows with GPU work in any call."""
-        works: NDArray[np.bool_] = self.breakdown.merged["launches"].to_numpy() > 0
+        works: Mask = self.breakdown.merged["launches"].to_numpy() > 0
         return np.append(works, self.breakdown.totals["span_ns"] > 0)
 
     @cached_property
@@ -164,7 +163,7 @@ class Facts:
     def _rows_where(self, wanted: Callable[[RangeBudget], bool]) -> list[int]:
         return sorted({row for each in self.matched if wanted(each.asked) for row in each.rows.tolist()})
 
-    def named(self, by: str, text: str) -> NDArray[np.bool_]:
+    def named(self, by: str, text: str) -> Mask:
         """Mask of GPU op names by ``family``, ``cause`` (glob), ``kernel`` name or ``unit``."""
         if (by, text) not in self._named:
             kinds = self.breakdown.kinds

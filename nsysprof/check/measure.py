@@ -8,21 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.attribution.paths import WHOLE_TRACE
 from nsysprof.attribution.range_work import index_work
 from nsysprof.check.budget import OF_KERNELS
+from nsysprof.core.arrays import AnyInts, Array, Floats, Index, Ints, Ints32
 from nsysprof.core.columns import marked, sums
 from nsysprof.core.nesting import outermost
 from nsysprof.kernels.backends import observe_backends, work_inside
 from nsysprof.kernels.classify import Rules
-from nsysprof.statistics.distributions import Floats
 from nsysprof.steps.steps import Chain, steps_of_ranges
 from nsysprof.trace.details import SYNCHRONIZING
 from nsysprof.trace.trace import GRAPH, KERNEL, PROCESS_OF_THREAD, START_END
@@ -56,7 +55,7 @@ class RangeFinder:
         """The row for the whole trace, after all others."""
         return len(self.texts)
 
-    def find(self, glob: str) -> NDArray[np.intp]:
+    def find(self, glob: str) -> Index:
         """The rows whose merged path matches, or else whose name matches, in order.
 
         Of nested matching ranges, the outermost counts. A star also matches ``/``. `WHOLE_TRACE` finds the whole trace,
@@ -87,12 +86,12 @@ class CallSamples:
     """
 
     keys: Mapping[tuple[str, str], int]
-    row: NDArray[np.integer]
+    row: AnyInts
     count: int
     columns: Mapping[str, Floats]
 
     @cached_property
-    def calls(self) -> NDArray[np.int64]:
+    def calls(self) -> Ints:
         """The number of calls per row."""
         return np.bincount(self.row, minlength=self.count).astype(np.int64)
 
@@ -184,7 +183,7 @@ def with_whole_trace(
     )
 
 
-def _parts_of_windows(answer: Why) -> tuple[NDArray[np.int64], dict[str, Floats]]:
+def _parts_of_windows(answer: Why) -> tuple[Ints, dict[str, Floats]]:
     """The range of each window, and what `OF_WINDOWS` are in it."""
     waits, frame = answer.waits[answer.launch_bound], answer.windows
     length = (waits["end_ns"] - waits["start_ns"]).groupby(waits["window"]).sum()
@@ -277,11 +276,11 @@ def samples_of_frame(frame: pd.DataFrame, measures: Sequence[str]) -> CallSample
 class OpsInside(NamedTuple):
     """The work in a row of ``breakdown.merged``: codes of `Trace.op_names`, number of GPU ops, time."""
 
-    name: NDArray[np.int64]
-    ops: NDArray[np.int64]
-    sum_ns: NDArray[np.int64]
+    name: Ints
+    ops: Ints
+    sum_ns: Ints
 
-    def take(self, which: slice | NDArray[Any]) -> OpsInside:
+    def take(self, which: slice | Array) -> OpsInside:
         """Some entries, in the given order."""
         return OpsInside(*(column[which] for column in self))
 
@@ -342,7 +341,7 @@ def backends_seen(breakdown: Breakdown, rows: Sequence[int], rules: Rules) -> pd
     return groups.rename(columns={"group": "row"})[["row", "observed", "instances", "evidence"]]
 
 
-def _instances(breakdown: Breakdown, rows: Iterable[int]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+def _instances(breakdown: Breakdown, rows: Iterable[int]) -> tuple[Index, Ints32]:
     """The range instances of some rows of ``merged``, and the row of every instance of the report."""
     [(part, of_path)] = breakdown.parts
     row = of_path[breakdown.merged_of].astype(np.int32)

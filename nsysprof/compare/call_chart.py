@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.paths import WHOLE_TRACE
 from nsysprof.attribution.split import stream_labels
-from nsysprof.charts.marks import CallBlock, CallLane, CallPanel, Calls, Flag, Heading, Numbers
+from nsysprof.charts.marks import CallBlock, CallLane, CallPanel, Calls, Flag, Heading
 from nsysprof.charts.palette import COLOURS, IDLE, INK
 from nsysprof.compare.comparison import Comparison, compared_reports
 from nsysprof.compare.findings import at, compared
 from nsysprof.compare.selection import SPAN, STEP, Selection
-from nsysprof.core.intervals import Ints, cover_before, merge
+from nsysprof.core.arrays import Array, Bytes, Index, Ints, Ints32
+from nsysprof.core.intervals import cover_before, merge
 from nsysprof.core.text import plural, printable, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.kernels.classify import FAMILIES, short_name
@@ -46,16 +46,16 @@ class MedianCall:
     kernels: int
     start: Ints
     end: Ints
-    family: NDArray[np.uint8]
-    cause: NDArray[np.int32]
-    name: NDArray[np.int32]
-    stream: NDArray[np.intp]
+    family: Bytes
+    cause: Ints32
+    name: Ints32
+    stream: Index
     causes: list[str]
     names: list[str]
     streams: list[int]
     gap_start: Ints
     gap_end: Ints
-    gap_kind: NDArray[np.uint8]
+    gap_kind: Bytes
     launch_start: Ints
     launch_end: Ints
 
@@ -177,7 +177,7 @@ def _stream_lane(call: MedianCall, stream: int, label: str, named: bool) -> Call
     return CallLane(label, _STREAM, start, end, colours, flags, level)
 
 
-def _columns(start: Ints, end: Ints, family: NDArray[np.uint8]) -> tuple[Ints, Ints, NDArray[np.uint8], Numbers]:
+def _columns(start: Ints, end: Ints, family: Bytes) -> tuple[Ints, Ints, Bytes, Array]:
     """Columns of a pixel in place of too many boxes: how busy each is, and the family of the longest GPU op in it."""
     edges = np.unique(np.linspace(0, max(int(end.max()), 1), _COLUMNS + 1).astype(np.int64))
     first, last = merge(start, end)
@@ -188,11 +188,11 @@ def _columns(start: Ints, end: Ints, family: NDArray[np.uint8]) -> tuple[Ints, I
     longest = np.searchsorted(start, edges[:-1], side="right") - 1  # still runs where none begins
     longest[column[order[leads]]] = order[leads]
     some = np.flatnonzero(busy)
-    level: Numbers = busy[some] / np.diff(edges)[some]
+    level: Array = busy[some] / np.diff(edges)[some]
     return edges[some], edges[some + 1], family[longest[some]], level
 
 
-def _flags(call: MedianCall, ops: NDArray[np.intp]) -> list[Flag]:
+def _flags(call: MedianCall, ops: Index) -> list[Flag]:
     """A name for each run of GPU ops of one name, the run with the most time first; of names with many runs only one
     stands on a pole, with the count and time of all.
     """
@@ -215,7 +215,7 @@ def _flags(call: MedianCall, ops: NDArray[np.intp]) -> list[Flag]:
     return flags
 
 
-def _flag(call: MedianCall, ops: NDArray[np.intp], every: tuple[int, int] | None, *, pole: bool) -> Flag:
+def _flag(call: MedianCall, ops: Index, every: tuple[int, int] | None, *, pole: bool) -> Flag:
     """The name of some GPU ops in a row; ``every``: the count and time of all of that name."""
     length = (call.end - call.start)[ops]
     longest = int(ops[np.argmax(length)])
@@ -237,7 +237,7 @@ def _flag(call: MedianCall, ops: NDArray[np.intp], every: tuple[int, int] | None
     )
 
 
-def _text_codes(call: MedianCall, ops: NDArray[np.intp]) -> NDArray[np.int64]:
+def _text_codes(call: MedianCall, ops: Index) -> Ints:
     """Equal numbers for GPU ops with one name on the chart: their cause, or the kernel's where the cause is `other`."""
     own = np.array([cause == "other" for cause in call.causes], bool)[call.cause[ops]]
     return np.where(own, -1 - call.name[ops].astype(np.int64), call.cause[ops])

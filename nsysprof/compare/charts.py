@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nsysprof.charts.chart import Chart
-from nsysprof.charts.marks import Heading, Numbers, Waterfall, Waterfalls
+from nsysprof.charts.marks import Heading, Waterfall, Waterfalls
 from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.compare.call_chart import plan_calls
@@ -20,6 +20,7 @@ from nsysprof.compare.pairs import SIDES
 from nsysprof.compare.roofline import plan_roofline
 from nsysprof.compare.selection import STEP
 from nsysprof.compare.text import gap_table, pair_table
+from nsysprof.core.arrays import Array
 from nsysprof.core.text import join_first, join_words, plural, shorten, shorten_both
 from nsysprof.core.units import format_ns, format_ratio, format_share, scale_ns
 from nsysprof.results.table import TextTable
@@ -245,7 +246,7 @@ def _legend(panels: Sequence[Waterfall], new: str) -> list[tuple[str, str]]:
     entries = [("busy", WHOLE)]
     if any(idle > 0 for panel in panels for _, idle in panel.totals):
         entries.append(("idle", OTHERS))
-    change: Numbers = np.concatenate([panel.after - panel.before for panel in panels])
+    change: Array = np.concatenate([panel.after - panel.before for panel in panels])
     if (change < 0).any():
         entries.append((f"less time in {new}", LESS))
     if (change > 0).any():

@@ -13,7 +13,7 @@ import pandas as pd
 from nsysprof.compare.gap_ledger import mean_text
 from nsysprof.compare.loaded import LoadedReport
 from nsysprof.compare.selection import SPAN, STEP
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import Ints
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.errors import NsysprofError

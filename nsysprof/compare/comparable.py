@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.levels import Level, choose_level
 from nsysprof.attribution.range_work import index_work
 from nsysprof.compare.loaded import LoadedReport
+from nsysprof.core.arrays import Index
 from nsysprof.core.columns import sums
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_share
@@ -124,7 +124,7 @@ def _code(level: Level, path: str) -> int:
 def kernels_of(loaded: LoadedReport, level: Level | None) -> Kernels:
     """Per kernel name the count, the time in ns and the sum of the grids: in all, or in a level."""
     ops = loaded.trace.ops
-    rows: NDArray[np.intp] = np.arange(len(ops))
+    rows: Index = np.arange(len(ops))
     if level is not None:
         each = np.unique(level.rows)
         rows = np.unique(index_work(level.attribution, each).ops_of(each)[0]) if len(each) else rows[:0]

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from nsysprof.attribution.paths import DEFAULT_MERGE, merged_names, split_path
 from nsysprof.compare.selection import Selection
+from nsysprof.core.arrays import Floats, Index, Ints
 from nsysprof.formats.counters import CounterFile
 from nsysprof.kernels.names import plain_name
-from nsysprof.statistics.distributions import Floats
 from nsysprof.trace.trace import KERNEL
 
 
@@ -29,14 +28,14 @@ class CounterMatch:
     """
 
     counters: CounterFile
-    of: NDArray[np.intp]
+    of: Index
     values: Mapping[str, Floats]
     calls: int
 
 
 # The launches of one call, in order: the path of the call, None for the work of a range outside of its calls; and
 # rows of the counters, or GPU ops of a side.
-_Call = tuple[str | None, NDArray[np.intp]]
+_Call = tuple[str | None, Index]
 
 
 def match_counters(
@@ -51,9 +50,9 @@ def match_counters(
         return None
     ours, theirs = _codes(side, counters)
     of = np.full(len(side.work.op), -1, np.intp)
-    matched: list[NDArray[np.intp]] = []
+    matched: list[Index] = []
     begin = 0
-    alike: dict[tuple[str | None, bytes], list[NDArray[np.intp]]] = {}
+    alike: dict[tuple[str | None, bytes], list[Index]] = {}
     for path, ops in _calls(side):
         alike.setdefault((path, ours[ops].tobytes()), []).append(ops)
     for (path, _), members in alike.items():
@@ -115,7 +114,7 @@ def _measured_calls(side: Selection, counters: CounterFile, merge: Sequence[str]
 # ---- names
 
 
-def _codes(side: Selection, counters: CounterFile) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _codes(side: Selection, counters: CounterFile) -> tuple[Ints, Ints]:
     """A number per GPU op of the side and per row of the counters, equal for one name and, if recorded, one grid."""
     work, trace = side.work, side.loaded.trace
     numbers: dict[str, int] = {}
@@ -143,7 +142,7 @@ def _codes(side: Selection, counters: CounterFile) -> tuple[NDArray[np.int64], N
 # ---- order
 
 
-def _in_order(wanted: NDArray[np.int64], measured: NDArray[np.int64], rows: NDArray[np.intp]) -> NDArray[np.intp]:
+def _in_order(wanted: Ints, measured: Ints, rows: Index) -> Index:
     """Match each place of the sequence ``wanted`` with one of ``rows``, -1 for none; ``measured`` are their codes.
 
     Returns a line for each time that ``measured`` repeats ``wanted``.
@@ -167,7 +166,7 @@ def _in_order(wanted: NDArray[np.int64], measured: NDArray[np.int64], rows: NDAr
     return out
 
 
-def _only_place(whole: NDArray[np.int64], part: NDArray[np.int64]) -> int | None:
+def _only_place(whole: Ints, part: Ints) -> int | None:
     """The place of ``part`` in ``whole``; None where there is none, or several."""
     text, wanted, step = whole.tobytes(), part.tobytes(), whole.itemsize
     places: list[int] = []
@@ -179,6 +178,6 @@ def _only_place(whole: NDArray[np.int64], part: NDArray[np.int64]) -> int | None
     return places[0] if len(places) == 1 else None
 
 
-def _medians(values: Floats, rows: NDArray[np.intp]) -> Floats:
+def _medians(values: Floats, rows: Index) -> Floats:
     """The median for each place over the calls that have a value there; NaN where none has."""
     return pd.DataFrame(np.where(rows >= 0, np.append(values, np.nan)[rows], np.nan)).median().to_numpy()

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from nsysprof.attribution.range_work import RangeWork, WorkIndex
 from nsysprof.compare.op_causes import Causes
+from nsysprof.core.arrays import Index, Ints, Ints32
 from nsysprof.core.columns import ranks, sums
 from nsysprof.core.units import format_ns
 from nsysprof.kernels.classify import Kinds, short_name
@@ -74,7 +74,7 @@ class Edges:
     """
 
     pieces: IdlePieces
-    step: NDArray[np.intp]
+    step: Index
     ahead_ns: int
 
     @property
@@ -130,7 +130,7 @@ def side_ledger(
     return SideLedger(entries, work.span_ns + (edges.total_ns if edges else 0), work.calls)
 
 
-def _distinct(code: NDArray[np.int32], launch: NDArray[np.int32], count: int) -> NDArray[np.int64]:
+def _distinct(code: Ints32, launch: Ints32, count: int) -> Ints:
     """The number of different launches of each code; what nobody launched, -1, has none."""
     known = launch >= 0
     pair = np.unique(code[known].astype(np.int64) << 32 | launch[known].astype(np.int64))
@@ -205,8 +205,8 @@ def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
 
 
 def evidence_rows(
-    index: WorkIndex, work: RangeWork, causes: Causes, kinds: Kinds, grids: NDArray[np.int64]
-) -> tuple[pd.DataFrame, NDArray[np.intp]]:
+    index: WorkIndex, work: RangeWork, causes: Causes, kinds: Kinds, grids: Ints
+) -> tuple[pd.DataFrame, Index]:
     """Return ``cause, kernel, math_unit, grid, count, sum_ns``: the GPU ops behind each cause over all calls, most time
     first.
 

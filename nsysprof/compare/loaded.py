@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import WHOLE_TRACE, Paths, merged_paths, range_paths, warm_up
 from nsysprof.attribution.sources import annotated
+from nsysprof.core.arrays import Floats, Index, Ints, Ints32, Mask
 from nsysprof.formats.run_record import RecordedRun
 from nsysprof.kernels.classify import Kinds, Rules, classify
 from nsysprof.kernels.shapes import op_work
@@ -36,8 +36,8 @@ class LoadedReport:
     texts: list[str]
     kinds: Kinds
     runs: dict[str, RecordedRun]
-    left_out: NDArray[np.bool_] | None
-    code_of: NDArray[np.int32]  # the merged path of each range instance
+    left_out: Mask | None
+    code_of: Ints32  # the merged path of each range instance
 
     @property
     def path(self) -> Path:
@@ -60,7 +60,7 @@ class LoadedReport:
         return wait_facts(self.attribution.launched.trace, self.kinds.communication)
 
     @cached_property
-    def grids(self) -> NDArray[np.int64]:
+    def grids(self) -> Ints:
         """The grid of each kernel, in the order of the GPU ops; empty if not recorded."""
         grids = self.report.reader.grids()
         # kernels are the first ops, in the order of their table
@@ -72,17 +72,17 @@ class LoadedReport:
         return self.report.reader.op_details(self.trace)
 
     @cached_property
-    def flops(self) -> NDArray[np.float64]:
+    def flops(self) -> Floats:
         """The FLOPs of each GPU op by the shapes of its operator, NaN if not recorded."""
         return op_work(self.trace).flops
 
     @cached_property
-    def _by_code(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def _by_code(self) -> tuple[Index, Index]:
         """The range instances in the order of their merged paths, and where those of each path begin."""
         order = np.argsort(self.code_of, kind="stable")
         return order, np.searchsorted(self.code_of, np.arange(len(self.merged) + 1), sorter=order)
 
-    def instances(self, codes: Sequence[int]) -> NDArray[np.intp]:
+    def instances(self, codes: Sequence[int]) -> Index:
         """The range instances of some merged paths, sorted."""
         order, begin = self._by_code
         rows = [order[begin[code] : begin[code + 1]] for code in codes]

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints32, Mask
 from nsysprof.core.columns import marked
 from nsysprof.kernels.classify import Kinds, function_name
 from nsysprof.trace.trace import KERNEL
@@ -42,18 +42,11 @@ _WIDTH = {"double": 8, "float": 4, "half": 2, "bfloat16": 2, "uint8": 1, "int8":
 class Causes:
     """``of`` int32: a code of ``texts`` per GPU op."""
 
-    of: NDArray[np.int32]
+    of: Ints32
     texts: list[str]
 
 
-def op_causes(
-    names: Sequence[str],
-    kinds: Kinds,
-    *,
-    name: NDArray[np.integer],
-    kind: NDArray[np.uint8],
-    group: NDArray[np.integer],
-) -> Causes:
+def op_causes(names: Sequence[str], kinds: Kinds, *, name: AnyInts, kind: Bytes, group: AnyInts) -> Causes:
     """The `Causes` of GPU ops sorted by group and, within a group, by time.
 
     A group is the GPU ops of one call on one stream. ``name`` indexes ``names``, and ``kinds`` has one entry per name;
@@ -109,7 +102,7 @@ def _role(kinds: Kinds, code: int, cause: str) -> int:
     return _ROLES.get(cause, _PLAIN)
 
 
-def _by_order(role: NDArray[np.uint8], group: NDArray[np.integer]) -> list[tuple[str, NDArray[np.bool_]]]:
+def _by_order(role: Bytes, group: AnyInts) -> list[tuple[str, Mask]]:
     """Causes that follow from the order, each with the GPU ops that have it.
 
     They depend on the nearest anchors before and behind a GPU op: matrix products, softmaxes and fused kernels.
@@ -148,7 +141,7 @@ def _by_order(role: NDArray[np.uint8], group: NDArray[np.integer]) -> list[tuple
     ]
 
 
-def _neighbours(anchors: NDArray[np.intp], group: NDArray[np.integer]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _neighbours(anchors: Index, group: AnyInts) -> tuple[Index, Index]:
     """For each GPU op the nearest anchor before it and the nearest behind it in its group, -1 where there is none.
 
     An anchor is never its own neighbour.
@@ -163,12 +156,12 @@ def _neighbours(anchors: NDArray[np.intp], group: NDArray[np.integer]) -> tuple[
     return before, behind
 
 
-def _at(mark: NDArray[np.bool_], rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _at(mark: Mask, rows: Index) -> Mask:
     """The mark of each row; False for -1."""
     return np.append(mark, False)[rows]
 
 
-def _shared(behind: NDArray[np.intp], some: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _shared(behind: Index, some: Mask) -> Mask:
     """Which GPU ops stand between the same anchors as one of ``some``."""
     stretch = marked(behind[some], len(some) + 1)
     stretch[-1] = False

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.split import stream_labels
 from nsysprof.charts.palette import COLOURS
@@ -17,6 +16,7 @@ from nsysprof.compare.gap_ledger import mean_text
 from nsysprof.compare.pairs import SIDES, Pair
 from nsysprof.compare.selection import Selection
 from nsysprof.compare.text import clock_table, gap_table, pair_table, totals_tables, traffic_tables
+from nsysprof.core.arrays import Index, Ints
 from nsysprof.core.text import drop_repeats, one_line, shorten, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns
 from nsysprof.kernels.classify import FAMILIES, short_name
@@ -200,7 +200,7 @@ def _rows(side: Selection, call: MedianCall, group: str, length: int, names: _Na
         yield PageRow(group, "launches", "calls", start[order], end[order], columns=(nothing,))
 
 
-def _codes(side: Selection, call: MedianCall, ops: NDArray[np.intp], names: _Names) -> NDArray[np.int64]:
+def _codes(side: Selection, call: MedianCall, ops: Index, names: _Names) -> Ints:
     """The number of each GPU op's name and cause in ``names`` of both sides, which grows."""
     kinds = side.loaded.kinds
     pairs = call.name[ops].astype(np.int64) * len(call.causes) + call.cause[ops]

@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from nsysprof.attribution.globs import near_names
 from nsysprof.attribution.paths import WHOLE_TRACE, Instances, merged_names, names_step, pick_instances
@@ -17,8 +16,8 @@ from nsysprof.attribution.range_work import Pieces, RangeWork, WorkIndex, cut, i
 from nsysprof.compare.gap_ledger import Edges, SideLedger, evidence_rows, nearest, side_ledger, step_edges
 from nsysprof.compare.loaded import WHOLE, LoadedReport
 from nsysprof.compare.op_causes import Causes, op_causes
+from nsysprof.core.arrays import Index, Ints, Ints32, Mask
 from nsysprof.core.columns import marked
-from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import ancestors_or_self, innermost_marked, outermost
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_share
@@ -46,11 +45,11 @@ class SelectedCalls:
     """
 
     code: int
-    windows: NDArray[np.intp]
-    calls: NDArray[np.intp]
+    windows: Index
+    calls: Index
     per: str
     since: Ints | None = None
-    counted: NDArray[np.bool_] | None = None
+    counted: Mask | None = None
 
 
 def select_calls(
@@ -151,7 +150,7 @@ class Selection(SelectedCalls):
     pieces: Pieces = field(kw_only=True)
     ledger: SideLedger = field(kw_only=True)
     evidence: pd.DataFrame = field(kw_only=True)
-    evidence_of: NDArray[np.intp] = field(kw_only=True)
+    evidence_of: Index = field(kw_only=True)
     samples: dict[str, Ints] = field(kw_only=True)
     span_ns: int = field(kw_only=True)
     busy_ns: int = field(kw_only=True)
@@ -182,7 +181,7 @@ class Selection(SelectedCalls):
         return str(self.loaded.merged.names[self.loaded.merged.name[self.code]])
 
     @cached_property
-    def complete(self) -> NDArray[np.bool_]:
+    def complete(self) -> Mask:
         """Mask of `pieces` that are samples of the span of a call, see `complete_pieces`."""
         return complete_pieces(self.pieces)
 
@@ -221,14 +220,14 @@ class Selection(SelectedCalls):
         return gpus[0] if len(gpus) == 1 else None
 
 
-def complete_pieces(pieces: Pieces) -> NDArray[np.bool_]:
+def complete_pieces(pieces: Pieces) -> Mask:
     """Mask of pieces that are samples of the span of a call.
 
     The last of several calls is no sample: without a successor, its piece ends too early, with the range.
     """
     window = pieces.window
     last = np.append(window[1:] != window[:-1], True)[: len(window)]
-    alone: NDArray[np.bool_] = last & np.append(True, last[:-1])[: len(window)]
+    alone: Mask = last & np.append(True, last[:-1])[: len(window)]
     return ~last | alone
 
 
@@ -348,7 +347,7 @@ def _causes(loaded: LoadedReport, work: RangeWork, *, by_name: bool) -> Causes:
     return _named(causes, loaded, trace.ops.name[work.op]) if by_name else causes
 
 
-def _named(causes: Causes, loaded: LoadedReport, name: NDArray[np.int32]) -> Causes:
+def _named(causes: Causes, loaded: LoadedReport, name: Ints32) -> Causes:
     """The same, with short names as the causes of kernels that no rule knows; ``name`` is that of each GPU op."""
     unknown = np.array([rule == UNMATCHED for rule in loaded.kinds.rule], bool)
     codes = {text: code for code, text in enumerate(causes.texts)}

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from nsysprof.compare.loaded import LoadedReport
 from nsysprof.compare.selection import Selection
+from nsysprof.core.arrays import Array, Floats, Index, Ints
 from nsysprof.core.columns import marked
 from nsysprof.core.text import join_first, join_words, one_line
 from nsysprof.core.units import format_count, format_ns, format_ratio, format_share
@@ -100,7 +100,7 @@ def _amounts(side: Selection) -> pd.DataFrame:
     size[known.op] = known.size_bytes
     codes, of = np.unique(ops.name[op], return_inverse=True)
 
-    def added(values: NDArray[Any]) -> NDArray[np.float64]:
+    def added(values: Array) -> Floats:
         return np.bincount(of, np.maximum(values, 0), len(codes)) / calls
 
     local = np.full(len(codes), -1, np.int64)
@@ -127,7 +127,7 @@ def _amounts(side: Selection) -> pd.DataFrame:
     return frame.assign(**amounts.where(amounts > 0))
 
 
-def _launched(details: OpDetails, op: NDArray[np.intp], of: NDArray[np.intp], count: int) -> pd.Series:
+def _launched(details: OpDetails, op: Index, of: Index, count: int) -> pd.Series:
     """With what grids, blocks, registers and bytes of shared memory the GPU ops of each name are launched."""
     how = (details.grid, details.block, details.registers, details.shared)
     rows = np.unique(np.column_stack([of, *(each[op] for each in how)]), axis=0)
@@ -135,9 +135,9 @@ def _launched(details: OpDetails, op: NDArray[np.intp], of: NDArray[np.intp], co
     return pd.Series([each.tobytes() for each in parts], dtype=object)
 
 
-def _product(packed: NDArray[np.int64]) -> NDArray[np.int64]:
+def _product(packed: Ints) -> Ints:
     x, y, z = unpacked(packed)
-    threads: NDArray[np.int64] = x * y * z
+    threads: Ints = x * y * z
     return threads
 
 

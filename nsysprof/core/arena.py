@@ -15,11 +15,12 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
+from nsysprof.core.arrays import AnyInts, Array, Index, Ints
 from nsysprof.core.intervals import settled
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
@@ -45,7 +46,7 @@ class ColumnArena:
         self._maps: list[weakref.ref[mmap.mmap]] = []
         self._watched = False
 
-    def empty(self, rows: int, dtype: DTypeLike) -> NDArray[Any]:
+    def empty(self, rows: int, dtype: DTypeLike) -> Array:
         """Allocate a column without setting its values."""
         size = rows * np.dtype(dtype).itemsize
         if self.limit is None or size < _MIN_FILE_BYTES:
@@ -58,18 +59,18 @@ class ColumnArena:
                     file.truncate(size)
             return self.mapped(file, rows, dtype)
 
-    def zeros(self, rows: int, dtype: DTypeLike) -> NDArray[Any]:
+    def zeros(self, rows: int, dtype: DTypeLike) -> Array:
         """Allocate a column of zeros; it takes no memory until other values are written."""
         small = self.limit is None or rows * np.dtype(dtype).itemsize < _MIN_FILE_BYTES
         return np.zeros(rows, dtype) if small else self.empty(rows, dtype)
 
-    def full(self, rows: int, value: int, dtype: DTypeLike) -> NDArray[Any]:
+    def full(self, rows: int, value: int, dtype: DTypeLike) -> Array:
         """Allocate a column with one value everywhere."""
         out = self.empty(rows, dtype)
         out[:] = value
         return out
 
-    def take(self, values: NDArray[Any], rows: NDArray[np.integer]) -> NDArray[Any]:
+    def take(self, values: Array, rows: AnyInts) -> Array:
         """Copy ``values[rows]`` into a new column; -1 means the last value."""
         out = self.empty(len(rows), values.dtype)
         for first in range(0, len(rows), _CHUNK):
@@ -77,13 +78,13 @@ class ColumnArena:
             np.take(values, rows[part], out=out[part], mode="wrap")  # other modes do not fill it in place
         return out
 
-    def cast(self, values: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+    def cast(self, values: Array, dtype: DTypeLike) -> Array:
         """Copy the values into a new column with another type."""
         out = self.empty(len(values), dtype)
         out[:] = values
         return out
 
-    def repeat(self, values: NDArray[Any], counts: NDArray[np.integer]) -> NDArray[Any]:
+    def repeat(self, values: Array, counts: AnyInts) -> Array:
         """Repeat each value by its count, in a new column."""
         out = self.empty(int(counts.sum()), values.dtype)
         stop = 0
@@ -103,7 +104,7 @@ class ColumnArena:
         with enough_space():
             return tempfile.TemporaryFile(prefix="nsysprof-")
 
-    def mapped(self, file: IO[bytes], rows: int, dtype: DTypeLike) -> NDArray[Any]:
+    def mapped(self, file: IO[bytes], rows: int, dtype: DTypeLike) -> Array:
         """Map the column in a scratch file; the file may be closed afterwards."""
         if not rows:
             return np.empty(0, dtype)
@@ -127,13 +128,8 @@ IN_MEMORY = ColumnArena()
 
 
 def sort_groups(
-    group: NDArray[np.integer],
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    arena: ColumnArena,
-    *,
-    longest: bool = False,
-) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    group: AnyInts, start: Ints, end: Ints, arena: ColumnArena, *, longest: bool = False
+) -> tuple[Index, Ints]:
     """Return the order by group, start and end (with ``longest``: longest first for equal starts), and the starts in
     it.
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.arrays import AnyInts, Array, Index, Ints, Ints32, Mask
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -52,7 +54,7 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return values ^ (values >> np.uint64(31))
 
 
-def distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def distinct(*columns: Array) -> tuple[Index, Index]:
     """The first of each set of equal integer rows, and for each row the index of its set."""
     key, most = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
@@ -68,7 +70,7 @@ def distinct(*columns: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]
     return first, place.reshape(-1)
 
 
-def pick(values: NDArray[Any], rows: NDArray[np.integer], missing: int) -> NDArray[np.int64]:
+def pick(values: Array, rows: AnyInts, missing: int) -> Ints:
     """``values[rows]`` of an integer column as int64; ``missing`` for rows -1 and rows past the end."""
     out = np.full(len(rows), missing, np.int64)
     some = np.flatnonzero((rows >= 0) & (rows < len(values)))
@@ -76,27 +78,27 @@ def pick(values: NDArray[Any], rows: NDArray[np.integer], missing: int) -> NDArr
     return out
 
 
-def _ranked(column: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+def _ranked(column: Ints) -> tuple[Ints, int]:
     """The ranks of values, equal ones for equal values, and how many there are."""
     rank = np.unique(column, return_inverse=True)[1].reshape(-1)
     return rank, int(rank.max(initial=0)) + 1
 
 
-def sums(group: NDArray[np.integer], values: NDArray[Any], count: int) -> NDArray[np.int64]:
+def sums(group: AnyInts, values: Array, count: int) -> Ints:
     """Add up integers in ``count`` groups; ``group`` has one code below ``count`` per value."""
     out = np.zeros(count, np.int64)
     np.add.at(out, group, values)
     return out
 
 
-def marked(rows: Any, count: int) -> NDArray[np.bool_]:
+def marked(rows: Any, count: int) -> Mask:
     """Mask of ``count`` rows that marks some row numbers."""
     out = np.zeros(count, bool)
     out[rows] = True
     return out
 
 
-def ranks(texts: Sequence[Any] | NDArray[Any]) -> NDArray[np.int32]:
+def ranks(texts: Sequence[Any] | Array) -> Ints32:
     """The rank of each text or other value in sorted order; equal ones are ranked by position."""
     rank = np.empty(len(texts), np.int32)
     rank[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
@@ -285,14 +287,14 @@ def known(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-Rows = slice | NDArray[np.integer] | NDArray[np.bool_]
+Rows = slice | AnyInts | Mask
 
 
 @dataclass(frozen=True)
 class Texts:
     """A column of texts: each row is an index into ``words``, -1 for the last one."""
 
-    codes: NDArray[np.integer]
+    codes: AnyInts
     words: Sequence[str]
 
     def __len__(self) -> int:
@@ -306,13 +308,13 @@ class Texts:
         words = self.words
         return [words[code] for code in self.codes.tolist()]
 
-    def equal(self, text: str) -> NDArray[np.bool_]:
+    def equal(self, text: str) -> Mask:
         """Mask of the rows with this text."""
-        rows: NDArray[np.bool_] = np.array([word == text for word in self.words], bool)[self.codes]
+        rows: Mask = np.array([word == text for word in self.words], bool)[self.codes]
         return rows
 
 
-Column = NDArray[Any] | Texts
+Column = Array | Texts
 
 
 @dataclass(frozen=True)
@@ -324,7 +326,7 @@ class ColumnTable:
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> Array:
         """Return a column of numbers."""
         column = self._column(name)
         assert not isinstance(column, Texts), name
@@ -374,13 +376,13 @@ class ColumnTable:
         )
 
 
-def codes_of(column: Column) -> NDArray[np.int64]:
+def codes_of(column: Column) -> Ints:
     """Non-negative numbers; two are equal only if their values are."""
     if not isinstance(column, Texts):
         return first_appearances(column)[0].astype(np.int64)
     known: dict[str, int] = {}
     codes = np.array([known.setdefault(word, len(known)) for word in column.words], np.int64)
-    own: NDArray[np.int64] = codes[column.codes]
+    own: Ints = codes[column.codes]
     return own
 
 

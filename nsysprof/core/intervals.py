@@ -7,13 +7,10 @@ half-open ``[start, end)`` for lengths; containment includes both ends.
 from bisect import bisect_left, insort
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Index = NDArray[np.intp]
+from nsysprof.core.arrays import AnyInts, Array, Bytes, Index, Ints, Mask
 
 _FIRST = np.iinfo(np.int64).min
 _MAX_LAYERS = 8  # one by one in `contained_sums`
@@ -40,7 +37,7 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return start[first], reach[np.append(first[1:], True)]
 
 
-def settled(order: Index, equal: NDArray[np.bool_], *keys: NDArray[Any]) -> Index:
+def settled(order: Index, equal: Mask, *keys: Array) -> Index:
     """Reorder so that runs of rows ``equal`` to the next are sorted by ``keys``, the last key first.
 
     Fast if few rows are equal.
@@ -66,11 +63,11 @@ def union_length(start: Ints, end: Ints) -> int:
     return int((last - first).sum())
 
 
-def inside_any(start: Ints, end: Ints, asked_start: Ints, asked_end: Ints) -> NDArray[np.bool_]:
+def inside_any(start: Ints, end: Ints, asked_start: Ints, asked_end: Ints) -> Mask:
     """For each ``[start, end]``, whether one of the intervals (in any order) contains it entirely."""
     order = np.argsort(start, kind="stable")
     reach = np.append(_FIRST, np.maximum.accumulate(end[order]))
-    inside: NDArray[np.bool_] = reach[np.searchsorted(start[order], asked_start, side="right")] >= asked_end
+    inside: Mask = reach[np.searchsorted(start[order], asked_start, side="right")] >= asked_end
     return inside
 
 
@@ -295,7 +292,7 @@ def covered(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
     return cover_before(*line, end) - cover_before(*line, start)
 
 
-def covered_by(lines: Mapping[int, tuple[Ints, Ints]], line: NDArray[np.integer], start: Ints, end: Ints) -> Ints:
+def covered_by(lines: Mapping[int, tuple[Ints, Ints]], line: AnyInts, start: Ints, end: Ints) -> Ints:
     """The time in each ``[start, end]`` that one of ``lines`` covers, chosen by ``line``; 0 without it."""
     out, end = np.zeros(len(start), np.int64), np.maximum(end, start)
     for number in lines:
@@ -304,10 +301,10 @@ def covered_by(lines: Mapping[int, tuple[Ints, Ints]], line: NDArray[np.integer]
     return out
 
 
-def expand_ranges(first: NDArray[np.integer], size: NDArray[np.integer]) -> NDArray[np.int64]:
+def expand_ranges(first: AnyInts, size: AnyInts) -> Ints:
     """The numbers of many ranges, concatenated: ``size`` numbers from each ``first``."""
     before = np.cumsum(size) - size
-    out: NDArray[np.int64] = np.arange(int(size.sum())) + np.repeat(first - before, size)
+    out: Ints = np.arange(int(size.sum())) + np.repeat(first - before, size)
     return out
 
 
@@ -328,7 +325,7 @@ def column(times: Ints, edges: Ints) -> Ints:
     return out
 
 
-def time_per_group(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints) -> Ints:
+def time_per_group(start: Ints, end: Ints, group: Bytes, edges: Ints) -> Ints:
     """The summed time of intervals in each (group, column): int64 ns of shape (groups, columns).
 
     Most intervals are in one column; for longer ones, whole columns are counted by their begins and ends.
@@ -351,7 +348,7 @@ def time_per_group(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints
     return out.reshape(groups, columns)
 
 
-def busy_columns(start: Ints, end: Ints, group: NDArray[np.uint8], edges: Ints) -> tuple[Ints, NDArray[np.uint8]]:
+def busy_columns(start: Ints, end: Ints, group: Bytes, edges: Ints) -> tuple[Ints, Bytes]:
     """For each column, the time (ns) in which any interval ran, and the group that ran longest, or `NOTHING`."""
     busy: Ints = np.diff(cover_before(*merge(start, end), edges))
     longest = time_per_group(start, end, group, edges).argmax(axis=0)

@@ -1,6 +1,6 @@
 """Nested intervals: enclosing ones, sums along parents, and lanes without crossings.
 
-Like `intervals`, this is numpy on whole arrays. Parents are row numbers, -1 for none.
+Like `intervals`, this is numpy on whole arrays. Ints32 are row numbers, -1 for none.
 """
 
 from dataclasses import dataclass
@@ -8,17 +8,14 @@ from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Index, Ints
-
-Parents = NDArray[np.int32]
+from nsysprof.core.arrays import AnyInts, Array, Index, Ints, Ints32, Mask
 
 _FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _ROUNDS = 24  # of jumps in `enclosing`, before the rest is searched
 
 
-def enclosing(end: Ints) -> Parents:
+def enclosing(end: Ints) -> Ints32:
     """For each interval, the index of the innermost one that contains it entirely, -1 if none does.
 
     The intervals must be sorted by start and, for equal starts, longest first; then only their ends matter. If
@@ -43,7 +40,7 @@ def enclosing(end: Ints) -> Parents:
     return up
 
 
-def _last_reaching(end: Ints, rows: Index) -> Parents:
+def _last_reaching(end: Ints, rows: Index) -> Ints32:
     """Find for each of some rows the last row before it whose end is no sooner, -1 for none, in log(n) steps.
 
     ``peaks[k]`` holds the latest end of every 2**k rows: go up until the block to the left is late enough, then down.
@@ -75,10 +72,10 @@ class Nest:
 
     start: Ints
     end: Ints
-    up: Parents
-    lifts: tuple[Parents, ...]
+    up: Ints32
+    lifts: tuple[Ints32, ...]
 
-    def innermost(self, start: Ints, end: Ints) -> Parents:
+    def innermost(self, start: Ints, end: Ints) -> Ints32:
         """For each ``[start, end]``, the index of the innermost interval (last started) that contains it, or -1."""
         at = np.searchsorted(self.start, start, side="right").astype(np.int32) - 1
         bound = np.append(self.end, _LAST)
@@ -93,7 +90,7 @@ class Nest:
         return at
 
 
-def nest(start: Ints, end: Ints, up: Parents | None = None) -> Nest:
+def nest(start: Ints, end: Ints, up: Ints32 | None = None) -> Nest:
     """Prepare intervals, sorted by start, longest first, for `Nest.innermost`.
 
     ``up`` is the result of `enclosing`, if already known.
@@ -110,17 +107,17 @@ def nest(start: Ints, end: Ints, up: Parents | None = None) -> Nest:
 # ---- parents
 
 
-def sum_ancestors(values: Ints, parent: Parents) -> Ints:
+def sum_ancestors(values: Ints, parent: Ints32) -> Ints:
     """Add the values of all ancestors to each row's value, in a logarithmic number of rounds."""
     return _over_ancestors(np.add, values, 0, parent)
 
 
-def ancestors_or_self(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def ancestors_or_self(parent: Ints32, marked: Mask) -> Mask:
     """Mask of the rows that are marked or have a marked ancestor, in a logarithmic number of rounds."""
     return _over_ancestors(np.logical_or, marked, False, parent)
 
 
-def _over_ancestors(ufunc: np.ufunc, values: NDArray[Any], empty: Any, parent: Parents) -> NDArray[Any]:
+def _over_ancestors(ufunc: np.ufunc, values: Array, empty: Any, parent: Ints32) -> Array:
     count = len(parent)
     up = np.append(np.where(parent < 0, count, parent), count)
     out = np.append(values, empty)
@@ -130,13 +127,13 @@ def _over_ancestors(ufunc: np.ufunc, values: NDArray[Any], empty: Any, parent: P
     return out[:-1]
 
 
-def outermost(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def outermost(parent: Ints32, marked: Mask) -> Mask:
     """Mask of the marked rows without a marked ancestor."""
-    within: NDArray[np.bool_] = np.append(ancestors_or_self(parent, marked), False)[parent]
+    within: Mask = np.append(ancestors_or_self(parent, marked), False)[parent]
     return marked & ~within
 
 
-def innermost_marked(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.integer]:
+def innermost_marked(parent: Ints32, marked: Mask) -> AnyInts:
     """For each row, the innermost marked row around it (possibly itself), otherwise its outermost ancestor."""
     up = np.where(marked | (parent < 0), np.arange(len(parent)), parent)
     while (up[up] != up).any():
@@ -144,7 +141,7 @@ def innermost_marked(parent: Parents, marked: NDArray[np.bool_]) -> NDArray[np.i
     return up
 
 
-def depths(parent: Parents) -> NDArray[np.int32]:
+def depths(parent: Ints32) -> Ints32:
     """Count the ancestors of each row."""
     return (sum_ancestors(np.ones(len(parent), np.int64), parent) - 1).astype(np.int32)
 
@@ -160,10 +157,10 @@ class Lane:
     """
 
     members: Index
-    up: Parents
+    up: Ints32
 
 
-def stack(start: Ints, end: Ints, parent: Parents) -> list[Lane]:
+def stack(start: Ints, end: Ints, parent: Ints32) -> list[Lane]:
     """Stack intervals into lanes without crossings: an interval inside another one of its lane is its descendant.
 
     They must be sorted by start, longest first, each after its ``parent`` (-1: none). An interval is drawn inside its
@@ -188,17 +185,17 @@ def stack(start: Ints, end: Ints, parent: Parents) -> list[Lane]:
     return [Lane(rows, drawn_in[rows]) for rows in np.split(by_lane, first[1:-1])] if len(up) else []
 
 
-def crossing(start: Ints, end: Ints, parent: Parents) -> NDArray[np.bool_]:
+def crossing(start: Ints, end: Ints, parent: Ints32) -> Mask:
     """Mask of intervals that cross an earlier one, or are inside an interval that is not their parent."""
     around = enclosing(end)
-    out: NDArray[np.bool_] = around != parent
+    out: Mask = around != parent
     by_parent = np.argsort(around, kind="stable")
     siblings = around[by_parent][1:] == around[by_parent][:-1]
     out[by_parent[1:]] |= siblings & (end[by_parent[:-1]] > start[by_parent[1:]])
     return out
 
 
-def _sort_out(start: Ints, end: Ints, rows: Index, up: Parents, lane: Parents) -> None:
+def _sort_out(start: Ints, end: Ints, rows: Index, up: Ints32, lane: Ints32) -> None:
     """Give each row a lane, in time: that of its parent where nothing else is open in it, else the first free one."""
     open_in: list[list[int]] = []  # what is open in each lane, the innermost last
     busy: list[tuple[int, int]] = []  # the end of the outermost of a lane, and the lane
@@ -224,7 +221,7 @@ def _sort_out(start: Ints, end: Ints, rows: Index, up: Parents, lane: Parents) -
         heappush(busy, (stop, number))
 
 
-def walk(up: Parents) -> NDArray[np.int64]:
+def walk(up: Ints32) -> Ints:
     """The begins and ends of the intervals of a lane in order: ``i`` for the begin of the i-th, ``~i`` for its end.
 
     An interval ends after all inside it, and before its next sibling begins, also at equal times.

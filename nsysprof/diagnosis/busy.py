@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import Index, Ints, Ints32, Mask
 from nsysprof.diagnosis.case import INFLATION, Case, Place
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.kinds import counted, each_step
@@ -17,7 +16,6 @@ from nsysprof.waits.windows import compute_ops
 
 LEAST, LEAST_NS = 0.05, 20_000  # of the steps, in all of them: what kernels could gain below is not told
 _FULL = 0.6  # of the steps: more than is left where launching takes twice as long as without the recorder
-Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -29,11 +27,11 @@ class Busy:
 
     case: Case
     place: Place
-    op: Rows
+    op: Index
     alone: Ints
 
     @property
-    def name(self) -> NDArray[np.int32]:
+    def name(self) -> Ints32:
         """The name of each, as a code of `Trace.op_names`."""
         return self.case.facts.attribution.trace.ops.name[self.op]
 
@@ -43,20 +41,20 @@ class Busy:
         ops = self.case.facts.attribution.trace.ops
         return ops.end[self.op] - ops.start[self.op]
 
-    def matches(self, test: Callable[[int], bool]) -> NDArray[np.bool_]:
+    def matches(self, test: Callable[[int], bool]) -> Mask:
         """Mask of the kernels whose name, given by code, passes a test."""
         codes, inverse = np.unique(self.name, return_inverse=True)
         return np.array([test(code) for code in codes.tolist()], bool)[inverse]
 
     @cached_property
-    def with_copies(self) -> Rows:
+    def with_copies(self) -> Index:
         """The rows of all GPU ops of the steps except collectives, including copies, by stream and start."""
         trace = self.case.facts.attribution.trace
         copies = np.flatnonzero(np.isin(trace.ops.kind, COPYING) & (trace.op_gpu == self.place.gpu))
         rows = np.concatenate([self.op, copies[_in_steps(self.case, self.place, trace.ops.start[copies])]])
         return rows[np.lexsort((trace.ops.end[rows], trace.ops.start[rows], trace.ops.stream[rows]))]
 
-    def gained(self, op: Rows, shorter: Ints, ns: int | None = None) -> int:
+    def gained(self, op: Index, shorter: Ints, ns: int | None = None) -> int:
         """The maximal gain of all steps if GPU ops were ``shorter``, in ns: by arithmetic, and by a replay.
 
         ``ns``: the sum for ops that do not run at a time.
@@ -65,7 +63,7 @@ class Busy:
         gains = self.case.shorter(self.place, lambda network: edits.lengthen(network, op, length))
         return self._least(int(shorter.sum()) if ns is None else ns, gains)
 
-    def merged(self, op: Rows, first: NDArray[np.bool_], length: Ints) -> int:
+    def merged(self, op: Index, first: Mask, length: Ints) -> int:
         """The maximal gain if one GPU op of ``length`` ns replaced several, see `edits.merge_ops`."""
         trace = self.case.facts.attribution.trace
         gains = self.case.shorter(self.place, lambda network: edits.merge_ops(network, trace, op, first, length))
@@ -81,7 +79,7 @@ class Busy:
             replayed = max(replayed, round(total - (total - replayed) / slower))
         return max(min(ns, replayed), 0)
 
-    def _length_of(self, op: Rows) -> Ints:
+    def _length_of(self, op: Index) -> Ints:
         ops = self.case.facts.attribution.trace.ops
         return ops.end[op] - ops.start[op]
 
@@ -108,9 +106,9 @@ def busy_kernels(case: Case, place: Place) -> Busy:
     return Busy(case, place, rows, alone)
 
 
-def _in_steps(case: Case, place: Place, start: Ints) -> NDArray[np.bool_]:
+def _in_steps(case: Case, place: Place, start: Ints) -> Mask:
     windows = case.windows.take(place.windows)
     windows = windows.take(np.argsort(windows.start, kind="stable"))
     at = np.searchsorted(windows.start, start, side="right") - 1
-    inside: NDArray[np.bool_] = (at >= 0) & (start < windows.end[at])
+    inside: Mask = (at >= 0) & (start < windows.end[at])
     return inside

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from nsysprof.core.arrays import Index, Mask
 from nsysprof.core.columns import pick
 from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
@@ -13,9 +14,7 @@ from nsysprof.diagnosis.finding import NAME
 from nsysprof.diagnosis.kinds import (
     Group,
     Kind,
-    Mask,
     Remedy,
-    Rows,
     by_text,
     copied_op,
     dialect_text,
@@ -202,7 +201,7 @@ WAITING_FOR_INPUT = _kind(
 LOCKED = _kind("lock", lambda case: _each_step(LOCK, long=True)(case) & ~_fed(case), None)
 
 
-def _called(case: Case, rows: Rows | int) -> Mask:
+def _called(case: Case, rows: Index | int) -> Mask:
     """Whether a call of MPI is recorded as such, not as a range."""
     mask: Mask = case.purpose[case.pieces["call"][rows]] == MPI
     return mask

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.levels import preparation
+from nsysprof.core.arrays import Array, Bytes, Floats, Index, Ints, Mask
 from nsysprof.core.columns import distinct, sums
-from nsysprof.core.intervals import Ints
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.launches import Launches, launches_of
@@ -36,7 +34,6 @@ _TIMES_USUAL = 10  # the same, of what code between two calls usually takes
 # How many times as long steps that are bound by launches take while they are recorded: of programs on an H200, about.
 _NSYS = 1.5
 INFLATION = {"PyTorch profiler": 2.0}
-Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Place:
 
     path: str
     gpu: int
-    windows: Rows
+    windows: Index
     length: Ints
 
     @property
@@ -74,11 +71,11 @@ class Case:
 
     chosen: Chosen
     facts: Facts
-    rows: Rows
+    rows: Index
     merge_names: Sequence[str] | None
-    part_of: tuple[Case, Rows] | None = None
+    part_of: tuple[Case, Index] | None = None
     launched: Launches | None = field(default=None, repr=False, compare=False)
-    _made: dict[Callable[[Case], NDArray[Any]], NDArray[Any]] = field(default_factory=dict, repr=False, compare=False)
+    _made: dict[Callable[[Case], Array], Array] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def windows(self) -> Windows:
@@ -107,7 +104,7 @@ class Case:
         return {gpu: gpu_lines(trace, self.facts.communication, gpu) for gpu in gpus}
 
     @cached_property
-    def pieces(self) -> dict[str, NDArray[np.int64]]:
+    def pieces(self) -> dict[str, Ints]:
         """The pieces of waits of the steady steps: columns `PIECE`, and ``ns``."""
         parts = [wait_pieces(self.facts, self.windows, gpu, lines) for gpu, lines in self.lines.items()]
         none = np.empty(0, np.int64)
@@ -116,7 +113,7 @@ class Case:
         return {**out, "ns": out["end_ns"] - out["start_ns"]}
 
     @cached_property
-    def prepares(self) -> NDArray[np.bool_]:
+    def prepares(self) -> Mask:
         """Mask of the pieces in ranges of warm-up and of checks before a measurement; none if steps were chosen."""
         attribution = self.facts.attribution
         out = np.zeros(len(self.pieces["op"]), bool)
@@ -129,7 +126,7 @@ class Case:
         return np.append(early[attribution.op_owner], False)[self.pieces["op"]]
 
     @cached_property
-    def place_of(self) -> NDArray[np.int64]:
+    def place_of(self) -> Ints:
         """The place of each piece, a number in `places`."""
         of_window = np.empty(len(self.windows), np.int64)
         for number, place in enumerate(self.places):
@@ -137,12 +134,12 @@ class Case:
         return of_window[self.pieces["window"]]
 
     @cached_property
-    def purpose(self) -> NDArray[np.uint8]:
+    def purpose(self) -> Bytes:
         """The purpose of each host call, with an extra last entry that stands for "no call"; see `purposes`."""
         return purposes(self.facts.attribution.trace, self.facts.activity)
 
     @cached_property
-    def once(self) -> NDArray[np.bool_]:
+    def once(self) -> Mask:
         """Mask of the set-up host calls, with an extra last entry that stands for "no call"."""
         order = np.argsort(self.windows.start, kind="stable")
         start, end = self.windows.start[order], self.windows.end[order]
@@ -177,13 +174,13 @@ class Case:
         """The language of the program: the first word of one of `DIALECTS`."""
         return dialect(self.facts.attribution.trace).split()[0].split("-")[0]
 
-    def once_for_all(self, make: Callable[[Case], NDArray[Any]]) -> NDArray[Any]:
+    def once_for_all(self, make: Callable[[Case], Array]) -> Array:
         """Return ``make(self)``, computed once."""
         if make not in self._made:
             self._made[make] = make(self)
         return self._made[make]
 
-    def waited(self, place: Place, rows: Rows) -> Ints:
+    def waited(self, place: Place, rows: Index) -> Ints:
         """The time that the GPU waited in each step of a place for some pieces."""
         at = np.full(len(self.windows), -1, np.int64)
         at[place.windows] = np.arange(place.steps)
@@ -207,7 +204,7 @@ class Case:
         return self.program.doubt[0] if self.program.doubt else ""
 
     @cached_property
-    def residual(self) -> NDArray[np.float64]:
+    def residual(self) -> Floats:
         """The relative error of each steady step in a replay without individual delays of GPU ops."""
         return self.program.residual[self.rows]
 

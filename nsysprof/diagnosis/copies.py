@@ -3,15 +3,15 @@
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Index, Ints, Mask
 from nsysprof.core.columns import distinct, pick
 from nsysprof.core.intervals import covered
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bandwidth, format_bytes
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import BOUND
-from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, copied_op, dialect_text, repeats, whole_cause
+from nsysprof.diagnosis.kinds import Group, Kind, Remedy, copied_op, dialect_text, repeats, whole_cause
 from nsysprof.diagnosis.launch_bound import launching_time
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
 from nsysprof.waits.awaited import bucket
@@ -54,12 +54,12 @@ _BATCH = {
 _DIRECTIVES = ("openacc", "openmp")  # these copy the arrays of each region by default, and back
 
 
-def _op(case: Case) -> NDArray[np.int64]:
+def _op(case: Case) -> Ints:
     """The copy or memset that each piece is about, -1 for none."""
     return case.once_for_all(_made_op)
 
 
-def _made_op(case: Case) -> NDArray[np.int64]:
+def _made_op(case: Case) -> Ints:
     own = np.where(case.pieces["cause"] == COPIES, case.pieces["op"], -1)
     return np.where(own >= 0, own, copied_op(case))
 
@@ -91,7 +91,7 @@ def _small(case: Case) -> Mask:
     return small & (len(rows) >= _MANY * max(len(case.chosen.windows), 1))
 
 
-def _codes(case: Case, rows: Rows) -> NDArray[np.int64]:
+def _codes(case: Case, rows: Index) -> Ints:
     """By direction, memory and range, and by size, see `_sizes`."""
     op = _op(case)[rows]
     trace = case.facts.attribution.trace
@@ -113,7 +113,7 @@ def _codes(case: Case, rows: Rows) -> NDArray[np.int64]:
     return texts.each(describe, pick(trace.ops.name, op, 0), memory, size, where)
 
 
-def _sizes(case: Case) -> NDArray[np.int64]:
+def _sizes(case: Case) -> Ints:
     """The bytes of each copy; of copies of one direction, equal to two binary digits but not equal, minus these."""
     if case.part_of is not None:
         whole, rows = case.part_of
@@ -186,9 +186,9 @@ def _pageable_copies(case: Case) -> Mask:
     return _is(case, MEMCPY) & _pageable(case) & ~_small(case)
 
 
-def _together(case: Case, rows: Rows) -> NDArray[np.int64]:
+def _together(case: Case, rows: Index) -> Ints:
     """All copies of a place in one direction are one cause; pageable ones in both, as one change concerns them all."""
-    named: NDArray[np.int64] = case.facts.attribution.trace.ops.name[_op(case)[rows]].astype(np.int64)
+    named: Ints = case.facts.attribution.trace.ops.name[_op(case)[rows]].astype(np.int64)
     return np.where(_pageable(case)[rows], -1, named) + 1
 
 

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Index, Ints, Mask
 from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import BOUND, NAME
-from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, dialect_text, fetched, in_steps, of_host, removal
+from nsysprof.diagnosis.kinds import Group, Kind, Remedy, dialect_text, fetched, in_steps, of_host, removal
 from nsysprof.trace.details import NO_RANGES
 from nsysprof.waits.purposes import compiles
 
@@ -68,7 +68,7 @@ def _words(case: Case, row: int) -> str:
     return one_line(f"CPU time {named}{text.removeprefix('code').strip() or 'between calls'}", NAME)
 
 
-def _operators(case: Case) -> NDArray[np.int64]:
+def _operators(case: Case) -> Ints:
     """The name, as a code of `Facts.texts`, of the operator that runs on the CPU for most of each piece; 0 for none.
 
     Operators that launch nothing, and are in no other one, work on the CPU.
@@ -134,15 +134,15 @@ def _claims(case: Case) -> Mask:
     return _long_code(case) & ~_in_ranges(case, _LOADS) & ~_compiling(case)
 
 
-def _codes(case: Case, rows: Rows) -> NDArray[np.int64]:
+def _codes(case: Case, rows: Index) -> Ints:
     """By the code's range; ranges that differ in numbers alone are one: `load_layer_3` and `load_layer_4`."""
     alike, culprit = case.once_for_all(_alike), case.pieces["culprit"][rows]
     operator = case.once_for_all(_operators)[rows]
-    out: NDArray[np.int64] = np.where(alike[culprit] < 0, -alike[culprit] - 1, culprit) + operator * len(alike)
+    out: Ints = np.where(alike[culprit] < 0, -alike[culprit] - 1, culprit) + operator * len(alike)
     return out
 
 
-def _alike(case: Case) -> NDArray[np.int64]:
+def _alike(case: Case) -> Ints:
     """For each text minus one minus the first of those that differ from it in numbers alone, 0 where few do."""
     words = case.facts.texts.words
     out, same = np.zeros(len(words), np.int64), dict[str, list[int]]()

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.core.arrays import AnyInts
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.parallel import side_by_side
 from nsysprof.core.text import join_words, one_line
@@ -131,7 +131,7 @@ def case_of(
     merge_names: Sequence[str] | None,
     *,
     chosen: Chosen | None = None,
-    rows: NDArray[np.integer] | None = None,
+    rows: AnyInts | None = None,
     facts: Facts | None = None,
     launched: Launches | None = None,
 ) -> Case:

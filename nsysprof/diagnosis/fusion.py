@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nsysprof.diagnosis.busy import Busy, Rows
+from nsysprof.core.arrays import Index, Mask
+from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.finding import OFTEN_SO, Finding
 from nsysprof.diagnosis.kinds import dialect_text
 from nsysprof.diagnosis.reached import least_part, shares_of
@@ -94,7 +94,7 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
             yield busy.finding("channels-last", _LAYOUT, text, remedy, gain, ns)
 
 
-def norms_of_layout(busy: Busy) -> tuple[Rows, Rows]:
+def norms_of_layout(busy: Busy) -> tuple[Index, Index]:
     """The kernels that convert between layouts; and, if there are any, batch norms of cuDNN in channels-first."""
     names = busy.case.facts.attribution.trace.op_names
     converts = np.flatnonzero(busy.matches(lambda code: bool(_CONVERTS.search(names[code]))))
@@ -102,18 +102,18 @@ def norms_of_layout(busy: Busy) -> tuple[Rows, Rows]:
     return converts, norms if len(converts) else converts
 
 
-def _of_family(busy: Busy, ops: Rows, families: tuple[str, ...]) -> NDArray[np.bool_]:
+def _of_family(busy: Busy, ops: Index, families: tuple[str, ...]) -> Mask:
     kinds, trace = busy.case.facts.kinds, busy.case.facts.attribution.trace
     table = np.array([family in families for family in kinds.family], bool)
     return table[trace.ops.name[ops]]
 
 
-def _of_cause(busy: Busy, ops: Rows, causes: tuple[str, ...]) -> NDArray[np.bool_]:
+def _of_cause(busy: Busy, ops: Index, causes: tuple[str, ...]) -> Mask:
     kinds, trace = busy.case.facts.kinds, busy.case.facts.attribution.trace
     return np.array([cause.startswith(causes) for cause in kinds.cause], bool)[trace.ops.name[ops]]
 
 
-def _attention(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Finding]:
+def _attention(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
     """Products with a softmax between them: one kernel does the products alone, without their scores in memory."""
     trace = busy.case.facts.attribution.trace
     at = np.arange(len(ops))
@@ -152,7 +152,7 @@ def _attention(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Findi
         yield busy.finding("unfused-attention", _ATTENTION, text, remedy, gain, int(length.sum()))
 
 
-def _chains(busy: Busy, ops: Rows, used: NDArray[np.bool_]) -> Iterator[Finding]:
+def _chains(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
     """Pointwise kernels one behind the other: as one kernel they take as long as the longest of them."""
     trace = busy.case.facts.attribution.trace
     length = trace.ops.end[ops] - trace.ops.start[ops]

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints, covered, merge
+from nsysprof.core.arrays import Floats, Ints, Mask
+from nsysprof.core.intervals import covered, merge
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_bytes, format_share
 from nsysprof.diagnosis.busy import Busy
@@ -81,7 +81,7 @@ def geometry_findings(busy: Busy) -> Iterator[Finding]:
         yield from _worst(busy, found, kind, share, faults, runs)
 
 
-def _beside_small(busy: Busy, small: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+def _beside_small(busy: Busy, small: Mask) -> tuple[Ints, Ints]:
     """For how long each kernel runs beside no kernels but ``small`` ones; and the same where an earlier one did not."""
     ops = busy.case.facts.attribution.trace.ops
     start, end = ops.start[busy.op], ops.end[busy.op]
@@ -90,41 +90,41 @@ def _beside_small(busy: Busy, small: NDArray[np.bool_]) -> tuple[Ints, Ints]:
     return end - start - covered(others, start, end), end - reach - covered(others, reach, end)
 
 
-def held_warps(found: Launches) -> NDArray[np.float64]:
+def held_warps(found: Launches) -> Floats:
     """The warps of each launch that fit on a multiprocessor; infinite if unknown."""
-    held: NDArray[np.float64] = np.where(found.held.blocks > 0, found.held.blocks, np.inf)
+    held: Floats = np.where(found.held.blocks > 0, found.held.blocks, np.inf)
     held *= -(-np.maximum(found.threads, 1) // _WARP)
     return held
 
 
-def part_used(found: Launches) -> NDArray[np.float64]:
+def part_used(found: Launches) -> Floats:
     """The part of the GPU that each launch keeps busy: multiprocessors, the warps that they need, lanes."""
     of_block = -(-np.maximum(found.threads, 1) // _WARP)
     each = found.blocks / max(found.sms, 1)
     warps = np.minimum(np.maximum(each, 1) * of_block, np.where(each < 1, np.inf, held_warps(found)))
-    part: NDArray[np.float64] = np.minimum(each, 1) * np.minimum(warps / ENOUGH_WARPS, 1)
+    part: Floats = np.minimum(each, 1) * np.minimum(warps / ENOUGH_WARPS, 1)
     part *= found.threads / (_WARP * of_block)
     return part
 
 
-def _waiting(busy: Busy, found: Launches, used: NDArray[np.float64]) -> NDArray[np.float64]:
+def _waiting(busy: Busy, found: Launches, used: Floats) -> Floats:
     """The part of its time that each launch may wait for memory, with few warps to run meanwhile."""
     some, part = found.held.blocks > 0, found.held.occupancy
     sampled = busy.place.gpu in busy.case.facts.attribution.trace.samples
     more = some & (part <= MOST_WARPS) & sampled
-    idle: NDArray[np.float64] = np.where(some & (held_warps(found) <= FEW_WARPS), 1 - used, np.where(more, 1 - part, 0))
+    idle: Floats = np.where(some & (held_warps(found) <= FEW_WARPS), 1 - used, np.where(more, 1 - part, 0))
     return idle
 
 
-def _spilling(busy: Busy, found: Launches) -> NDArray[np.float64]:
+def _spilling(busy: Busy, found: Launches) -> Floats:
     """The part of its time in which each kernel writes and reads the local memory of its threads, once each."""
     rate = roofs_of(busy.case, busy.place).bytes_per_s
     row, spilled = found.of[busy.op], 2.0 * np.maximum(found.local_memory, 0) * found.threads * found.blocks
-    part: NDArray[np.float64] = spilled[row] / rate * 1e9 / np.maximum(busy.length, 1)
+    part: Floats = spilled[row] / rate * 1e9 / np.maximum(busy.length, 1)
     return np.minimum(np.nan_to_num(part), 1.0)
 
 
-def _tail(found: Launches) -> NDArray[np.float64]:
+def _tail(found: Launches) -> Floats:
     """The part of its time in which each launch leaves the GPU empty behind the last whole wave; 0 for little."""
     waves = np.nan_to_num(found.waves)
     whole = np.ceil(waves)
@@ -133,7 +133,7 @@ def _tail(found: Launches) -> NDArray[np.float64]:
 
 
 def _worst(
-    busy: Busy, found: Launches, kind: str, share: NDArray[np.float64], faults: float, runs: tuple[Ints, Ints]
+    busy: Busy, found: Launches, kind: str, share: Floats, faults: float, runs: tuple[Ints, Ints]
 ) -> Iterator[Finding]:
     """The finding about the kernel that would gain most from a full GPU, if it is worth telling.
 

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Index, Ints, Mask
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import NAME, OFTEN_SO, Finding
-from nsysprof.diagnosis.kinds import Group, Kind, Mask, Remedy, Rows, by_text, counted, dialect_text, each_step, text_of
+from nsysprof.diagnosis.kinds import Group, Kind, Remedy, by_text, counted, dialect_text, each_step, text_of
 from nsysprof.kernels.names import short_name
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.culprits import LATE_PEER
@@ -47,7 +47,7 @@ def _caused(case: Case, cause: int) -> Mask:
     return mask
 
 
-def _one(_: Case, rows: Rows) -> NDArray[np.int64]:
+def _one(_: Case, rows: Index) -> Ints:
     return np.zeros(len(rows), np.int64)
 
 
@@ -63,7 +63,7 @@ def _peer(case: Case, row: int) -> str:
     return text_of("culprit")(case, row).split(", ")[0]
 
 
-def _peers(case: Case, rows: Rows) -> NDArray[np.int64]:
+def _peers(case: Case, rows: Index) -> Ints:
     texts = [case.facts.texts.words[code].split(", ")[0] for code in case.pieces["culprit"][rows].tolist()]
     known = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     return np.array([known[text] for text in texts], np.int64)

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.arrays import AnyInts, Index, Ints, Mask
 from nsysprof.core.columns import pick
-from nsysprof.core.intervals import Ints
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case, Place
@@ -20,8 +19,6 @@ from nsysprof.waits.facts import LATE_HOST
 from nsysprof.waits.purposes import COPY, EVENT, LAUNCH, LOCK, MEMSET, MPI, QUERY, SYNCHRONIZE, purpose_of
 from nsysprof.waits.whole import Cause
 
-Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 _OFTEN = 8  # times in a recording without steps: of less there is no loop
 MIN_SHARE = 0.02  # of the steps: less is worth no advice
 _HAS = 0.1  # of the most that a step waited for a cause: a step with so much has it
@@ -35,7 +32,7 @@ class Group:
 
     place: Place
     cause: str
-    rows: Rows
+    rows: Index
     waited: Ints
 
     @property
@@ -88,7 +85,7 @@ def in_steps(case: Case, group: Group) -> bool:
     return group.place.path != WHOLE and (group.often == EVERY or not case.chosen.level.found)
 
 
-def repeats(case: Case, group: Group, alike: NDArray[np.integer]) -> bool:
+def repeats(case: Case, group: Group, alike: AnyInts) -> bool:
     """Whether a remedy for a loop fits: in steps, or if a program often does work that is ``alike``."""
     return in_steps(case, group) or int(np.unique(alike, return_counts=True)[1].max(initial=0)) >= _OFTEN
 
@@ -121,7 +118,7 @@ class Kind:
 
     name: str
     claims: Callable[[Case], Mask]
-    codes: Callable[[Case, Rows], NDArray[np.int64]]
+    codes: Callable[[Case, Index], Ints]
     words: Callable[[Case, int], str]
     symptom: str
     remedies: Callable[[Case, Group], Iterable[Remedy]] = no_remedy
@@ -141,7 +138,7 @@ def removal(text: str, group: Group) -> Remedy:
     return Remedy(text, Changes(remove=[group.cause]))
 
 
-def by_text(column: str) -> Callable[[Case, Rows], NDArray[np.int64]]:
+def by_text(column: str) -> Callable[[Case, Index], Ints]:
     """Pieces whose text in a column of `PIECE` is equal have one cause."""
     return lambda case, rows: case.pieces[column][rows]
 
@@ -174,7 +171,7 @@ def in_calls(case: Case, *purposes: int) -> Mask:
     return of_host(case) & np.isin(case.purpose[call], purposes) & ~case.once[call]
 
 
-def copied_op(case: Case) -> NDArray[np.int64]:
+def copied_op(case: Case) -> Ints:
     """The result of `_copied_op`, made once."""
     return case.once_for_all(_copied_op)
 
@@ -184,7 +181,7 @@ def launching(case: Case) -> Mask:
     return case.once_for_all(_launching)
 
 
-def _copied_op(case: Case) -> NDArray[np.int64]:
+def _copied_op(case: Case) -> Ints:
     """For each piece the copy of more than a few bytes that the host made or waited for, or that exposed the wait by a
     call that returned only then; -1 for none.
     """

@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.intervals import Ints, expand_ranges
+from nsysprof.core.arrays import AnyInts, Index, Ints, Mask
+from nsysprof.core.intervals import expand_ranges
 from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import BOUND, OFTEN_SO
-from nsysprof.diagnosis.kinds import LAUNCHING, Group, Kind, Mask, Remedy, Rows, dialect_text, glob_of, launching
+from nsysprof.diagnosis.kinds import LAUNCHING, Group, Kind, Remedy, dialect_text, glob_of, launching
 from nsysprof.trace.details import CUDA, OS
 from nsysprof.trace.details import LAUNCHING as LAUNCHES
 from nsysprof.trace.trace import KERNEL
@@ -57,7 +57,7 @@ def _with_latency(case: Case) -> Mask:
     return both
 
 
-def _one(_: Case, rows: Rows) -> NDArray[np.int64]:
+def _one(_: Case, rows: Index) -> Ints:
     return np.zeros(len(rows), np.int64)
 
 
@@ -98,13 +98,13 @@ def _of_optimizer(case: Case) -> Mask:
     return mine if enough else np.zeros(len(op), bool)
 
 
-def launching_time(case: Case, place: Place, only: NDArray[np.integer] | None = None) -> Cause:
+def launching_time(case: Case, place: Place, only: AnyInts | None = None) -> Cause:
     """All time in which threads launch in the steps of a place, with little code in between, as a cause.
 
     Includes calls that launch or do not wait, or ``only`` some calls.
     """
     calls, trace, windows = case.facts.activity.calls, case.facts.attribution.trace, case.windows
-    parts: list[tuple[Rows, Ints, Ints]] = []
+    parts: list[tuple[Index, Ints, Ints]] = []
     used = np.unique(trace.launches.thread[np.unique(trace.ops.launch[trace.ops.launch >= 0])])
     kind = case.facts.activity.kind
     quiet = np.isin(case.purpose[:-1], LAUNCHING) & np.isin(kind, (LAUNCHES, CUDA)) & ~case.once[:-1]

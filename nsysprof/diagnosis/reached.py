@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Floats, Index, Ints
 from nsysprof.core.columns import distinct
-from nsysprof.core.intervals import Ints, merge
+from nsysprof.core.intervals import merge
 from nsysprof.core.units import format_bytes, format_share
-from nsysprof.diagnosis.busy import Busy, Rows
+from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.formats.counters import CounterFile
 from nsysprof.hardware.peaks import GpuLimits, limits_of
@@ -85,7 +85,7 @@ def roofs_of(case: Case, place: Place | None, measured: GpuLimits | None = None)
 class Sources:
     """What is known of the kernels ``busy``: Questions are about ``groups`` of places in them."""
 
-    def __init__(self, busy: Busy, roofs: Roofs, groups: Sequence[Rows], counters: CounterFile | None = None) -> None:
+    def __init__(self, busy: Busy, roofs: Roofs, groups: Sequence[Index], counters: CounterFile | None = None) -> None:
         self.busy, self.roofs, self.groups = busy, roofs, groups
         self.work: OpWork = op_work(busy.case.facts.attribution.trace)
         self._counted = _counted(busy, counters) if counters else None
@@ -99,11 +99,11 @@ class Sources:
         yield self._by_shapes(rows)
         yield _by_metrics(self._means[at], self.roofs)
 
-    def _dtype(self, rows: Rows) -> str:
+    def _dtype(self, rows: Index) -> str:
         types, counts = np.unique(self.work.dtype[self.busy.op[rows]], return_counts=True)
         return str(types[counts.argmax()])
 
-    def _by_shapes(self, rows: Rows) -> Reached:
+    def _by_shapes(self, rows: Index) -> Reached:
         busy, kinds, op = self.busy, self.busy.case.facts.kinds, self.busy.op[rows]
         code = int(busy.name[rows[0]])
         flops, moved = (_rate(each[op], busy.length[rows]) for each in (self.work.flops, self.work.moved))
@@ -116,7 +116,7 @@ class Sources:
         size = moved * float(busy.length[rows].mean()) / 1e9
         return _checked(Reached(SHAPES, shares, unit, flops, moved), size, self.roofs)
 
-    def _by_counters(self, rows: Rows) -> Reached:
+    def _by_counters(self, rows: Index) -> Reached:
         rates = {name: _rate(values[rows], self.busy.length[rows]) for name, values in (self._counted or {}).items()}
         moved = rates["dram_read_bytes"] + rates["dram_write_bytes"]
         shape, kinds = self._dtype(rows), self.busy.case.facts.kinds
@@ -130,7 +130,7 @@ class Sources:
         return _checked(Reached(COUNTERS, shares, unit, flops, moved), moved, self.roofs)
 
 
-def _rate(values: NDArray[np.float64], length: Ints) -> float:
+def _rate(values: Floats, length: Ints) -> float:
     """What is done in a second by kernels of which some are known; NaN where too few of them are."""
     sure = ~np.isnan(values)
     ns = int(length[sure].sum())
@@ -164,7 +164,7 @@ def _unit(dtype: str, unit: str, family: str) -> tuple[str, str]:
     return fast, f"{fast.upper()} on tensor cores"
 
 
-def _counted(busy: Busy, counters: CounterFile) -> dict[str, NDArray[np.float64]]:
+def _counted(busy: Busy, counters: CounterFile) -> dict[str, Floats]:
     """The counters of each kernel: means of the launches of its name, and grid if both are recorded; NaN for none."""
     names, trace = (
         {text: at for at, text in enumerate(map(plain_name, counters.kernels))},
@@ -191,7 +191,7 @@ def _counted(busy: Busy, counters: CounterFile) -> dict[str, NDArray[np.float64]
 # ---- GPU metrics
 
 
-def _sampled(busy: Busy, groups: Sequence[Rows]) -> list[Mapping[str, Mean]]:
+def _sampled(busy: Busy, groups: Sequence[Index]) -> list[Mapping[str, Mean]]:
     """The means of GPU metrics while each group runs; nothing where its GPU was not sampled."""
     trace = busy.case.facts.attribution.trace
     samples = trace.samples.get(busy.place.gpu)
@@ -203,7 +203,7 @@ def _sampled(busy: Busy, groups: Sequence[Rows]) -> list[Mapping[str, Mean]]:
     return means_of(samples, [merge(*_times(busy, rows)) for rows in some])[: len(groups)]
 
 
-def _times(busy: Busy, rows: Rows) -> tuple[Ints, Ints]:
+def _times(busy: Busy, rows: Index) -> tuple[Ints, Ints]:
     ops = busy.case.facts.attribution.trace.ops
     order = np.argsort(ops.start[rows], kind="stable")
     start = ops.start[rows][order]
@@ -221,7 +221,7 @@ def _by_metrics(means: Mapping[str, Mean], roofs: Roofs) -> Reached:
     )
 
 
-def shares_of(busy: Busy, rows: Rows) -> Mapping[str, float]:
+def shares_of(busy: Busy, rows: Index) -> Mapping[str, float]:
     """The shares of the peaks that some kernels reach, by the most reliable basis; empty if unknown."""
     found = Sources(busy, roofs_of(busy.case, busy.place), [rows]).of(0) if len(rows) else ()
     return next((each.shares for each in found if each.shares), {})

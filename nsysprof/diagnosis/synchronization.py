@@ -4,25 +4,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.arrays import Index, Ints, Mask
 from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import NAME, OFTEN_SO
-from nsysprof.diagnosis.kinds import (
-    Group,
-    Kind,
-    Mask,
-    Remedy,
-    Rows,
-    copied_op,
-    dialect_text,
-    fetched,
-    launching,
-    of_host,
-    removal,
-)
+from nsysprof.diagnosis.kinds import Group, Kind, Remedy, copied_op, dialect_text, fetched, launching, of_host, removal
 from nsysprof.diagnosis.launch_bound import launching_time
 from nsysprof.waits.purposes import COPY, SYNCHRONIZE
 from nsysprof.waits.whole import Cause
@@ -51,7 +39,7 @@ def _claims(case: Case) -> Mask:
     return mask
 
 
-def _codes(case: Case, rows: Rows) -> NDArray[np.int64]:
+def _codes(case: Case, rows: Index) -> Ints:
     exposed = case.pieces["exposed_by"][rows]
     return np.where(exposed > 0, exposed, case.pieces["culprit"][rows])
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import Ints
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.calls import WAITING_FOR_INPUT, source_sleeps
 from nsysprof.diagnosis.case import Case

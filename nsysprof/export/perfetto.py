@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.analyze.record_source import RecordSource
 from nsysprof.analyze.records import OP_KINDS
 from nsysprof.attribution.attribute import OUTCOMES, OWN_THREAD
+from nsysprof.core.arrays import AnyInts, Index, Ints, Mask
 from nsysprof.core.nesting import walk
 from nsysprof.errors import NsysprofError
 from nsysprof.export.perfetto_wire import (
@@ -42,7 +42,7 @@ _AT_ONCE = 1 << 16  # packets
 _LATEST_NS = 1 << 61  # no recording reaches a time like this
 
 # The pieces of the slices at some positions of a track.
-Content: TypeAlias = Callable[[Slices, NDArray[np.integer]], list[Pieces]]
+Content: TypeAlias = Callable[[Slices, AnyInts], list[Pieces]]
 
 
 def perfetto_protos() -> Any:
@@ -182,7 +182,7 @@ class _Packets:
         encoded: bytes = self._protos.TrackEvent(type=kind, track_uuid=track).SerializeToString()
         return encoded
 
-    def _write(self, time: NDArray[np.int64], event: list[Pieces]) -> None:
+    def _write(self, time: Ints, event: list[Pieces]) -> None:
         """Write a packet for each time with an event that is made of pieces."""
         time = np.clip(time, -_LATEST_NS, _LATEST_NS) + self._offset
         size = np.sum([piece.size for piece in event], axis=0)
@@ -214,7 +214,7 @@ def _slice_content(protos: Any, source: RecordSource, texts: TraceTexts) -> dict
     return content
 
 
-def _some(some: Pieces, which: NDArray[np.bool_]) -> Pieces:
+def _some(some: Pieces, which: Mask) -> Pieces:
     """Spread pieces that only some rows have."""
     return some.spread(np.flatnonzero(which), len(which))
 
@@ -232,7 +232,7 @@ def _calls(source: RecordSource, texts: TraceTexts, flow: bytes) -> Content:
     flows = eights(ops + 1, flow)
     width = len(flow) + 8
 
-    def content(slices: Slices, at: NDArray[np.integer]) -> list[Pieces]:
+    def content(slices: Slices, at: AnyInts) -> list[Pieces]:
         row = slices.row[at]
         result, caused_by = calls.result[row], launch[row]
         failed, launched = result != 0, caused_by >= 0
@@ -258,7 +258,7 @@ def _ranges(source: RecordSource, texts: TraceTexts) -> Content:
     paths = pieces([texts.noted(path=text) for text in breakdown.path_texts])
     unclosed = pieces([b"", texts.noted(unclosed="never closed: ends with the session")])
 
-    def content(slices: Slices, at: NDArray[np.integer]) -> list[Pieces]:
+    def content(slices: Slices, at: AnyInts) -> list[Pieces]:
         row = slices.row[at]
         return [
             names.take(ranges.name[row]),
@@ -281,7 +281,7 @@ def _ops(source: RecordSource, texts: TraceTexts, flow: bytes, last_flow: bytes)
     path, call = source.of_ops(source.path), source.of_ops(source.call)
     called = np.append(calls.start, 0)[call]
 
-    def content(slices: Slices, at: NDArray[np.integer]) -> list[Pieces]:
+    def content(slices: Slices, at: AnyInts) -> list[Pieces]:
         row = slices.row[at]
         start, end, size, linked = ops.start[row], ops.end[row], sizes[row], call[row] >= 0
         # Arrows run forwards in time: an op before its launch cannot be the end of one.
@@ -311,7 +311,7 @@ class _Arrows:
     piece_begins: Pieces
     piece_ends: Pieces
 
-    def of_ops(self, rows: NDArray[np.integer]) -> list[Pieces]:
+    def of_ops(self, rows: AnyInts) -> list[Pieces]:
         """The flows that start and end at ops."""
         return [self.begins.take(rows), self.ends.take(rows)]
 
@@ -353,7 +353,7 @@ def _pieces(texts: TraceTexts, path: PathPieces, arrows: _Arrows) -> Content:
     claims = pieces([texts.noted(claim=text) for text in claim.categories])
     claimed = claim.codes.to_numpy(np.int64)[path.wait]
 
-    def content(slices: Slices, at: NDArray[np.integer]) -> list[Pieces]:
+    def content(slices: Slices, at: AnyInts) -> list[Pieces]:
         row = slices.row[at]
         begins, ends = arrows.piece_begins.take(row), arrows.piece_ends.take(row)
         return [names.take(place[row]), claims.take(claimed[row]), begins, ends]
@@ -382,7 +382,7 @@ def _op_names(source: RecordSource, texts: TraceTexts) -> list[bytes]:
     ]
 
 
-def _op_shapes(source: RecordSource, texts: TraceTexts) -> tuple[Pieces, NDArray[np.intp]]:
+def _op_shapes(source: RecordSource, texts: TraceTexts) -> tuple[Pieces, Index]:
     """Encode the notes on each distinct grid and block, and find which of them each op has."""
     grid, of_grid = np.unique(source.details.grid, return_inverse=True)
     block, of_block = np.unique(source.details.block, return_inverse=True)

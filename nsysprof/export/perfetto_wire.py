@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import AnyInts, Array, Bytes, Ints
 from nsysprof.core.intervals import expand_ranges
 
 # How a field is encoded: a number, eight bytes, or a length and so many bytes.
@@ -30,15 +30,15 @@ _NAME, _CATEGORY, _KEY, _VALUE = (
 class Pieces:
     """A piece of bytes per row: ``data[first : first + size]``. Empty if the size is 0."""
 
-    data: NDArray[np.uint8]
-    first: NDArray[np.int64]
-    size: NDArray[np.int64]
+    data: Bytes
+    first: Ints
+    size: Ints
 
-    def take(self, rows: NDArray[np.integer] | slice) -> Pieces:
+    def take(self, rows: AnyInts | slice) -> Pieces:
         """The pieces of some rows; the data are shared."""
         return Pieces(self.data, self.first[rows], self.size[rows])
 
-    def spread(self, rows: NDArray[np.integer], count: int) -> Pieces:
+    def spread(self, rows: AnyInts, count: int) -> Pieces:
         """Place the pieces at some of ``count`` rows, and nothing at the others."""
         first, size = np.zeros(count, np.int64), np.zeros(count, np.int64)
         first[rows], size[rows] = self.first, self.size
@@ -56,7 +56,7 @@ def repeated(part: bytes, count: int) -> Pieces:
     return pieces([part]).take(np.zeros(count, np.int64))
 
 
-def numbers(values: NDArray[Any], before: bytes = b"") -> Pieces:
+def numbers(values: Array, before: bytes = b"") -> Pieces:
     """Encode 64-bit integers as protobuf varints, each after the same bytes."""
     rest = values.astype(np.int64, copy=False).view(np.uint64)
     head, count = len(before), len(rest)
@@ -74,7 +74,7 @@ def numbers(values: NDArray[Any], before: bytes = b"") -> Pieces:
     return Pieces(out.reshape(-1), np.arange(count) * (head + _LONGEST), size)
 
 
-def eights(values: NDArray[np.int64], before: bytes) -> Pieces:
+def eights(values: AnyInts, before: bytes) -> Pieces:
     """Encode numbers in eight bytes, each after the same bytes."""
     width = len(before) + 8
     out = np.empty((len(values), width), np.uint8)
@@ -132,7 +132,7 @@ class TraceTexts:
                 )
         return bytes(event.SerializeToString())
 
-    def counted(self, key: str, values: NDArray[np.integer]) -> Pieces:
+    def counted(self, key: str, values: AnyInts) -> Pieces:
         """Encode an integer note in each row under this name."""
         note = self._protos.DebugAnnotation(name_iid=self._number(_KEY, key))
         return fields(self._notes, numbers(values, note.SerializeToString() + self._integer))

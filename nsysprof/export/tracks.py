@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.analyze.record_source import RecordSource
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
 from nsysprof.attribution.projection import LaunchWork, Totals, project, take_calls
 from nsysprof.attribution.split import device_labels, stream_names
-from nsysprof.core.intervals import Index, Ints
+from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32
 from nsysprof.core.nesting import enclosing, stack
 from nsysprof.trace.trace import KERNEL, PROCESS_OF_THREAD, START_END, Trace, pid_of, recorded_as, tid_of
 
@@ -37,11 +36,11 @@ class Slices:
     """
 
     what: What
-    row: NDArray[np.int32]
+    row: Ints32
     start: Ints
     end: Ints
-    up: NDArray[np.int32]
-    totals: Mapping[str, NDArray[np.integer]] = field(default_factory=dict)
+    up: Ints32
+    totals: Mapping[str, AnyInts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,11 +71,11 @@ def _add_lanes(
     name: str,
     parent: int,
     what: What,
-    row: NDArray[np.int32],
+    row: Ints32,
     start: Ints,
     end: Ints,
-    up: NDArray[np.int32] | None = None,
-    totals: Mapping[str, NDArray[np.integer]] | None = None,
+    up: Ints32 | None = None,
+    totals: Mapping[str, AnyInts] | None = None,
 ) -> None:
     """Add as many tracks of that name as it takes for slices, sorted by start and from the longest to the shortest.
 
@@ -146,7 +145,7 @@ def _add_start_end_ranges(out: list[Track], source: RecordSource, place: int, pr
     _add_lanes(out, _START_END, place, "range", rows.astype(np.int32), ranges.start[rows], ranges.end[rows])
 
 
-def _place(tids: Ints, thread: NDArray[np.integer], tid: int) -> tuple[int, int]:
+def _place(tids: Ints, thread: AnyInts, tid: int) -> tuple[int, int]:
     """Find the rows of a thread in a column that is sorted by codes of threads."""
     code = int(np.searchsorted(tids, tid))
     if code == len(tids) or tids[code] != tid:

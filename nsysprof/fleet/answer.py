@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from nsysprof.charts.notebook import Shown
+from nsysprof.core.arrays import Floats, Ints
 from nsysprof.core.text import join_first, plural
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
@@ -58,8 +58,8 @@ class RankLane:
     rank: int
     start_ns: int
     end_ns: int
-    compute: NDArray[np.float64]
-    exposed: NDArray[np.float64]
+    compute: Floats
+    exposed: Floats
 
 
 @dataclass(frozen=True, repr=False)
@@ -254,7 +254,7 @@ def _rank_frame(
     return frame
 
 
-def _waited(numbers: pd.Series, waiting: Waiting) -> dict[str, NDArray[np.int64]]:
+def _waited(numbers: pd.Series, waiting: Waiting) -> dict[str, Ints]:
     """Count per rank its collectives, and in how many iterations it comes last to them."""
     together = waiting.each.groupby("rank")[list(WAITS)].sum().reindex(numbers, fill_value=0)
     last = waiting.each.sort_values(["collective_ns", "rank"], kind="stable").drop_duplicates("label")

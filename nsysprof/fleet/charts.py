@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.charts.chart import Chart
 from nsysprof.charts.marks import PLOT_COLUMNS, BarPanel, Bars, Heading, Heat, LanePanel, Lanes, Part, Ribbons
 from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import COLOURS, IDLE, LESS, MORE, OTHERS
+from nsysprof.core.arrays import Bytes, Floats
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.fleet.answer import Fleet, RankLane
@@ -74,7 +74,7 @@ def _heatmap_paths(fleet: Fleet) -> list[str]:
     return [path for path in spread["path"].tolist() if path in set(most)]
 
 
-def _cells(fleet: Fleet, columns: list[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _cells(fleet: Fleet, columns: list[str]) -> tuple[Floats, Floats]:
     """Tabulate how each rank compares to the median one, and its own time in ns; a row per rank, a column per path."""
     paths = fleet.paths[fleet.paths["path"].isin(columns)]
     own = paths["own_median_ns"].where(paths["own_median_ns"].notna(), paths["own_ns"])
@@ -155,7 +155,7 @@ def plan_rank_lanes(fleet: Fleet) -> Lanes:
     )
 
 
-def _column_shares(lane: RankLane, end: int) -> NDArray[np.uint8]:
+def _column_shares(lane: RankLane, end: int) -> Bytes:
     """Share out each column of the axis: compute, exposed communication, or neither, where the rank has any."""
     edges = np.linspace(0, end, PLOT_COLUMNS + 1)
     own = np.linspace(lane.start_ns, max(lane.end_ns, lane.start_ns + 1), len(lane.compute) + 1)
@@ -164,7 +164,7 @@ def _column_shares(lane: RankLane, end: int) -> NDArray[np.uint8]:
         np.diff(np.interp(edges, own, np.append(0.0, np.cumsum(values * width)))) / np.diff(edges)
         for values in (lane.compute, lane.exposed, np.ones(len(lane.compute)))
     )
-    parts: NDArray[np.float64] = np.clip([compute, exposed, inside - compute - exposed], 0, 1)
+    parts: Floats = np.clip([compute, exposed, inside - compute - exposed], 0, 1)
     return (255 * parts).astype(np.uint8)
 
 

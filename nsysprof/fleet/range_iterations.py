@@ -6,13 +6,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.levels import choose_level
 from nsysprof.attribution.paths import DEFAULT_MERGE, Paths, merged_paths, range_paths
+from nsysprof.core.arrays import AnyInts, Index, Ints, Mask
 from nsysprof.core.columns import sums
-from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import innermost_marked
 from nsysprof.formats.rank_answer import COMPUTE, COPIES, EXPOSED, WHOLE
 from nsysprof.trace.trace import START_END
@@ -48,8 +47,8 @@ class Iterations:
 
     paths: tuple[str, ...]
     labels: Sequence[str]
-    path: NDArray[np.int64]
-    label: NDArray[np.int64]
+    path: Ints
+    label: Ints
     first_ns: Ints
     last_ns: Ints
     columns: Mapping[str, Ints]
@@ -60,9 +59,7 @@ class Iterations:
     warnings: tuple[str, ...]
 
 
-def range_iterations(
-    attribution: Attribution, rows: NDArray[np.intp], columns: Mapping[str, Ints], choice: Choice
-) -> Iterations:
+def range_iterations(attribution: Attribution, rows: Index, columns: Mapping[str, Ints], choice: Choice) -> Iterations:
     """Find the `Iterations` of one process: ``rows`` are its ranges by start, ``columns`` the `COLUMNS` of each."""
     paths = range_paths(attribution)
     merged = merged_paths(paths, choice.merge)
@@ -118,9 +115,7 @@ def _path_texts(merged: Paths) -> list[str]:
     return list(texts)[1:]
 
 
-def _bounds(
-    group: NDArray[np.integer], first: Ints, last: Ints, some: NDArray[np.bool_], count: int
-) -> tuple[Ints, Ints]:
+def _bounds(group: AnyInts, first: Ints, last: Ints, some: Mask, count: int) -> tuple[Ints, Ints]:
     """Find the first start and last end in each group, of those that are ``some``; 0 where none is."""
     latest = np.iinfo(np.int64).max
     low, high = np.full(count, latest), np.zeros(count, np.int64)
@@ -129,7 +124,7 @@ def _bounds(
     return np.where(low == latest, 0, low), high
 
 
-def _after(path: NDArray[np.int64], begin: NDArray[np.intp], skip: int) -> NDArray[np.bool_]:
+def _after(path: Ints, begin: Index, skip: int) -> Mask:
     """Choose all rows but the first ``skip`` of each path that has more of them."""
     place = np.empty(len(path), np.int64)
     order = np.argsort(begin)
@@ -140,10 +135,10 @@ def _after(path: NDArray[np.int64], begin: NDArray[np.intp], skip: int) -> NDArr
 
 def _iteration_path(
     attribution: Attribution,
-    rows: NDArray[np.intp],
+    rows: Index,
     merged: Paths,
     texts: Sequence[str],
-    path: NDArray[np.int64],
+    path: Ints,
     each: Mapping[str, Ints],
     choice: Choice,
 ) -> int | None:
@@ -167,7 +162,7 @@ def _iteration_path(
     return min(wanted, key=lambda at: (int(merged.depth[at]), -int(held[at])), default=None)
 
 
-def _chosen_paths(merged: Paths, path: NDArray[np.int64], total: Ints, main: int | None) -> tuple[list[int], list[str]]:
+def _chosen_paths(merged: Paths, path: Ints, total: Ints, main: int | None) -> tuple[list[int], list[str]]:
     """Choose the paths to keep: that of the iterations, then outermost first and the longest of a depth first; and say
     what is left out.
     """
@@ -182,7 +177,7 @@ def _chosen_paths(merged: Paths, path: NDArray[np.int64], total: Ints, main: int
     ]
 
 
-def _detailed(size: NDArray[np.integer], order: Sequence[int], main: int | None) -> tuple[NDArray[np.bool_], list[str]]:
+def _detailed(size: AnyInts, order: Sequence[int], main: int | None) -> tuple[Mask, list[str]]:
     """Choose the paths that keep a row per iteration, as far as `MAX_ROWS` reach, and say which do not.
 
     ``size`` is how many iterations each has.
@@ -206,9 +201,7 @@ def _detailed(size: NDArray[np.integer], order: Sequence[int], main: int | None)
 # ---- which iteration a range is in
 
 
-def _iteration_labels(
-    attribution: Attribution, paths: Paths, merged: Paths, rows: NDArray[np.intp]
-) -> tuple[NDArray[np.int64], list[str]]:
+def _iteration_labels(attribution: Attribution, paths: Paths, merged: Paths, rows: Index) -> tuple[Ints, list[str]]:
     """Name the iteration of each range: the numbered names around it, or else how many of its path came before.
 
     Where a numbered range comes again with the same names, as with counters that begin anew, it and all in it is
@@ -233,7 +226,7 @@ def _iteration_labels(
     return label.astype(np.int64), labels or [""]
 
 
-def _numbered(paths: Paths, merged: Paths) -> tuple[NDArray[np.int64], NDArray[np.bool_], list[str]]:
+def _numbered(paths: Paths, merged: Paths) -> tuple[Ints, Mask, list[str]]:
     """Give each path a code of its numbered names, 0 for none, and whether its last name is one; and their texts."""
     known = {"": 0}
     of_path: list[str] = []
@@ -248,7 +241,7 @@ def _numbered(paths: Paths, merged: Paths) -> tuple[NDArray[np.int64], NDArray[n
     return np.array([known.setdefault(text, len(known)) for text in of_path], np.int64), numbered, list(known)
 
 
-def _places_among(*keys: NDArray[np.integer]) -> NDArray[np.int64]:
+def _places_among(*keys: AnyInts) -> Ints:
     """Count the rows with the same keys before each row."""
     order = np.lexsort(keys)
     new = np.zeros(len(order), bool)

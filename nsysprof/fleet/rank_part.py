@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.projection import DEVICE_BITS
-from nsysprof.core.intervals import Ints, cover_before, union
+from nsysprof.core.arrays import Index, Ints, Ints32, Mask
+from nsysprof.core.intervals import cover_before, union
 from nsysprof.fleet.range_iterations import Choice, range_iterations
 from nsysprof.formats.rank_answer import (
     BLOCKING,
@@ -41,7 +41,7 @@ _IN_QUEUE = (LATENCY, AWAITED_COMMUNICATION, COPY, OTHERS)
 
 def rank_part(
     attribution: Attribution,
-    communication: NDArray[np.bool_],
+    communication: Mask,
     process: int,
     facts: WaitFacts,
     lacks: tuple[str, ...],
@@ -107,7 +107,7 @@ def rank_part(
     )
 
 
-def _measures(attribution: Attribution, rows: NDArray[np.intp], activity: Mapping[int, GpuActivity]) -> dict[str, Ints]:
+def _measures(attribution: Attribution, rows: Index, activity: Mapping[int, GpuActivity]) -> dict[str, Ints]:
     """Measure the `COLUMNS` of each range: its own times, and what its GPUs did between its first op and its last."""
     ranges, inside = attribution.trace.ranges, attribution.inclusive
     first, last = inside.first_op_ns[rows], inside.last_op_ns[rows]
@@ -167,16 +167,14 @@ def _bins(activity: Mapping[int, GpuActivity], start: int, end: int) -> dict[str
     return bins
 
 
-def _collectives(trace: Trace, communication: NDArray[np.bool_], process: int) -> tuple[NDArray[np.intp], int]:
+def _collectives(trace: Trace, communication: Mask, process: int) -> tuple[Index, int]:
     """Find the ops that are the first `MAX_COLLECTIVES` collectives of a process, by start; and count all."""
     rows = collective_ops(trace, communication, trace.report.reader.collectives(trace))
     rows = rows[trace.op_process[rows] == process]
     return rows[np.argsort(trace.ops.start[rows], kind="stable")][:MAX_COLLECTIVES], len(rows)
 
 
-def _blocking_collectives(
-    activity: Mapping[int, GpuActivity], collectives: NDArray[np.intp]
-) -> tuple[NDArray[np.int32], Line]:
+def _blocking_collectives(activity: Mapping[int, GpuActivity], collectives: Index) -> tuple[Ints32, Line]:
     """Find which of the collectives the pieces of blocking communication are of, and the pieces, by start."""
     blocking = [(each.blocking_op, *each.blocking) for each in activity.values()]
     ops, start, end = (np.concatenate(columns) for columns in zip(*blocking, strict=True))
@@ -218,7 +216,7 @@ class GpuActivity:
     busy: Line
     gaps: dict[str, Line]
     blocking: Line
-    blocking_op: NDArray[np.int32]
+    blocking_op: Ints32
 
     @property
     def busy_ns(self) -> int:
@@ -247,7 +245,7 @@ class GpuActivity:
 
 
 def _gpu_activity(
-    attribution: Attribution, communication: NDArray[np.bool_], process: int, facts: WaitFacts, *, known: bool
+    attribution: Attribution, communication: Mask, process: int, facts: WaitFacts, *, known: bool
 ) -> dict[int, GpuActivity]:
     """Find the `GpuActivity` of each GPU, by its number, that a process ran ops on.
 
@@ -280,7 +278,7 @@ def _gpu_activity(
     return activity
 
 
-def _gaps(attribution: Attribution, rows: NDArray[np.intp], facts: WaitFacts) -> dict[str, Line]:
+def _gaps(attribution: Attribution, rows: Index, facts: WaitFacts) -> dict[str, Line]:
     """Find the gaps between ops that are sorted by start, by what they waited for; what is not known is the host's."""
     ops = attribution.trace.ops
     start, reach = ops.start[rows], np.maximum.accumulate(ops.end[rows])

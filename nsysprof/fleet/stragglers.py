@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Floats, Index, Ints
 from nsysprof.core.columns import sums
 from nsysprof.fleet.identity import Ranked
 from nsysprof.formats.rank_answer import RankPart
@@ -33,8 +33,6 @@ _MAX_RANKS_WITHOUT_SELF = 16  # up to here a rank is compared with the others wi
 _OUTLIER_Z, _OUTLIER_RATIO = 6.0, 1.2
 _TO_SIGMA = 1.4826  # the median absolute deviation of normal samples times this is their standard deviation
 
-Matrix = NDArray[np.float64]
-
 
 def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
     """Judge each rank, a row of ``own`` with a column per iteration: time excluding exposed communication in ns, NaN if
@@ -49,7 +47,7 @@ def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
     are `LEAST_SAMPLES` of them; with five ranks or more its z must also reach `MIN_Z`. ``basis`` is the test. A rank is
     not slower if its ratio is significantly below `MIN_SLOWNESS`.
     """
-    values: Matrix = own.to_numpy(np.float64)
+    values: Floats = own.to_numpy(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         ratios = values / _of_the_others(values)
     ratios[~np.isfinite(ratios)] = np.nan
@@ -82,7 +80,7 @@ def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def _is_slower_in_each(ratios: Matrix) -> bool:
+def _is_slower_in_each(ratios: Floats) -> bool:
     """Tell whether a rank is slower in every iteration, and in all but one in 15 by `MIN_SLOWNESS` and half of what is
     usual of it.
 
@@ -95,13 +93,13 @@ def _is_slower_in_each(ratios: Matrix) -> bool:
     return bool((ratios > 1).all() and (ratios < low).sum() <= len(ratios) // _ITERATIONS_PER_EXCEPTION)
 
 
-def _at_most(ratios: Matrix) -> float:
+def _at_most(ratios: Floats) -> float:
     """Estimate the upper limit at 95 % of the median: the order statistic of a sign test, iterations by their worth."""
     reach = normal_quantile(LEVEL) / 2 / np.sqrt(dependence(ratios).effective)
     return float(np.quantile(ratios, min(1.0, 0.5 + reach), method="higher"))
 
 
-def robust_z(values: Matrix) -> Matrix:
+def robust_z(values: Floats) -> Floats:
     """The distance of each value from the median in robust standard deviations; 0 if more than half are equal."""
     known = values[np.isfinite(values)]
     middle = np.median(known)
@@ -120,7 +118,7 @@ def outlier_rows(own: pd.DataFrame) -> pd.DataFrame:
     three ranks. ``z`` refers to the logarithm of the ratio, over all ranks and iterations.
     """
     names = ("rank", "iteration", "own_ns", "expected_ns", "ratio", "z")
-    values: Matrix = own.to_numpy(np.float64)
+    values: Floats = own.to_numpy(np.float64)
     if len(values) < 3 or values.shape[1] < 3:
         return pd.DataFrame(columns=names)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -143,17 +141,17 @@ def outlier_rows(own: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _of_the_others(values: Matrix) -> Matrix:
+def _of_the_others(values: Floats) -> Floats:
     """Take for each rank and iteration the median of the other ranks; of all ranks where they are many."""
     if len(values) > _MAX_RANKS_WITHOUT_SELF or len(values) < 2:
         return np.broadcast_to(_median(values, 0), values.shape).copy()
     return np.stack([_median(np.delete(values, at, axis=0), 0)[0] for at in range(len(values))])
 
 
-def _median(values: Matrix, axis: int) -> Matrix:
+def _median(values: Floats, axis: int) -> Floats:
     """Take the median along an axis of what is there, NaN where nothing is, with that axis kept."""
     known = np.isfinite(values).any(axis=axis, keepdims=True)
-    median: Matrix = np.nanmedian(np.where(known, values, 0.0), axis=axis, keepdims=True)
+    median: Floats = np.nanmedian(np.where(known, values, 0.0), axis=axis, keepdims=True)
     return np.where(known, median, np.nan)
 
 
@@ -222,7 +220,7 @@ def find_waiting(ranks: Sequence[Ranked], path: str) -> Waiting:
     return Waiting(each, late, len(matched), len(rows) - len(matched), offsets, spread)
 
 
-def _late(ranks: Sequence[Ranked], matched: pd.DataFrame) -> NDArray[np.int64]:
+def _late(ranks: Sequence[Ranked], matched: pd.DataFrame) -> Ints:
     """Measure how much of the waiting of each matched collective blocked compute, within its iteration."""
     out = np.zeros(len(matched), np.int64)
     for each in ranks:
@@ -287,7 +285,7 @@ def _rows(
     )
 
 
-def iteration_rows(part: RankPart, path: str) -> NDArray[np.intp]:
+def iteration_rows(part: RankPart, path: str) -> Index:
     """Find the rows of a part that are iterations of a path; the row of the whole if there are no others."""
     if path not in part.paths:
         return np.empty(0, np.intp)

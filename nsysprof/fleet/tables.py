@@ -6,12 +6,11 @@ Columns are an interface: add, never rename.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Array, Ints, Ints32
 from nsysprof.fleet.identity import Ranked
 from nsysprof.formats.rank_answer import BLOCKING, COLUMNS, COMMUNICATION, COMPUTE, COPIES, IDLE_PARTS, PARTS
 from nsysprof.results.table import table
@@ -123,12 +122,12 @@ class RankRows:
     paths: list[str]
     ranks: list[int]
     labels: list[str]
-    path: NDArray[np.int32]
-    rank: NDArray[np.int32]
-    label: NDArray[np.int32]
-    order: NDArray[np.int64]
-    own: NDArray[np.int64]
-    span: NDArray[np.int64]
+    path: Ints32
+    rank: Ints32
+    label: Ints32
+    order: Ints
+    own: Ints
+    span: Ints
     totals: pd.DataFrame
 
 
@@ -139,7 +138,7 @@ def rank_rows(ranks: Sequence[Ranked]) -> RankRows:
         {text: code for code, text in enumerate(dict.fromkeys(chain.from_iterable(texts)))}
         for texts in ((each.part.paths for each in longest), (each.part.labels for each in ranks))
     )
-    rows: dict[str, list[NDArray[Any]]] = {name: [] for name in ("path", "rank", "label", "order", "own", "span")}
+    rows: dict[str, list[Array]] = {name: [] for name in ("path", "rank", "label", "order", "own", "span")}
     totals = []
     for number, each in enumerate(ranks):
         part = each.part

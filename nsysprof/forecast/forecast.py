@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attributed, Attribution, attribute
 from nsysprof.attribution.levels import Level
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.charts.notebook import Shown
-from nsysprof.core.intervals import Ints, union_length
+from nsysprof.core.arrays import Index, Ints
+from nsysprof.core.intervals import union_length
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.diagnosis.case import Case
@@ -278,8 +278,8 @@ def _measured(
     question: dict[str, Any],
     unprofiled: Unprofiled | None,
     residual: float,
-    mine: NDArray[np.intp],
-    group: NDArray[np.intp],
+    mine: Index,
+    group: Index,
     before: tuple[Network, Times],
     after: tuple[Network, Times],
 ) -> Forecast:
@@ -345,7 +345,7 @@ def _measured(
     )
 
 
-def _busy(spans: Spans, times: Times, rows: NDArray[np.intp]) -> Ints:
+def _busy(spans: Spans, times: Times, rows: Index) -> Ints:
     """How long a GPU runs GPU ops of each of some steps: no step is shorter than that, whatever else is removed."""
     ends = np.append(spans.first, len(spans.ops))
     of = (spans.ops[ends[row] : ends[row + 1]] for row in rows.tolist())

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Index
 from nsysprof.core.units import format_ns
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
 from nsysprof.waits.facts import Facts
@@ -34,7 +34,7 @@ class PathParts:
         return f"{_WORDS[at]} on its critical path changes from {format_ns(self.ns[at])} to {format_ns(other.ns[at])}"
 
 
-def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: NDArray[np.intp], stop: int) -> PathParts:
+def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: Index, stop: int) -> PathParts:
     """The parts of the step that starts at ``start`` and ends with the last of ``ops``, or at the moment ``stop``."""
     total = np.cumsum(network.gap)
     offset = np.append(total - total[network.anchor], 0)

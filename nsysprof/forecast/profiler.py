@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Index, Ints
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.errors import NsysprofError
@@ -51,7 +51,7 @@ class Unprofiled:
 
 
 def unprofiled_network(
-    program: Program, spans: Spans, mine: NDArray[np.intp], path: str, record: Path | None
+    program: Program, spans: Spans, mine: Index, path: str, record: Path | None
 ) -> tuple[Network, Unprofiled | None]:
     """The network of the program without a profiler, and how it was derived; None if it was not measured.
 
@@ -130,7 +130,7 @@ def _quicker(network: Network) -> Network:
     return replace(out, lags=replace(network.lags, behind_op=behind, in_graph=_GRAPH_LAG_NS))
 
 
-def _calls_before(program: Program, network: Network) -> NDArray[np.int64]:
+def _calls_before(program: Program, network: Network) -> Ints:
     """How many calls and ranges were recorded between each moment of the host and the one before."""
     trace, calls = program.attribution.trace, program.facts.activity.calls
     out = np.zeros(len(network.time), np.int64)
@@ -145,7 +145,7 @@ def _calls_before(program: Program, network: Network) -> NDArray[np.int64]:
     return out
 
 
-def _cheaper(network: Network, calls: NDArray[np.int64], cost: int) -> Network:
+def _cheaper(network: Network, calls: Ints, cost: int) -> Network:
     """The network with ``cost`` ns less for each recorded call, never less than a part of what was recorded."""
     least = (_LEAST * network.gap).astype(np.int64)
     gap = np.minimum(network.gap, np.maximum(network.gap - cost * calls, least))

@@ -15,13 +15,12 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Floats, Ints, Ints32
 from nsysprof.core.document import parse_as, parse_leniently, read_document
 from nsysprof.core.files import MAX_TABLE_BYTES, read_small, undo_spreadsheet_safe
 from nsysprof.core.text import join_first
 from nsysprof.errors import NsysprofError
-from nsysprof.statistics.distributions import Floats
 from nsysprof.trace.details import packed
 
 COUNTER_SCHEMA = "nsysprof-counters/1"
@@ -135,11 +134,11 @@ class CounterFile:
 
     path: Path
     ranges: list[str]
-    range: NDArray[np.int32]
-    pid: NDArray[np.int64]
+    range: Ints32
+    pid: Ints
     kernels: list[str]
-    kernel: NDArray[np.int32]
-    grid: NDArray[np.int64]
+    kernel: Ints32
+    grid: Ints
     values: Mapping[str, Floats]
     gpus: tuple[str, ...]
     libraries: Mapping[str, str]

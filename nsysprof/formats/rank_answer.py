@@ -9,10 +9,9 @@ from typing import Any, get_args
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Array, Ints, Ints32
 from nsysprof.core.files import open_regular, whole_file
-from nsysprof.core.intervals import Ints
 
 FORMAT = 6
 # The path that stands for everything that a rank did.
@@ -51,18 +50,18 @@ class RankPart:
     iteration_path: str
     paths: tuple[str, ...]
     labels: tuple[str, ...]
-    path: NDArray[np.int32]
-    label: NDArray[np.int32]
+    path: Ints32
+    label: Ints32
     first_ns: Ints
     last_ns: Ints
     columns: Mapping[str, Ints]
     collective_names: tuple[str, ...]
-    collective: NDArray[np.int32]
+    collective: Ints32
     communicators: tuple[str, ...]
-    communicator: NDArray[np.int32]
+    communicator: Ints32
     collective_start: Ints
     collective_end: Ints
-    blocking_of: NDArray[np.int32]
+    blocking_of: Ints32
     blocking_start: Ints
     blocking_end: Ints
     lacks: tuple[str, ...]
@@ -98,7 +97,7 @@ def write_answer(answer: ReportAnswer, path: Path) -> None:
     """Write an answer as an ``.npz`` file, whole or not at all: its arrays, and JSON that refers to them."""
     arrays: dict[str, Any] = {}
 
-    def place(values: NDArray[Any]) -> str:
+    def place(values: Array) -> str:
         arrays[name := f"array{len(arrays)}"] = values
         return name
 
@@ -115,8 +114,8 @@ def read_answer(path: Path) -> ReportAnswer | None:
             if sum(each.file_size for each in kept.zip.infolist()) > path.stat().st_size:
                 raise ValueError("compressed content may have any size")
 
-            def array(kind: Any, name: str) -> NDArray[Any]:
-                values: NDArray[Any] = kept[name]
+            def array(kind: Any, name: str) -> Array:
+                values: Array = kept[name]
                 if values.dtype != get_args(get_args(kind)[1])[0] or values.ndim != 1:
                     raise ValueError(f"{name} is of another type")
                 return values

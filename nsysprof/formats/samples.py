@@ -16,14 +16,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Floats, Mask
 from nsysprof.core.document import Amount, Count, Text, parse_as
 from nsysprof.core.files import parse_json, read_small
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.workload import Cost, Described, check_countable, described
 from nsysprof.hardware.peaks import GpuLimits, memory_bandwidth
-from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.runs import rounding_of
 from nsysprof.statistics.summary import clock_step
 
@@ -112,7 +111,7 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
         return self.shape.id, self.backend
 
     @cached_property
-    def sets(self) -> dict[Kind, tuple[Floats, NDArray[np.bool_]]]:
+    def sets(self) -> dict[Kind, tuple[Floats, Mask]]:
         """All latencies of each set, with a mask of samples taken while the GPU was throttled."""
         values = {kind: np.array(getattr(self, kind) or [], np.float64) for kind in KINDS}
         marks = {kind: getattr(self, f"{kind}_marks") or [False] * len(values[kind]) for kind in KINDS}

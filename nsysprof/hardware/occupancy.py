@@ -7,9 +7,9 @@ registers and shared memory: CUDA's occupancy calculator (`cuda_occupancy.h`).
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from nsysprof.core.arrays import Floats, Index, Ints
+
 # Blocks and warps that an SM holds, and KiB of shared memory, by compute capability.
 _LIMITS: dict[tuple[int, int], tuple[int, int, int]] = {
     **dict.fromkeys([(5, 0), (5, 3), (6, 0), (6, 2)], (32, 64, 64)),
@@ -34,10 +34,10 @@ class Occupancy:
     """
 
     blocks: Ints
-    occupancy: NDArray[np.float64]
-    limiter: NDArray[np.intp]
+    occupancy: Floats
+    limiter: Index
 
-    def waves(self, grid: Ints, sms: int) -> NDArray[np.float64]:
+    def waves(self, grid: Ints, sms: int) -> Floats:
         """The number of times that a grid fills the GPU; NaN if unknown."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.blocks > 0, grid / (self.blocks * sms), np.nan)

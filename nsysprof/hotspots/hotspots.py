@@ -10,13 +10,12 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.charts.notebook import Shown
+from nsysprof.core.arrays import Floats, Index, Ints
 from nsysprof.core.columns import Column, ColumnTable, Texts
-from nsysprof.core.intervals import Ints
 from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_share
 from nsysprof.diagnosis.busy import Busy, busy_kernels
@@ -52,7 +51,7 @@ class Spot:
     name: str
     glob: str
     family: str
-    rows: NDArray[np.intp]
+    rows: Index
     calls_per_step: float
     step_ns: float
     share: float
@@ -248,7 +247,7 @@ class _Launch:
 def _spot(
     busy: Busy,
     name: tuple[str, str],
-    rows: NDArray[np.intp],
+    rows: Index,
     begins: Ints,
     every: Sequence[Reached],
     roofs: Roofs,
@@ -331,7 +330,7 @@ def _table(spots: Sequence[Spot], known: Launches | None, main: Ints) -> ColumnT
     def texts(name: str) -> Texts:
         return Texts(np.arange(len(spots)), [getattr(each, name) for each in spots])
 
-    def numbers(name: str) -> NDArray[np.float64]:
+    def numbers(name: str) -> Floats:
         return np.array([getattr(each, name) for each in spots], np.float64)
 
     columns: dict[str, Column] = {

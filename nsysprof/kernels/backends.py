@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import AMBIGUOUS, NO_LAUNCH, Attribution
 from nsysprof.attribution.range_work import cover
+from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import sums
 from nsysprof.core.nesting import outermost
 from nsysprof.core.text import join_first
@@ -95,9 +95,7 @@ def judge_backends(attribution: Attribution, rules: Rules | None = None) -> Back
     return BackendVerdict(ranges, seen.kernels, tuple(_warnings(attribution, ranges, seen)))
 
 
-def observe_backends(
-    attribution: Attribution, rows: NDArray[np.intp], group: NDArray[np.integer], rules: Rules
-) -> Observed:
+def observe_backends(attribution: Attribution, rows: Index, group: AnyInts, rules: Rules) -> Observed:
     """The attention backends in the range instances ``rows``, each judged by everything inside it.
 
     Instances of one ``group`` with the same backend share a row.
@@ -137,9 +135,7 @@ def observe_backends(
     )
 
 
-def work_inside(
-    attribution: Attribution, rows: NDArray[np.intp], number: NDArray[np.int32], count: int
-) -> pd.DataFrame:
+def work_inside(attribution: Attribution, rows: Index, number: Ints32, count: int) -> pd.DataFrame:
     """The GPU ops launched inside range instances, sorted: ``number``, ``name`` (a code), ``kind, count, sum_ns``.
 
     Instances ``rows`` with the same ``number`` (given for every range, below ``count``) count together: a GPU op counts
@@ -156,11 +152,11 @@ def work_inside(
     return work.reset_index(drop=True)
 
 
-def _added_up(key: NDArray[np.integer], length: NDArray[np.int64]) -> pd.DataFrame:
+def _added_up(key: AnyInts, length: Ints) -> pd.DataFrame:
     return pd.DataFrame({"count": np.int64(1), "sum_ns": length}).groupby(key.astype(np.int64)).sum()
 
 
-def _traits(kinds: Kinds, backends: list[str]) -> NDArray[np.bool_]:
+def _traits(kinds: Kinds, backends: list[str]) -> Mask:
     """The traits of kernels of each name, a row per name: the columns are `_IS_KERNEL` … and the fused ``backends``."""
     out = np.zeros((len(kinds.family), _FUSED + len(backends)), bool)
     named = zip(kinds.family, kinds.attention_backend, kinds.cause, kinds.rule, strict=True)
@@ -174,9 +170,7 @@ def _traits(kinds: Kinds, backends: list[str]) -> NDArray[np.bool_]:
     return out
 
 
-def _labelled(
-    count: int, run: NDArray[np.int64], traits: NDArray[np.bool_], backends: list[str]
-) -> tuple[NDArray[np.int64], list[str], NDArray[np.bool_]]:
+def _labelled(count: int, run: Ints, traits: Mask, backends: list[str]) -> tuple[Ints, list[str], Mask]:
     """The label observed in each of ``count`` runs as a code, the labels, and which work decided.
 
     ``run`` and ``traits`` are of the rows of `work_inside`.
@@ -193,7 +187,7 @@ def _labelled(
     return label, labels, (traits & decides[kind[run]]).any(axis=1)
 
 
-def _observed(seen: NDArray[np.bool_], backends: list[str]) -> tuple[str, NDArray[np.bool_]]:
+def _observed(seen: Mask, backends: list[str]) -> tuple[str, Mask]:
     """The backend that kernels with these traits together are, and the traits that decide it."""
     decides = np.zeros(len(seen), bool)
     fused = [backend for backend, there in zip(backends, seen[_FUSED:].tolist(), strict=True) if there]

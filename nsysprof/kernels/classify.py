@@ -16,8 +16,8 @@ from typing import NoReturn
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Bytes, Mask
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.names import dtype, function_name, is_plausible, own_words, short_name
 from nsysprof.kernels.rules import FAMILIES, MATH_UNITS, Family, Rule, Rules, fields_of, load_rules
@@ -59,7 +59,7 @@ class Kinds:
     rule: list[str]
 
     @property
-    def communication(self) -> NDArray[np.bool_]:
+    def communication(self) -> Mask:
         """Mask of collectives."""
         return np.array([family == "communication" for family in self.family], bool)
 
@@ -196,7 +196,7 @@ class OpGroups:
     """
 
     labels: tuple[str, ...]
-    of: NDArray[np.uint8]
+    of: Bytes
     by_name: bool
 
     def place(self, family: str) -> int:

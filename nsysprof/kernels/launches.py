@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import AnyInts, Floats, Index, Ints
 from nsysprof.core.columns import Column, Texts, distinct
-from nsysprof.core.intervals import Ints
 from nsysprof.hardware.occupancy import LIMITERS, Occupancy, occupancy
 from nsysprof.trace.about import Gpu
 from nsysprof.trace.details import OpDetails, grid_text, launch_parameters, no_op_details, unpacked
@@ -31,7 +30,7 @@ class Launches:
     unknown); ``tail``: the empty share of the last wave; ``reason``: an index into `REASONS`, why these are unknown.
     """
 
-    of: NDArray[np.integer]
+    of: AnyInts
     grid: Ints
     block: Ints
     blocks: Ints
@@ -42,14 +41,14 @@ class Launches:
     local_memory: Ints
     sms: int
     held: Occupancy
-    waves: NDArray[np.float64]
-    tail: NDArray[np.float64]
-    reason: NDArray[np.intp]
+    waves: Floats
+    tail: Floats
+    reason: Index
 
     def __len__(self) -> int:
         return len(self.grid)
 
-    def take(self, ops: NDArray[np.integer]) -> Launches:
+    def take(self, ops: AnyInts) -> Launches:
         """The launches of some GPU ops."""
         return replace(self, of=self.of[ops])
 
@@ -74,7 +73,7 @@ def launches(details: OpDetails, gpus: Sequence[Gpu]) -> Launches:
     return _launches([column[first] for column in launch_parameters(details)], of, gpus)
 
 
-def _launches(columns: list[Ints], of: NDArray[np.integer], gpus: Sequence[Gpu]) -> Launches:
+def _launches(columns: list[Ints], of: AnyInts, gpus: Sequence[Gpu]) -> Launches:
     order = np.lexsort(columns)  # whichever comes first in the file
     of = np.argsort(order, kind="stable").astype(np.int32)[of]
     grid, block, registers, shared, dynamic, local = (column[order].astype(np.int64) for column in columns)
@@ -116,7 +115,7 @@ COLUMNS = {
 }
 
 
-def launch_columns(known: Launches, rows: NDArray[np.integer]) -> dict[str, Column]:
+def launch_columns(known: Launches, rows: AnyInts) -> dict[str, Column]:
     """The `COLUMNS` of some launches, rows of ``known``; -1 for none."""
     none = rows < 0
     at = np.where(none, 0, rows)
@@ -143,7 +142,7 @@ def launch_columns(known: Launches, rows: NDArray[np.integer]) -> dict[str, Colu
     return dict(zip(COLUMNS, values, strict=True))
 
 
-def main_launch(group: NDArray[np.integer], launch: NDArray[np.integer], ns: Ints, count: int, kinds: int) -> Ints:
+def main_launch(group: AnyInts, launch: AnyInts, ns: Ints, count: int, kinds: int) -> Ints:
     """The launch with most time in each of ``count`` groups, -1 for none.
 
     Per op: its ``group``, its ``launch`` (one of ``kinds``), and its time ``ns``.

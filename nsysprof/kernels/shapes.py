@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Floats, Index, Ints
 from nsysprof.core.nesting import nest
 from nsysprof.hardware.operator_cost import flops_bytes
 from nsysprof.kernels.names import dtype
@@ -26,8 +27,8 @@ class OpWork:
     named as in peaks, empty if unknown; ``known`` whether any operator has shapes.
     """
 
-    flops: NDArray[np.float64]
-    moved: NDArray[np.float64]
+    flops: Floats
+    moved: Floats
     dtype: NDArray[np.str_]
     known: bool
 
@@ -60,7 +61,7 @@ def op_work(trace: Trace) -> OpWork:
     return OpWork(flops, moved, kind, bool(len(codes)))
 
 
-def _innermost(trace: Trace, calls: OperatorCalls, rows: NDArray[np.intp]) -> NDArray[np.int64]:
+def _innermost(trace: Trace, calls: OperatorCalls, rows: Index) -> Ints:
     """The row of the innermost call of an operator around the launch of each GPU op, -1 for none."""
     launches, out = trace.launches, np.full(len(rows), -1)
     launch = trace.ops.launch[rows]

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Mask
 from nsysprof.core.columns import marked
-from nsysprof.core.intervals import NOTHING, Ints, column_edges, cover_before, merge, time_per_group
+from nsysprof.core.intervals import NOTHING, column_edges, cover_before, merge, time_per_group
 from nsysprof.core.text import shorten
 from nsysprof.kernels.classify import FAMILIES, Kinds, short_name
 from nsysprof.trace.trace import Trace
@@ -43,9 +43,9 @@ class PageRow:
     kind: str
     start: Ints
     end: Ints
-    columns: Sequence[NDArray[np.integer]] = ()
-    family: NDArray[np.uint8] | None = None
-    kept: NDArray[np.bool_] | None = None  # the marks that the page holds; None: all
+    columns: Sequence[AnyInts] = ()
+    family: Bytes | None = None
+    kept: Mask | None = None  # the marks that the page holds; None: all
 
 
 def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
@@ -80,7 +80,7 @@ def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
     return base64.b64encode(packed).decode("ascii")
 
 
-def longest(start: Ints, end: Ints, most: int) -> NDArray[np.bool_] | None:
+def longest(start: Ints, end: Ints, most: int) -> Mask | None:
     """Mark the ``most`` longest marks, which a page contains individually; None if these are all."""
     if len(start) <= most:
         return None
@@ -93,21 +93,21 @@ def clip(start: Ints, end: Ints, begin: int, stop: int) -> tuple[Ints, Ints]:
     return first - begin, np.clip(end, first, stop) - begin
 
 
-def op_names(names: Sequence[str], kinds: Kinds, group: NDArray[np.uint8]) -> list[tuple[Any, ...]]:
+def op_names(names: Sequence[str], kinds: Kinds, group: Bytes) -> list[tuple[Any, ...]]:
     """List the page's data per GPU op name: the name, its kind, and its colour number."""
     texts = [shorten(short_name(name, _NAME), _NAME) for name in names]
     families = [FAMILIES.index(family) for family in kinds.family]
     return list(zip(texts, families, kinds.math_unit, kinds.cause, group.tolist(), strict=True))
 
 
-def op_leads(trace: Trace, rows: NDArray[np.intp]) -> Ints:
+def op_leads(trace: Trace, rows: Index) -> Ints:
     """The time from each GPU op's launch to its start in ns, plus 1; 0 without a launch, or if clocks disagree."""
     launch = trace.ops.launch[rows]
     lead = trace.ops.start[rows] - np.append(trace.launches.start, 0)[launch] + 1
     return np.where(launch >= 0, np.maximum(lead, 0), 0)
 
 
-def varints(values: NDArray[np.integer]) -> bytes:
+def varints(values: AnyInts) -> bytes:
     """Encode non-negative integers as varints: seven bits per byte, low bits first."""
     rest = values.astype(np.uint64)
     out = np.empty((len(rest), 10), np.uint8)
@@ -122,7 +122,7 @@ def varints(values: NDArray[np.integer]) -> bytes:
     return out[used].tobytes()
 
 
-def _levels(row: PageRow, length: int) -> list[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
+def _levels(row: PageRow, length: int) -> list[tuple[Bytes, Bytes]]:
     """Find how busy each column is, of 255, and the colour of what ran longest (or `NOTHING`); the finest level first.
 
     A row with so few marks that all can be drawn needs none.

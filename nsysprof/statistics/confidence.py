@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nsysprof.core.arrays import Floats
 from nsysprof.statistics.dependence import Dependence, shortfall
-from nsysprof.statistics.distributions import Floats, normal_below, normal_quantile, split_p, t_outside, t_quantile
+from nsysprof.statistics.distributions import normal_below, normal_quantile, split_p, t_outside, t_quantile
 
 LEVEL = 0.95
 RESAMPLES = 10_000

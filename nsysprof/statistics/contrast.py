@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from nsysprof.core.arrays import Floats
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_count, format_share
 from nsysprof.errors import NsysprofError
@@ -25,7 +26,7 @@ from nsysprof.statistics.confidence import (
     shift_of,
 )
 from nsysprof.statistics.dependence import SIGNIFICANT, Dependence, dependence, drift
-from nsysprof.statistics.distributions import Floats, rank_test, split_p, t_quantile
+from nsysprof.statistics.distributions import rank_test, split_p, t_quantile
 from nsysprof.statistics.runs import LEAST_PER_RUN, RUNS, OverRuns, enough_per_run, over_runs, run_medians
 from nsysprof.statistics.summary import LEAST_SAMPLES, SURE_FROM, check_sample, sample_warnings
 

@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from nsysprof.statistics.distributions import Floats, normal_below, t_outside
+from nsysprof.core.arrays import Floats
+from nsysprof.statistics.distributions import normal_below, t_outside
 
 Statistic = Literal["median", "rank"]
 

@@ -12,7 +12,8 @@ from functools import cache
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
+
+from nsysprof.core.arrays import AnyInts, Floats, Ints, Mask
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,14 @@ class Quartiles:
     zeros.
     """
 
-    low: NDArray[np.int64]
-    first: NDArray[np.int64]
-    median: NDArray[np.int64]
-    third: NDArray[np.int64]
-    high: NDArray[np.int64]
+    low: Ints
+    first: Ints
+    median: Ints
+    third: Ints
+    high: Ints
 
     @property
-    def iqr(self) -> NDArray[np.int64]:
+    def iqr(self) -> Ints:
         """The distance between the first and third quartile."""
         return self.third - self.first
 
@@ -42,25 +43,25 @@ class Groups:
     ``codes`` are the distinct codes, sorted, and ``size`` the number of rows of each.
     """
 
-    code: NDArray[np.integer]
-    codes: NDArray[np.int64]
-    size: NDArray[np.int64]
+    code: AnyInts
+    codes: Ints
+    size: Ints
 
     @classmethod
-    def of(cls, code: NDArray[np.integer]) -> Groups:
+    def of(cls, code: AnyInts) -> Groups:
         """Group the rows by code."""
         if int(code.max(initial=0)) < 1 << 31:
             code = code.astype(np.int32, copy=False)  # sorts in half of the time
         codes, size = np.unique(code, return_counts=True)
         return cls(code, codes.astype(np.int64), size.astype(np.int64))
 
-    def take(self, rows: NDArray[np.bool_]) -> Groups:
+    def take(self, rows: Mask) -> Groups:
         """The groups with only some of their rows, which may be none."""
         some, size = Groups.of(self.code[rows]), np.zeros(len(self.codes), np.int64)
         size[np.searchsorted(self.codes, some.codes)] = some.size
         return Groups(some.code, self.codes, size)
 
-    def sort(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def sort(self, values: Ints) -> Ints:
         """A column, group by group, sorted within each.
 
         Group and value are packed into one int64 if they fit: numpy sorts integers ten times faster than by two keys.
@@ -78,19 +79,19 @@ class Groups:
         number += low
         return number
 
-    def quartiles(self, values: NDArray[np.int64], count: int) -> Quartiles:
+    def quartiles(self, values: Ints, count: int) -> Quartiles:
         """The `Quartiles` of a column for each code below ``count``."""
         ordered, size = self.sort(values), np.zeros(count, np.int64)
         size[self.codes] = self.size
         return Quartiles(*(quartile_of_sorted(ordered, size, number) for number in range(5)))
 
 
-def grouped_quartiles(group: NDArray[np.integer], values: NDArray[np.int64], count: int) -> Quartiles:
+def grouped_quartiles(group: AnyInts, values: Ints, count: int) -> Quartiles:
     """The `Quartiles` of ``values`` in ``count`` groups; ``group`` has a code below ``count`` per value."""
     return Groups.of(group).quartiles(values, count)
 
 
-def quartile_of_sorted(ordered: NDArray[np.int64], size: NDArray[np.int64], number: int = 2) -> NDArray[np.int64]:
+def quartile_of_sorted(ordered: Ints, size: Ints, number: int = 2) -> Ints:
     """One of the fields of `Quartiles`, by number, for consecutive groups that are sorted."""
     first = np.cumsum(size) - size
     some = size > 0
@@ -109,7 +110,6 @@ def quartile_of_sorted(ordered: NDArray[np.int64], size: NDArray[np.int64], numb
     return np.where(some, low + step, 0)
 
 
-Floats = NDArray[np.float64]
 _MOST_TERMS = 10_000  # of a continued fraction, which takes some dozens
 _EXACT_BELOW = 9  # the rank test counts all orders where a side has fewer values, and no two are equal
 

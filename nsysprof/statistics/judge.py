@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Bytes, Floats, Index, Ints
 from nsysprof.statistics.dependence import dependence, drift, mid_ranks
-from nsysprof.statistics.distributions import Floats
 
 CLASSES = ("typical", "warm-up", "slow", "periodic", "second kind", "fast", "clock")
 TYPICAL, WARM_UP, SLOW, PERIODIC, SECOND, FAST, CLOCK = range(len(CLASSES))
@@ -49,7 +48,7 @@ class Judgement:
     judged, see `doubt`.
     """
 
-    of: NDArray[np.uint8]
+    of: Bytes
     expected: Floats
     changes: tuple[tuple[int, float], ...] = ()
     drift: float | None = None
@@ -67,7 +66,7 @@ class Judgement:
         return int((self.of == WARM_UP).sum())
 
 
-def judge(span: NDArray[np.int64], fitted: Floats | None = None) -> Judgement:
+def judge(span: Ints, fitted: Floats | None = None) -> Judgement:
     """Judge steps by their times in ns, which are not 0, in order; ``fitted`` is the known expectation of each.
 
     A step is slow if its distance above its level exceeds a limit. With an exponential tail through the recording's
@@ -124,7 +123,7 @@ def _limit(left: Floats) -> float:
     return limit
 
 
-def count_warm_up(span: NDArray[np.int64], fitted: Floats | None = None) -> int:
+def count_warm_up(span: Ints, fitted: Floats | None = None) -> int:
     """The number of slow steps at the beginning, as in `judge`, until some are not slow.
 
     With fewer than `LEAST_STEPS`, only the first can be warm-up, if it takes `_CLEARLY` times as long as each of at
@@ -174,7 +173,7 @@ def _season(x: Floats) -> tuple[Floats, int]:
     return np.zeros(len(x)), 0
 
 
-def regular_period(hits: NDArray[np.intp], count: int) -> int:
+def regular_period(hits: Index, count: int) -> int:
     """The period of most of the ``hits`` among ``count`` steps, 0 if there is none."""
     gaps = np.diff(hits)
     gaps = gaps[gaps >= 2]

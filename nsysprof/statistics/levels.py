@@ -11,10 +11,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Floats, Index, Mask
 from nsysprof.statistics.dependence import dependence
-from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.runs import USUAL_NOISE
 
 LEAST_RUNS = 6  # from which on neighbours show the noise
@@ -41,7 +40,7 @@ class Levels:
     starts: tuple[int, ...]
     value: tuple[float, ...]
     noise: float
-    odd: NDArray[np.bool_]
+    odd: Mask
     slope: float = 0.0
     known: bool = True
 
@@ -53,7 +52,7 @@ class Levels:
         """The smallest change, as a share, that the newest `_SHORT` of ``runs`` runs would show as a level."""
         return math.expm1(_CLEAR * self.noise * math.sqrt(1 / _SHORT + 1 / max(runs - _SHORT, 1)))
 
-    def of(self, runs: int) -> NDArray[np.intp]:
+    def of(self, runs: int) -> Index:
         """The level of each of ``runs`` runs."""
         return np.searchsorted(self.starts, np.arange(runs), side="right") - 1
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nsysprof.core.arrays import Floats
 from nsysprof.statistics.confidence import LEVEL, ConfidenceInterval
-from nsysprof.statistics.distributions import Floats, t_outside, t_quantile
+from nsysprof.statistics.distributions import t_outside, t_quantile
 
 RUNS = "runs"  # the method of intervals
 WITHIN = "within this run"

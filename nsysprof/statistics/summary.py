@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from nsysprof.core.arrays import Floats, Ints
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.confidence import LEVEL, RESAMPLES, SEED, ConfidenceInterval, median_interval
 from nsysprof.statistics.dependence import SIGNIFICANT, Dependence, Drift, dependence, drift
-from nsysprof.statistics.distributions import Floats
 
 LEAST_SAMPLES = 10
 # Correlated samples must be worth so many independent ones for their intervals to hold what they say; see `Summary`.
@@ -135,7 +135,7 @@ def sample_warnings(name: str, order: Dependence, trend: Drift) -> tuple[str, ..
     return tuple(lines)
 
 
-def clock_step(durations: NDArray[np.int64]) -> int:
+def clock_step(durations: Ints) -> int:
     """Estimate the clock resolution from durations; 0 if they show none.
 
     The clocks of many GPUs advance by 32 ns, and conversion to the host's clock shifts each duration by 1 to 2 ns; long

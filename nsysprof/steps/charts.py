@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from nsysprof.charts.chart import Chart
 from nsysprof.charts.marks import Heading, Message, Plan, Series, SeriesPanel
 from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import FAINT, MEMORY, TINTS, WAITS
+from nsysprof.core.arrays import Bytes, Index, Ints
 from nsysprof.core.text import shorten
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import TextTable
@@ -121,7 +121,7 @@ def _panel(answer: Steps, chain: Chain, colours: list[str], names: list[str]) ->
     )
 
 
-def _thinned(span: NDArray[np.int64], colour: NDArray[np.uint8]) -> NDArray[np.intp]:
+def _thinned(span: Ints, colour: Bytes) -> Index:
     """The steps to draw: all of few, of many those that are not typical, and the extremes of equal stretches."""
     if len(span) <= 4 * _COLUMNS:
         return np.arange(len(span))
@@ -132,7 +132,7 @@ def _thinned(span: NDArray[np.int64], colour: NDArray[np.uint8]) -> NDArray[np.i
 
 
 def _names(
-    rows: pd.DataFrame, chain: Chain, colour: NDArray[np.uint8], colours: list[str]
+    rows: pd.DataFrame, chain: Chain, colour: Bytes, colours: list[str]
 ) -> Iterator[tuple[float, float, str, str]]:
     """The names of the slow steps with most excess: what their cause is, and how much."""
     slow = chain.of(*SLOW_ONES)

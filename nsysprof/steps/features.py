@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import AnyInts, Floats, Ints
 from nsysprof.statistics.dependence import dependence
-from nsysprof.statistics.distributions import Floats, t_quantile
+from nsysprof.statistics.distributions import t_quantile
 
 _NUMBER = re.compile(r"\d+")
 _LEVEL = 0.95
@@ -46,7 +46,7 @@ def without_numbers(name: str) -> str:
     return _NUMBER.sub("*", name)
 
 
-def fit_features(names: Sequence[str], code: NDArray[np.integer], span: NDArray[np.int64]) -> Fit | None:
+def fit_features(names: Sequence[str], code: AnyInts, span: Ints) -> Fit | None:
     """The fit by the numbers in names; None if they explain little.
 
     ``code`` is the name of each step, in time order. Numbers count if names differ in nothing else. A number that never
@@ -89,7 +89,7 @@ def _is_feature(values: Floats) -> bool:
     return len(np.unique(values)) >= _LEAST_VALUES and not counts
 
 
-def _robust_line(values: Floats, span: NDArray[np.int64]) -> tuple[float, Floats, Floats, Floats]:
+def _robust_line(values: Floats, span: Ints) -> tuple[float, Floats, Floats, Floats]:
     """Huber's line with errors as parts of the time: what is fixed, the slopes, half their intervals, and all it fits.
 
     Intervals are those of weighted least squares, wider by as much as steps depend on those before them.

@@ -7,11 +7,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Floats, Index, Ints, Mask
 from nsysprof.core.columns import distinct, sums
-from nsysprof.core.intervals import Ints, expand_ranges
-from nsysprof.statistics.distributions import Floats
+from nsysprof.core.intervals import expand_ranges
 from nsysprof.waits.account import rows_of_windows
 from nsysprof.waits.culprits import account
 from nsysprof.waits.facts import COMPUTE, Facts
@@ -32,10 +31,10 @@ class Excess:
     whole ns that add up to their mean time, rounded down.
     """
 
-    step: NDArray[np.intp]
-    cause: NDArray[np.int64]
-    activity: NDArray[np.int64]
-    culprit: NDArray[np.int64]
+    step: Index
+    cause: Ints
+    activity: Ints
+    culprit: Ints
     slow_ns: Ints
     typical_ns: Ints
 
@@ -51,7 +50,7 @@ class Excess:
         steps, place = np.unique(self.step, return_inverse=True)
         return dict(zip(steps.tolist(), sums(place, self.delta_ns, len(steps)).tolist(), strict=True))
 
-    def without(self, steps: NDArray[np.intp]) -> Excess:
+    def without(self, steps: Index) -> Excess:
         """The ledgers of the other steps."""
         kept = ~np.isin(self.step, steps)
         return Excess(**{each.name: getattr(self, each.name)[kept] for each in fields(Excess)})
@@ -74,9 +73,7 @@ class Excess:
         return total.rename(columns={"delta_ns": "excess_ns"}).join(named)
 
 
-def excess_of(
-    facts: Facts, windows: Windows, odd: NDArray[np.intp], typical: NDArray[np.intp], level: Floats | None
-) -> Excess:
+def excess_of(facts: Facts, windows: Windows, odd: Index, typical: Index, level: Floats | None) -> Excess:
     """The ledgers of the steps ``odd``, each compared with the `NEAR` nearest steps of ``typical``.
 
     Nearest in time, or by the ``level`` of each step if its name determines one. Both are ascending rows of
@@ -109,7 +106,7 @@ def excess_of(
     return out
 
 
-def _nearest(odd: NDArray[np.intp], typical: NDArray[np.intp], level: Floats | None) -> NDArray[np.intp]:
+def _nearest(odd: Index, typical: Index, level: Floats | None) -> Index:
     """A row per step of ``odd`` with the typical steps that are nearest to it."""
     count = min(NEAR, len(typical))
     if level is None:
@@ -127,7 +124,7 @@ def _nearest(odd: NDArray[np.intp], typical: NDArray[np.intp], level: Floats | N
     return np.array(picked)
 
 
-def _shared_out(step: NDArray[np.intp], total: Ints, count: int, ties: Sequence[NDArray[np.intp]] = ()) -> Ints:
+def _shared_out(step: Index, total: Ints, count: int, ties: Sequence[Index] = ()) -> Ints:
     """Totals of steps divided by ``count``, in whole numbers that add up to the quotient of the totals of each step.
 
     The rows with the largest remainders get one more, of equal ones those that come first by ``ties``, the last first.
@@ -140,7 +137,7 @@ def _shared_out(step: NDArray[np.intp], total: Ints, count: int, ties: Sequence[
     return out
 
 
-def _rows(facts: Facts, windows: Windows) -> Mapping[str, NDArray[np.int64]]:
+def _rows(facts: Facts, windows: Windows) -> Mapping[str, Ints]:
     """What each window spends its time on, sorted by window: of windows without a GPU what the host did."""
     if (windows.gpu >= 0).all():
         rows = rows_of_windows(facts, windows)
@@ -153,7 +150,7 @@ def _rows(facts: Facts, windows: Windows) -> Mapping[str, NDArray[np.int64]]:
     return {name: values[order].astype(np.int64) for name, values in rows.items()}
 
 
-def same_for_all_kernels(excess: Excess, steps: NDArray[np.intp]) -> NDArray[np.bool_]:
+def same_for_all_kernels(excess: Excess, steps: Index) -> Mask:
     """Mask of steps that are slow because all kernels take longer: due to the GPU's clock, not the program.
 
     Most of the excess is then compute, spread over at least three kernels in proportion, within a factor of
@@ -170,5 +167,5 @@ def same_for_all_kernels(excess: Excess, steps: NDArray[np.intp]) -> NDArray[np.
     share = sums(place, np.where(alike, typical, 0), count) / np.maximum(all_typical, 1)
     large = alike & (typical * 100 >= all_typical[place])
     enough = (all_delta > 0) & (all_delta >= _CLOCK_EXCESS * sums(place, excess.delta_ns, count))
-    same: NDArray[np.bool_] = enough & (share >= _CLOCK_SHARE) & (sums(place, large, count) >= _CLOCK_KERNELS)
+    same: Mask = enough & (share >= _CLOCK_SHARE) & (sums(place, large, count) >= _CLOCK_KERNELS)
     return same

@@ -7,14 +7,14 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attributed, Attribution, attribute
 from nsysprof.attribution.levels import Level, choose_level
 from nsysprof.attribution.paths import DEFAULT_MERGE, split_path
 from nsysprof.charts.notebook import Shown
+from nsysprof.core.arrays import Index, Ints, Ints32
 from nsysprof.core.columns import distinct
-from nsysprof.core.intervals import Ints, covered, union
+from nsysprof.core.intervals import covered, union
 from nsysprof.core.text import quote_path
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of, diagnose
 from nsysprof.errors import NsysprofError
@@ -43,14 +43,14 @@ class Chain:
     path: str
     gpu: int
     pid: int
-    rows: NDArray[np.intp]
+    rows: Index
     span: Ints
     judgement: Judgement
     fit: Fit | None
     excess: Excess
     changed: tuple[Excess, ...] = ()
 
-    def of(self, *classes: int) -> NDArray[np.intp]:
+    def of(self, *classes: int) -> Index:
         """The numbers of the steps of these classes."""
         return np.flatnonzero(np.isin(self.judgement.of, classes))
 
@@ -132,8 +132,8 @@ def steps(
 
 def steps_of_ranges(
     attribution: Attribution,
-    rows: NDArray[np.intp],
-    path: NDArray[np.int32],
+    rows: Index,
+    path: Ints32,
     texts: Sequence[str],
     kinds: Kinds,
     *,
@@ -152,7 +152,7 @@ def steps_of_ranges(
     return replace(answer, merge_names=merge_names)
 
 
-def _without_numbers(path: NDArray[np.int32], texts: list[str]) -> tuple[NDArray[np.int32], list[str]]:
+def _without_numbers(path: Ints32, texts: list[str]) -> tuple[Ints32, list[str]]:
     """Paths whose last names differ in numbers alone as one, with stars for the numbers."""
     starred: dict[str, list[int]] = {}
     for code in np.unique(path).tolist():
@@ -166,7 +166,7 @@ def _without_numbers(path: NDArray[np.int32], texts: list[str]) -> tuple[NDArray
     return recode[path].astype(np.int32), out
 
 
-def host_windows(attribution: Attribution, rows: NDArray[np.intp], path: NDArray[np.int32]) -> Windows:
+def host_windows(attribution: Attribution, rows: Index, path: Ints32) -> Windows:
     """The steps of a report without GPU work: host ranges, per path in time order."""
     ranges = attribution.trace.ranges
     order = np.lexsort((ranges.start[rows], path))
@@ -204,7 +204,7 @@ def _joined(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFr
 
 
 def _explained(
-    facts: Facts, windows: Windows, judged: Judgement, fit: Fit | None, path: str, pid: int, rows: NDArray[np.intp]
+    facts: Facts, windows: Windows, judged: Judgement, fit: Fit | None, path: str, pid: int, rows: Index
 ) -> Chain:
     """Account for the steps that are not typical; slow ones whose kernels are all slower are the clock's."""
     span = windows.end - windows.start

@@ -1,14 +1,11 @@
 """Backward: the cost of each forward range when autograd runs it backwards."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.backward import Backward, find_backward, forward_of_launches
+from nsysprof.core.arrays import AnyInts, Array, Floats, Ints
 from nsysprof.core.columns import ColumnTable, Texts, sums
-from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import enclosing
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns
@@ -47,7 +44,7 @@ def backward(attribution: Attribution, asked: Asked) -> Answer | None:
     ahead = np.where(answers >= 0, -1, path[attribution.op_owner])
     length = ops.end - ops.start
     host = ranges.end - ranges.start
-    columns: dict[str, NDArray[Any]] = {
+    columns: dict[str, Array] = {
         "instances": np.bincount(asked.merged_of, minlength=count),
         "forward_ops": _inclusive(ahead, np.ones(len(ops), np.int64), asked),
         "forward_sum_ns": _inclusive(ahead, length, asked),
@@ -66,7 +63,7 @@ def backward(attribution: Attribution, asked: Asked) -> Answer | None:
     return _answer(whole.take(by_cost), len(ops) > 0, int(length[answers >= 0].sum()), found)
 
 
-def _inclusive(path: NDArray[np.integer], values: Ints, asked: Asked) -> Ints:
+def _inclusive(path: AnyInts, values: Ints, asked: Asked) -> Ints:
     """Add up values by path, -1 for none, each with the paths inside it."""
     known = path >= 0
     out = sums(path[known], values[known], len(asked.merged))
@@ -87,8 +84,8 @@ def _own_time(found: Backward) -> Ints:
     return out
 
 
-def _ratio(one: Ints, other: Ints) -> NDArray[np.float64]:
-    out: NDArray[np.float64] = np.divide(one, other, out=np.full(len(one), np.nan), where=other > 0)
+def _ratio(one: Ints, other: Ints) -> Floats:
+    out: Floats = np.divide(one, other, out=np.full(len(one), np.nan), where=other > 0)
     return out
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, ranges_around
+from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32
 from nsysprof.core.columns import Column as Values
 from nsysprof.core.columns import ColumnTable, Texts, marked, sums
-from nsysprof.core.intervals import Ints, covered_by, union, union_length
+from nsysprof.core.intervals import covered_by, union, union_length
 from nsysprof.core.text import one_line, plural, read_list, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import Column, table
@@ -86,17 +86,17 @@ class _Calls:
     ``what`` are the indexes in `CALL_KINDS` and `WHAT`.
     """
 
-    thread: NDArray[np.integer]
+    thread: AnyInts
     start: Ints
     end: Ints
-    name: NDArray[np.int32]
-    path: NDArray[np.int32]
-    failed: NDArray[np.intp]
-    waits: NDArray[np.intp]
+    name: Ints32
+    path: Ints32
+    failed: Index
+    waits: Index
     waited: Ints
     texts: list[str]
-    kind: NDArray[np.uint8]
-    what: NDArray[np.uint8]
+    kind: Bytes
+    what: Bytes
     tids: Ints
 
 
@@ -181,7 +181,7 @@ def _what(name: str, kind: int) -> int:
     return next((what for what, pattern in _WHAT.items() if re.match(pattern, name)), OTHER)
 
 
-def _around(attribution: Attribution, calls: HostCalls) -> NDArray[np.int32]:
+def _around(attribution: Attribution, calls: HostCalls) -> Ints32:
     """The range around each call, -1 for none; a call of MPI that is a range itself stands in the one around it."""
     trace, ranges = attribution.trace, attribution.trace.ranges
     code = np.searchsorted(trace.threads, calls.threads)
@@ -210,7 +210,7 @@ def _busy_meanwhile(trace: Trace, tid: Ints, start: Ints, end: Ints) -> Ints:
 # ---- added up
 
 
-def _added_up(found: _Calls, key: NDArray[np.integer], per_name: int, recording: int) -> tuple[Ints, dict[str, Values]]:
+def _added_up(found: _Calls, key: AnyInts, per_name: int, recording: int) -> tuple[Ints, dict[str, Values]]:
     """The distinct keys of calls, sorted, of which each name has ``per_name``; and the columns of `CALLS` of each but
     those that say where the calls stand.
     """

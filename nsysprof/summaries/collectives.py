@@ -3,11 +3,10 @@
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.core.arrays import Floats, Ints, Ints32
 from nsysprof.core.columns import ColumnTable, Texts, distinct, sums
-from nsysprof.core.intervals import Ints
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.results.table import Column, table
@@ -88,7 +87,7 @@ def _rows(known: Collectives, length: Ints, path: Texts) -> ColumnTable:
     return rows.take(np.argsort(-rows["sum_ns"], kind="stable"))
 
 
-def _factors(kinds: list[str], kind: NDArray[np.int32], ranks: NDArray[np.int64]) -> NDArray[np.float64]:
+def _factors(kinds: list[str], kind: Ints32, ranks: Ints) -> Floats:
     """How much of a message goes over a link; 0 for one rank, or for an unknown number of ranks."""
     share = np.where(ranks > 1, (ranks - 1) / np.maximum(ranks, 1), 0.0)
     twice, once = (np.array([bool(way.search(text)) for text in kinds])[kind] for way in (_TWICE, _ONCE))

@@ -4,12 +4,12 @@ import re
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.split import device_labels
+from nsysprof.core.arrays import Array, Bytes, Floats, Index, Ints
 from nsysprof.core.columns import ColumnTable, Texts, distinct, ranks, sums
-from nsysprof.core.intervals import Index, Ints, covered_by, merge
+from nsysprof.core.intervals import covered_by, merge
 from nsysprof.core.text import plural, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
 from nsysprof.hardware.peaks import link_bytes_per_s
@@ -131,9 +131,7 @@ def _rows(attribution: Attribution, asked: Asked, some: Index) -> ColumnTable:
     return rows.take(np.lexsort((*(codes[name] for name in by), -sum_ns)))
 
 
-def _blocking(
-    trace: Trace, ops: Index, call: NDArray[Any], source: NDArray[Any], destination: NDArray[Any]
-) -> NDArray[np.uint8]:
+def _blocking(trace: Trace, ops: Index, call: Array, source: Array, destination: Array) -> Bytes:
     """Say which of `_BLOCKING` each copy or memset is; copies within a GPU and replayed ones block no host."""
     pageable, host = ((source == kind) | (destination == kind) for kind in map(MEMORY_KINDS.index, _OF_HOST))
     waits = np.array([*(_WAITS.match(name) is not None for name in trace.call_names), False])[call]
@@ -141,7 +139,7 @@ def _blocking(
     return np.select(ways, [0, 1, 3, 2], 1).astype(np.uint8)
 
 
-def _link(trace: Trace, gpu: NDArray[Any], name: NDArray[Any]) -> NDArray[np.float64]:
+def _link(trace: Trace, gpu: Array, name: Array) -> Floats:
     """Find what the link carries that copies of that GPU and name take, in bytes per second; NaN where not known."""
     out = np.full(len(gpu), np.nan)
     for number, code in set(zip(gpu.tolist(), name.tolist(), strict=True)):
@@ -195,7 +193,7 @@ def _by_direction(rows: ColumnTable) -> ColumnTable:
     return shown.take(np.lexsort((ranks(shown.texts("what").words), -sum_ns)))
 
 
-def _part(part: NDArray[Any], whole: Ints) -> NDArray[np.float64]:
+def _part(part: Array, whole: Ints) -> Floats:
     """Divide; NaN where the whole is nothing."""
     return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
 

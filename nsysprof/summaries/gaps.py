@@ -4,8 +4,9 @@ import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.split import device_labels
+from nsysprof.core.arrays import Ints
 from nsysprof.core.columns import ColumnTable, Texts
-from nsysprof.core.intervals import Ints, cover_before
+from nsysprof.core.intervals import cover_before
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns
 from nsysprof.kernels.classify import short_name

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.split import device_labels
+from nsysprof.core.arrays import Floats, Ints, Mask
 from nsysprof.core.columns import ColumnTable, Texts
-from nsysprof.core.intervals import Ints, covered, merge
+from nsysprof.core.intervals import covered, merge
 from nsysprof.core.text import join_words, one_line
 from nsysprof.core.units import format_ns
 from nsysprof.kernels.names import short_name
 from nsysprof.results.table import Column, table
-from nsysprof.statistics.distributions import Floats, t_quantile
+from nsysprof.statistics.distributions import t_quantile
 from nsysprof.summaries.summary import Answer, Asked, Summary
 from nsysprof.trace.details import GpuSamples
 from nsysprof.trace.trace import Trace
@@ -74,7 +75,7 @@ def _unknown(reason: str, samples: int = 0) -> Mean:
     return Mean(np.nan, np.nan, np.nan, samples, "unknown", reason)
 
 
-def mean_of(values: NDArray[np.float32], inside: NDArray[np.bool_]) -> Mean:
+def mean_of(values: NDArray[np.float32], inside: Mask) -> Mean:
     """The mean of the samples ``inside``."""
     some = values[inside].astype(np.float64)
     known = some[~np.isnan(some)]

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution, ranges_around
 from nsysprof.attribution.split import device_labels
+from nsysprof.core.arrays import AnyInts, Floats, Index, Ints, Ints32
 from nsysprof.core.columns import ColumnTable, Texts, stack_tables, sums
-from nsysprof.core.intervals import Index, Ints, slice_reduce
+from nsysprof.core.intervals import slice_reduce
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes
 from nsysprof.results.table import Column, table
@@ -118,7 +118,7 @@ def _gpus(trace: Trace) -> list[str]:
     ]
 
 
-def _owners(attribution: Attribution, events: MemoryEvents) -> NDArray[np.int32]:
+def _owners(attribution: Attribution, events: MemoryEvents) -> Ints32:
     """Find the range that the host call of each change belongs to: that of a launch there; -1 for none."""
     out, known = np.full(len(events.time), -1, np.int32), np.flatnonzero(events.thread)
     trace = with_threads(attribution.trace, np.unique(events.thread[known]))
@@ -127,7 +127,7 @@ def _owners(attribution: Attribution, events: MemoryEvents) -> NDArray[np.int32]
     return out
 
 
-def _rows(trace: Trace, asked: Asked, owner: NDArray[np.integer], codes: list[int]) -> ColumnTable:
+def _rows(trace: Trace, asked: Asked, owner: AnyInts, codes: list[int]) -> ColumnTable:
     """Make the rows of some uses, of one kind of memory on one GPU; ``owner`` is the range of each change, -1: none."""
     events, path = trace.memory, np.append(asked.merged_of, -1)
     chosen = np.isin(events.use, codes)
@@ -166,7 +166,7 @@ def _rows(trace: Trace, asked: Asked, owner: NDArray[np.integer], codes: list[in
     )
 
 
-def _with_ancestors(paths: NDArray[np.integer], parent: NDArray[np.int32]) -> Index:
+def _with_ancestors(paths: AnyInts, parent: Ints32) -> Index:
     """List these merged paths (-1 is none) and all around them, parents before children."""
     seen, new = np.zeros(len(parent) + 1, bool), np.unique(paths)
     while len(new):
@@ -178,7 +178,7 @@ def _with_ancestors(paths: NDArray[np.integer], parent: NDArray[np.int32]) -> In
 
 def _over_instances(
     trace: Trace, asked: Asked, processes: list[int], line: tuple[Ints, Ints], place: Index, count: int
-) -> tuple[Ints, Ints, Ints, Ints, NDArray[np.float64]]:
+) -> tuple[Ints, Ints, Ints, Ints, Floats]:
     """Count the instances of each row; find the end of the last, what is live then, the peak inside, and the growth."""
     ranges = trace.ranges
     mine = np.isin(trace.processes, processes)[trace.thread_process][ranges.thread]

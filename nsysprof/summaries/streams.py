@@ -1,12 +1,12 @@
 """Streams: the work of each, its busy share, and its overlap with other streams."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.split import device_labels, thread_labels
+from nsysprof.core.arrays import Index, Ints
 from nsysprof.core.columns import ColumnTable, Texts
-from nsysprof.core.intervals import Ints, merge
+from nsysprof.core.intervals import merge
 from nsysprof.core.units import format_share
 from nsysprof.results.table import Column, table
 from nsysprof.summaries.summary import Answer, Asked, Summary
@@ -88,7 +88,7 @@ def _answer(trace: Trace, rows: ColumnTable) -> Answer:
     return Answer({STREAMS.file: rows}, finding if several else "", shown, rows, _NOTE)
 
 
-def _alone(trace: Trace, used: NDArray[np.intp], busy: Ints, busy_of: list[tuple[Ints, Ints]]) -> Ints:
+def _alone(trace: Trace, used: Index, busy: Ints, busy_of: list[tuple[Ints, Ints]]) -> Ints:
     """For how long each of the ``used`` streams runs alone on its GPU; all of it where streams take turns."""
     alone, gpu = busy.copy(), trace.stream_gpu[used]
     for number in np.unique(gpu).tolist():
@@ -122,7 +122,7 @@ def _add_alone(alone: Ints, streams: list[int], lines: list[tuple[Ints, Ints]]) 
     np.add.at(alone, name[single], np.diff(times[cut])[single])
 
 
-def _launchers(trace: Trace, order: NDArray[np.intp], first: NDArray[np.intp], length: Ints) -> Ints:
+def _launchers(trace: Trace, order: Index, first: Index, length: Ints) -> Ints:
     """The thread that launched the most time of each stream, -1: none; ``first``: where its ops begin in ``order``."""
     threads = len(trace.threads)
     of_op = np.append(trace.launches.thread, threads).astype(np.int32)[trace.ops.launch[order]]

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.core.arrays import AnyInts, Ints, Ints32
 from nsysprof.core.columns import ColumnTable, Texts, known, sums
-from nsysprof.core.intervals import Ints
 from nsysprof.results.table import Column, Table, TextTable, show_columns
 from nsysprof.trace.details import CALL_KINDS
 
@@ -23,9 +22,9 @@ class Asked:
     one per entry of `Trace.op_names`, if kernels were classified.
     """
 
-    merged_of: NDArray[np.int32]
+    merged_of: Ints32
     merged: Sequence[str]
-    parent: NDArray[np.int32]
+    parent: Ints32
     calls: Sequence[str] = CALL_KINDS
     family: Sequence[str] = ()
 
@@ -73,7 +72,7 @@ class Summary:
     make: Callable[[Attribution, Asked], Answer | None]
 
 
-def mostly(group: Ints, code: NDArray[np.integer], weight: Ints) -> Ints:
+def mostly(group: Ints, code: AnyInts, weight: Ints) -> Ints:
     """For each group, the code, from -1 on, with the largest sum of weights; the smallest of equal ones."""
     size = int(code.max()) + 2
     pairs, place = np.unique(group * size + code + 1, return_inverse=True)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.core.arrays import Bytes, Index, Ints
 from nsysprof.core.columns import ColumnTable, Texts
-from nsysprof.core.intervals import Ints, covered_by, merge
+from nsysprof.core.intervals import covered_by, merge
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.kernels.classify import short_name
@@ -114,7 +114,7 @@ def unified_memory(trace: Trace) -> UnifiedMemory | None:
     return UnifiedMemory(_events(trace, moves, cause), _kernels(trace, lines), busy)
 
 
-def _events(trace: Trace, moves: NDArray[np.intp], cause: NDArray[np.uint8]) -> ColumnTable:
+def _events(trace: Trace, moves: Index, cause: Bytes) -> ColumnTable:
     """Make the rows of ``unified.csv``: migrations, the longest first, then page faults, the most first."""
     ops, faults = trace.ops, trace.page_faults
     of_gpu = faults.device >= 0

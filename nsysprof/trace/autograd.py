@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import Ints
 from nsysprof.core.nesting import nest
 from nsysprof.trace.details import NO_OPERATORS, AutogradOps, OperatorCalls, Shaped
 from nsysprof.trace.trace import PUSH_POP, Trace

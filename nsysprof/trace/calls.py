@@ -3,8 +3,8 @@
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Bytes, Ints, Ints32, Mask
 from nsysprof.trace.details import CUDA, LAUNCHING, OS, PROFILER, SYNCHRONIZING
 
 _LAUNCHES = re.compile(
@@ -34,7 +34,7 @@ def activity_kind(api: str) -> int:
     return LAUNCHING if launches_work(api) else CUDA
 
 
-def outermost_calls(thread: NDArray[np.int32], end: NDArray[np.int64], kind: NDArray[np.uint8]) -> NDArray[np.bool_]:
+def outermost_calls(thread: Ints32, end: Ints, kind: Bytes) -> Mask:
     """Mask of the calls that are in no other call of their thread, operating-system calls also in no CUDA call.
 
     Rows must be sorted by thread, then start, then longest first.

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.arrays import AnyInts, Bytes, Ints, Ints32, Mask
 from nsysprof.core.columns import Coder, mixed
-from nsysprof.core.intervals import Ints
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # of the hash of a row
 
@@ -33,30 +33,30 @@ class OpDetails:
     dynamic, if only the sum was recorded.
     """
 
-    correlation: NDArray[np.int64]
-    grid: NDArray[np.int64]
-    block: NDArray[np.int64]
-    registers: NDArray[np.int64]
-    static_shared: NDArray[np.int64]
-    dynamic_shared: NDArray[np.int64]
-    local_memory: NDArray[np.int64]
-    sum: NDArray[np.int64] | None = None
+    correlation: Ints
+    grid: Ints
+    block: Ints
+    registers: Ints
+    static_shared: Ints
+    dynamic_shared: Ints
+    local_memory: Ints
+    sum: Ints | None = None
 
     @property
-    def shared(self) -> NDArray[np.int64]:
+    def shared(self) -> Ints:
         """Bytes of shared memory per block, static plus dynamic; -1 if not recorded."""
         if self.sum is not None:
             return self.sum
         known = (self.static_shared >= 0) & (self.dynamic_shared >= 0)
         return np.where(known, self.static_shared + self.dynamic_shared, -1)
 
-    def take(self, rows: NDArray[np.integer] | slice) -> OpDetails:
+    def take(self, rows: AnyInts | slice) -> OpDetails:
         """The details of the ops in ``rows``."""
         columns: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         return replace(self, **{name: each[rows] for name, each in columns.items() if each is not None})
 
 
-def launch_parameters(details: OpDetails) -> list[NDArray[np.int64]]:
+def launch_parameters(details: OpDetails) -> list[Ints]:
     """The columns in which launches of kernels differ."""
     columns = [details.grid, details.block, details.registers, details.shared]
     return [*columns, details.dynamic_shared, details.local_memory]
@@ -74,7 +74,7 @@ class LaunchGeometry:
         self.rows = [np.empty(0, np.int64)] * len(launch_parameters(no_op_details(0)))
 
     @property
-    def of(self) -> NDArray[np.int32]:
+    def of(self) -> Ints32:
         """The row of each op."""
         self._of = [np.concatenate(self._of)]
         return self._of[0]
@@ -105,11 +105,11 @@ class OtherRanges:
     `nsysprof.trace.trace`; ``name`` int32 into ``names``; ``warnings`` are sentences for the user.
     """
 
-    thread: NDArray[np.int64]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    kind: NDArray[np.uint8]
-    name: NDArray[np.int32]
+    thread: Ints
+    start: Ints
+    end: Ints
+    kind: Bytes
+    name: Ints32
     names: list[RangeName]
     warnings: tuple[str, ...] = ()
 
@@ -126,7 +126,7 @@ class AutogradOps:
     start: Ints
     end: Ints
     sequence: Ints
-    backward: NDArray[np.bool_]
+    backward: Mask
     forward_thread: Ints
 
 
@@ -158,14 +158,14 @@ class CallList:
     is success.
     """
 
-    thread: NDArray[np.int32]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    name: NDArray[np.int32]
-    correlation: NDArray[np.int64]
-    result: NDArray[np.int64]
+    thread: Ints32
+    start: Ints
+    end: Ints
+    name: Ints32
+    correlation: Ints
+    result: Ints
     names: list[str]
-    threads: NDArray[np.int64]
+    threads: Ints
 
     def __len__(self) -> int:
         return len(self.start)
@@ -177,7 +177,7 @@ class CallList:
             return slice(0, 0)
         return slice(*np.searchsorted(self.thread, [code, code + 1]).tolist())
 
-    def find(self, thread: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int32]:
+    def find(self, thread: Ints, start: Ints, end: Ints) -> Ints32:
         """The row of each call, given by globalTid, start and end; -1 if there is none."""
         out = np.full(len(start), -1, np.int32)
         for tid in self.threads.tolist():
@@ -209,9 +209,9 @@ class CallNames:
     """
 
     texts: list[str]
-    kind: NDArray[np.uint8]
-    waits: NDArray[np.bool_]
-    failed: NDArray[np.bool_]
+    kind: Bytes
+    waits: Mask
+    failed: Mask
 
 
 @dataclass(frozen=True)
@@ -223,13 +223,13 @@ class HostCalls:
     those launches in `Trace.launches`. Each pair is one call, which takes as long as the enclosing row.
     """
 
-    thread: NDArray[np.integer]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    name: NDArray[np.integer]
+    thread: AnyInts
+    start: Ints
+    end: Ints
+    name: AnyInts
     names: CallNames
-    threads: NDArray[np.int64]
-    around: NDArray[np.integer] = field(default_factory=lambda: np.empty(0, np.int32))
+    threads: Ints
+    around: AnyInts = field(default_factory=lambda: np.empty(0, np.int32))
 
     def __len__(self) -> int:
         return len(self.start)
@@ -255,7 +255,7 @@ class HostActivity:
     """
 
     calls: CallList
-    kind: NDArray[np.uint8]
+    kind: Bytes
 
 
 @dataclass(frozen=True)
@@ -266,9 +266,9 @@ class StreamEvents:
     of an event and the waits for it.
     """
 
-    stream: NDArray[np.int32]
-    time: NDArray[np.int64]
-    event: NDArray[np.int32]
+    stream: Ints32
+    time: Ints
+    event: Ints32
 
     def __len__(self) -> int:
         return len(self.stream)
@@ -285,9 +285,9 @@ class Dependencies:
 
     waits: StreamEvents
     records: StreamEvents
-    null: NDArray[np.bool_]
-    blocking: NDArray[np.bool_]
-    context: NDArray[np.int32]
+    null: Mask
+    blocking: Mask
+    context: Ints32
     recorded_by: str = "nsys profile --cuda-event-trace=true"
     unnamed: int = 0
 
@@ -299,8 +299,8 @@ class Captures:
     ``thread`` is 0 for ops outside graphs and for nodes whose creation was not recorded.
     """
 
-    thread: NDArray[np.int64]
-    time: NDArray[np.int64]
+    thread: Ints
+    time: Ints
 
 
 @dataclass(frozen=True)
@@ -312,15 +312,15 @@ class Collectives:
     ``size_bytes`` int64, the larger of the bytes that a rank sends and receives, -1 if not recorded.
     """
 
-    op: NDArray[np.int64]
-    kind: NDArray[np.int32]
+    op: Ints
+    kind: Ints32
     kinds: list[str]
-    group: NDArray[np.int32]
+    group: Ints32
     groups: list[str]
     group_size: list[int]
-    size_bytes: NDArray[np.int64]
+    size_bytes: Ints
 
-    def of_ops(self, ops: int) -> NDArray[np.int32]:
+    def of_ops(self, ops: int) -> Ints32:
         """The row in this table of each of ``ops`` GPU ops, -1 if it is no collective."""
         out = np.full(ops, -1, np.int32)
         out[self.op] = np.arange(len(self.op))
@@ -341,21 +341,21 @@ class MemoryEvents:
     """
 
     uses: tuple[tuple[int, int, str], ...]
-    use: NDArray[np.int32]
-    time: NDArray[np.int64]
-    change: NDArray[np.int64]
-    until: NDArray[np.int64]
-    thread: NDArray[np.int64]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
+    use: Ints32
+    time: Ints
+    change: Ints
+    until: Ints
+    thread: Ints
+    start: Ints
+    end: Ints
 
-    def over_time(self, rows: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def over_time(self, rows: Mask) -> tuple[Ints, Ints]:
         """The times at which the allocated bytes change, and the bytes from each time on."""
         time, size = self.time[rows], np.cumsum(self.change[rows])
         last = np.append(time[1:] != time[:-1], True)[: len(time)]
         return time[last], size[last]
 
-    def by_use(self) -> dict[tuple[int, int, str], tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    def by_use(self) -> dict[tuple[int, int, str], tuple[Ints, Ints]]:
         """`over_time` of each use, ordered by process, device and kind."""
         return {use: self.over_time(self.use == self.uses.index(use)) for use in sorted(self.uses)}
 
@@ -369,12 +369,12 @@ class PageFaults:
     ``recorded``: whether (CPU, GPU) faults were recorded.
     """
 
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    process: NDArray[np.int64]
-    device: NDArray[np.int64]
-    count: NDArray[np.int64]
-    cause: NDArray[np.int32]
+    start: Ints
+    end: Ints
+    process: Ints
+    device: Ints
+    count: Ints
+    cause: Ints32
     causes: tuple[str, ...] = ()
     recorded: tuple[bool, bool] = (False, False)
 
@@ -394,8 +394,8 @@ class GpuSamples:
     ``notes`` explain.
     """
 
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
+    start: Ints
+    end: Ints
     values: dict[str, NDArray[np.float32]]
     notes: tuple[str, ...] = ()
 
@@ -451,7 +451,7 @@ def no_dependencies(streams: int) -> Dependencies:
     return Dependencies(_NO_EVENTS, _NO_EVENTS, unknown, unknown, np.zeros(streams, np.int32))
 
 
-Number = TypeVar("Number", int, NDArray[np.int64])
+Number = TypeVar("Number", int, Ints)
 
 
 def packed(x: Number, y: Number, z: Number) -> Number:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Ints, Mask
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.trace.about import Diagnostic
@@ -39,14 +39,14 @@ class _Lanes:
     stream starts, ``overlap_ns`` is by how much at most; ``ops`` how many were read.
     """
 
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-    sum: NDArray[np.int64]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    overlaps: NDArray[np.int64]
-    overlap_ns: NDArray[np.int64]
-    ops: NDArray[np.int64]
+    first: Ints
+    last: Ints
+    sum: Ints
+    start: Ints
+    end: Ints
+    overlaps: Ints
+    overlap_ns: Ints
+    ops: Ints
 
 
 def _of_streams(trace: Trace) -> Iterator[str]:
@@ -90,14 +90,14 @@ def _read_lanes(trace: Trace) -> _Lanes:
     return lanes
 
 
-def _chosen(ops: Ops, part: slice, ordered: NDArray[np.bool_], kernels: bool) -> NDArray[np.int64]:
+def _chosen(ops: Ops, part: slice, ordered: Mask, kernels: bool) -> Ints:
     """The rows of a part that are kernels, or are none, and run in the order of their stream."""
     keep = ((ops.kind[part] == KERNEL) == kernels) & ordered[ops.stream[part]] & ~ops.from_graph[part]
-    rows: NDArray[np.int64] = np.flatnonzero(keep) + (part.start or 0)
+    rows: Ints = np.flatnonzero(keep) + (part.start or 0)
     return rows
 
 
-def _read(lanes: _Lanes, ops: Ops, rows: NDArray[np.int64]) -> bool:
+def _read(lanes: _Lanes, ops: Ops, rows: Ints) -> bool:
     """Take in more ops, sorted by stream; False where those of a stream are not in order of time."""
     if not len(rows):
         return True

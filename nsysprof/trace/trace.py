@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import ranks
 from nsysprof.core.intervals import expand_ranges, merge, settled
 from nsysprof.core.parallel import MIN_ROWS
@@ -79,13 +79,13 @@ class Ranges:
     session; ``moved`` bool: a start/end range whose ending thread is recorded.
     """
 
-    thread: NDArray[np.integer]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    kind: NDArray[np.uint8]
-    name: NDArray[np.int32]
-    unclosed: NDArray[np.bool_]
-    moved: NDArray[np.bool_]
+    thread: AnyInts
+    start: Ints
+    end: Ints
+    kind: Bytes
+    name: Ints32
+    unclosed: Mask
+    moved: Mask
 
     def __len__(self) -> int:
         return len(self.start)
@@ -99,10 +99,10 @@ class Launches:
     unknown.
     """
 
-    thread: NDArray[np.integer]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    name: NDArray[np.integer]
+    thread: AnyInts
+    start: Ints
+    end: Ints
+    name: AnyInts
 
     def __len__(self) -> int:
         return len(self.start)
@@ -117,13 +117,13 @@ class Ops:
     ``launch`` int32, a row of `Launches`, -1 if there is none; ``from_graph`` bool: a node of a CUDA graph.
     """
 
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    kind: NDArray[np.uint8]
-    name: NDArray[np.int32]
-    stream: NDArray[np.integer]
-    launch: NDArray[np.int32]
-    from_graph: NDArray[np.bool_]
+    start: Ints
+    end: Ints
+    kind: Bytes
+    name: Ints32
+    stream: AnyInts
+    launch: Ints32
+    from_graph: Mask
 
     def __len__(self) -> int:
         return len(self.start)
@@ -137,10 +137,10 @@ class Copies:
     uint8, nsys's number for the reason of a migration.
     """
 
-    size_bytes: NDArray[np.int64]
-    source: NDArray[np.uint8]
-    destination: NDArray[np.uint8]
-    cause: NDArray[np.uint8]
+    size_bytes: Ints
+    source: Bytes
+    destination: Bytes
+    cause: Bytes
 
 
 class Reader(ABC):
@@ -191,7 +191,7 @@ class Reader(ABC):
         """The collectives among the GPU ops, with communicators and sizes; empty if only kernel names are recorded."""
         return details.NO_COLLECTIVES
 
-    def grids(self) -> NDArray[np.int64]:
+    def grids(self) -> Ints:
         """The grid of each kernel in the order of `Trace.ops`, see `details.packed`; empty if not recorded."""
         return np.empty(0, np.int64)
 
@@ -290,10 +290,10 @@ class OpsByLaunch:
     ``begins`` is None if every launch caused exactly one.
     """
 
-    ops: NDArray[np.int32]
-    begins: NDArray[np.int64] | None
+    ops: Ints32
+    begins: Ints | None
 
-    def of(self, launches: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def of(self, launches: AnyInts) -> tuple[Ints32, Ints]:
         """The ops of these launches, launch after launch, and the number of ops per launch."""
         if self.begins is None:
             return self.ops[launches], np.ones(len(launches), np.int64)
@@ -321,9 +321,9 @@ class Trace:
     ops: Ops
     range_names: list[details.RangeName]
     op_names: list[str]
-    threads: NDArray[np.int64]
-    thread_process: NDArray[np.int32]
-    processes: NDArray[np.int64]
+    threads: Ints
+    thread_process: Ints32
+    processes: Ints
     devices: list[Device]
     streams: list[Stream]
     copies: Copies
@@ -336,11 +336,11 @@ class Trace:
     arena: ColumnArena = field(default=IN_MEMORY, repr=False)
     named_threads: dict[int, str] = field(default_factory=dict, repr=False)
     other_calls: details.HostCalls | None = field(default=None, repr=False)
-    opened_on: NDArray[np.integer] | None = field(default=None, repr=False)
+    opened_on: AnyInts | None = field(default=None, repr=False)
     geometry: details.LaunchGeometry | None = field(default=None, repr=False, compare=False)
 
     @property
-    def range_openers(self) -> NDArray[np.integer]:
+    def range_openers(self) -> AnyInts:
         """The code of the thread that opened each range."""
         return self.ranges.thread if self.opened_on is None else self.opened_on
 
@@ -396,11 +396,11 @@ class Trace:
         return clock_step(self.ops.end[kernels] - self.ops.start[kernels])
 
     @cached_property
-    def op_name_rank(self) -> NDArray[np.int32]:
+    def op_name_rank(self) -> Ints32:
         """The alphabetical rank of each GPU op name."""
         return ranks(self.op_names)
 
-    def settled(self, order: NDArray[np.intp], *values: NDArray[np.integer]) -> NDArray[np.intp]:
+    def settled(self, order: Index, *values: AnyInts) -> Index:
         """Sort rows of GPU ops by ``values``, independently of file order:
 
         start, end, name, launch and stream break ties.
@@ -414,17 +414,17 @@ class Trace:
         return settled(order, equal, ops.stream, ops.launch, name, ops.end, ops.start)
 
     @cached_property
-    def op_gpu(self) -> NDArray[np.int32]:
+    def op_gpu(self) -> Ints32:
         """The GPU number of each op; -1 for migrations, which keep no GPU busy."""
         return self.arena.take(self.stream_gpu, self.ops.stream)
 
-    def ops_of_gpu(self, number: int) -> NDArray[np.bool_]:
+    def ops_of_gpu(self, number: int) -> Mask:
         """Mask of the GPU ops on a GPU; migrations are on none."""
-        chosen: NDArray[np.bool_] = (self.stream_gpu == number)[self.ops.stream]
+        chosen: Mask = (self.stream_gpu == number)[self.ops.stream]
         return chosen
 
     @cached_property
-    def gpu_busy(self) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    def gpu_busy(self) -> dict[int, tuple[Ints, Ints]]:
         """Disjoint, sorted intervals ``(start, end)`` in which each GPU, by number, runs at least one op."""
         busy = {}
         for number in sorted(set(self.gpu_numbers)):
@@ -434,7 +434,7 @@ class Trace:
         return busy
 
     @cached_property
-    def stream_gpu(self) -> NDArray[np.int32]:
+    def stream_gpu(self) -> Ints32:
         """The GPU number of each stream; -1 for migrations."""
         migrates = np.array([stream.migrates for stream in self.streams], bool)
         return np.where(migrates, np.int32(-1), np.array(self.gpu_numbers, np.int32)[self.stream_device])
@@ -473,28 +473,28 @@ class Trace:
         return OpsByLaunch(self.arena.take(with_launch, order), begins)
 
     @cached_property
-    def copy_ops(self) -> NDArray[np.intp]:
+    def copy_ops(self) -> Index:
         """The GPU ops with a row in `copies`: copies, memsets and migrations."""
         return np.flatnonzero(np.isin(np.arange(MIGRATION + 1), COPYING)[self.ops.kind])
 
-    def copy_sizes(self) -> NDArray[np.int64]:
+    def copy_sizes(self) -> Ints:
         """The bytes that each GPU op copied or set; -1 for other ops, or if not recorded."""
         sizes = self.arena.full(len(self.ops), -1, np.int64)
         sizes[self.copy_ops] = self.copies.size_bytes
         return sizes
 
     @property
-    def op_process(self) -> NDArray[np.int32]:
+    def op_process(self) -> Ints32:
         """The process of each GPU op."""
         return self.stream_process.take(self.ops.stream)
 
     @cached_property
-    def stream_device(self) -> NDArray[np.int32]:
+    def stream_device(self) -> Ints32:
         """The device of each stream."""
         return np.array([stream.device for stream in self.streams], np.int32)
 
     @cached_property
-    def stream_process(self) -> NDArray[np.int32]:
+    def stream_process(self) -> Ints32:
         """The process of each stream."""
         return np.array([self.devices[stream.device].process for stream in self.streams], np.int32)
 
@@ -502,7 +502,7 @@ class Trace:
 Tables = Trace  # as it was called before
 _MAX_GPUS = 64
 PROCESS_OF_THREAD = np.int64(-0x1000000)  # globalTid & this = globalPid
-Id = TypeVar("Id", int, NDArray[np.int64])
+Id = TypeVar("Id", int, Ints)
 
 
 def pid_of(global_id: Id) -> Id:
@@ -521,7 +521,7 @@ def op_slices(trace: Trace) -> Iterator[slice]:
         yield slice(first, first + _CHUNK)
 
 
-def recorded_as(trace: Trace, kind: NDArray[np.uint8]) -> str:
+def recorded_as(trace: Trace, kind: Bytes) -> str:
     """Name the recorders of these kinds of ranges: ``NVTX``, or ``NVTX, MPI``; ``found`` for found iterations."""
     by = trace.report.reader.annotations
     words = {PUSH_POP: by, START_END: by, MPI: "MPI", OPENACC: "OpenACC", OPERATOR: "operator", MODULE: "module"}

@@ -1,11 +1,10 @@
 """Derive traces with additional ranges or threads, or with fewer ranges or GPU ops."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Array, Ints, Mask
 from nsysprof.core.columns import marked, ranks
 from nsysprof.trace.details import OtherRanges, RangeName
 from nsysprof.trace.trace import PROCESS_OF_THREAD, START_END, Copies, Launches, Ops, Ranges, Trace
@@ -20,7 +19,7 @@ def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
     ranges = trace.ranges
     codes: dict[RangeName, int] = {name: code for code, name in enumerate(trace.range_names)}
     recode = np.array([codes.setdefault(name, len(codes)) for name in more.names], np.int32)
-    added: dict[str, NDArray[Any]] = {
+    added: dict[str, Array] = {
         "thread": np.searchsorted(trace.threads, more.thread),
         "start": more.start,
         "end": more.end,
@@ -50,7 +49,7 @@ def without_ranges(trace: Trace) -> Trace:
     return replace(trace, ranges=Ranges(**none), range_names=[], never_popped=0)
 
 
-def with_threads(trace: Trace, used: NDArray[np.int64]) -> Trace:
+def with_threads(trace: Trace, used: Ints) -> Trace:
     """The trace with these globalTids added to its threads, and their processes to its processes."""
     threads = np.union1d(trace.threads, used)
     if len(threads) == len(trace.threads):
@@ -69,7 +68,7 @@ def with_threads(trace: Trace, used: NDArray[np.int64]) -> Trace:
     )
 
 
-def only_ops(trace: Trace, chosen: NDArray[np.bool_]) -> Trace:
+def only_ops(trace: Trace, chosen: Mask) -> Trace:
     """The trace with only the ``chosen`` GPU ops, and their launches."""
     ops, launches, arena = trace.ops, trace.launches, trace.arena
     rows = np.flatnonzero(chosen)

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.core.arrays import AnyInts, Array, Floats, Index, Ints
 from nsysprof.core.columns import Column, ColumnTable, Texts, distinct, sums
-from nsysprof.core.intervals import Ints, covered, expand_ranges, union
+from nsysprof.core.intervals import covered, expand_ranges, union
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.trace.trace import pid_of
 from nsysprof.waits.culprits import account, held_up
@@ -39,7 +38,7 @@ def account_of(
     paths: Sequence[str],
     kinds: Kinds,
     merge_names: Sequence[str] | None,
-    chosen: NDArray[np.integer] | None = None,
+    chosen: AnyInts | None = None,
 ) -> Account:
     """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` the kinds of `Trace.op_names`.
 
@@ -51,8 +50,8 @@ def account_of(
     windows = windows if chosen is None else windows.take(chosen)
     table = _window_columns(facts, windows, paths)
     _, group = distinct(table.texts("path").codes, table["gpu"], table["pid"])
-    waited: list[dict[str, NDArray[np.int64]]] = []
-    computed: list[dict[str, NDArray[np.int64]]] = []
+    waited: list[dict[str, Ints]] = []
+    computed: list[dict[str, Ints]] = []
     for gpu in np.unique(windows.gpu).tolist():  # one after the other: pieces of waits take room
         lines = gpu_lines(attribution.trace, facts.communication, gpu)
         pieces = wait_pieces(facts, windows, gpu, lines)
@@ -63,7 +62,7 @@ def account_of(
     return Account(facts, table, rows, _held_up(facts, table, group))
 
 
-def wait_pieces(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[str, NDArray[Any]]:
+def wait_pieces(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[str, Array]:
     """The columns of `Why.waits` of one GPU, with texts as codes."""
     gaps = stretches(windows, gpu, lines)
     pieces = walk(facts.attribution.trace, facts.reasons, gaps.start, gaps.end, gaps.op)
@@ -72,14 +71,14 @@ def wait_pieces(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> di
     return found
 
 
-def rows_of_windows(facts: Facts, windows: Windows) -> dict[str, NDArray[np.int64]]:
+def rows_of_windows(facts: Facts, windows: Windows) -> dict[str, Ints]:
     """The account of each window: columns ``group``, its number, the codes of `Facts.words`, ``waits`` and ``ns``.
 
     A window may have several rows with equal codes.
     """
     each = np.arange(len(windows))
-    waited: list[dict[str, NDArray[np.int64]]] = []
-    computed: list[dict[str, NDArray[np.int64]]] = []
+    waited: list[dict[str, Ints]] = []
+    computed: list[dict[str, Ints]] = []
     for gpu in np.unique(windows.gpu).tolist():
         lines = gpu_lines(facts.attribution.trace, facts.communication, gpu)
         waited += _added(each, wait_pieces(facts, windows, gpu, lines))
@@ -94,7 +93,7 @@ def _meanwhile(lines: GpuLines, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return communication, covered(union(lines.communication, lines.copies), start, end) - communication
 
 
-def _computed(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[str, NDArray[np.int64]]:
+def _computed(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[str, Ints]:
     """What each kernel adds to the compute of each window: of kernels that overlap, the time counts to the earlier."""
     ops = facts.attribution.trace.ops
     order = lines.kernels
@@ -131,9 +130,7 @@ def _window_columns(facts: Facts, windows: Windows, paths: Sequence[str]) -> Col
     return ColumnTable(columns)
 
 
-def _fill_times(
-    table: ColumnTable, windows: Windows, gpu: int, lines: GpuLines, pieces: dict[str, NDArray[Any]]
-) -> None:
+def _fill_times(table: ColumnTable, windows: Windows, gpu: int, lines: GpuLines, pieces: dict[str, Array]) -> None:
     """Fill in what the windows of one GPU add up to."""
     mine = np.flatnonzero(windows.gpu == gpu)
     start, end = windows.start[mine], windows.end[mine]
@@ -149,7 +146,7 @@ def _fill_times(
         table[name][mine] = values
 
 
-def _added(group: NDArray[Any], pieces: dict[str, NDArray[Any]]) -> list[dict[str, NDArray[np.int64]]]:
+def _added(group: Array, pieces: dict[str, Array]) -> list[dict[str, Ints]]:
     """Pieces of waits added up by path, GPU and the `WAIT_KEYS`, for each thing that the GPU ran meanwhile."""
     length = pieces["end_ns"] - pieces["start_ns"]
     communication, copies = pieces["communication_ns"], pieces["copies_ns"]
@@ -162,18 +159,14 @@ def _added(group: NDArray[Any], pieces: dict[str, NDArray[Any]]) -> list[dict[st
     return out
 
 
-def _sums(
-    keys: dict[str, NDArray[Any]], waits: NDArray[np.int64], ns: NDArray[np.int64]
-) -> dict[str, NDArray[np.int64]]:
+def _sums(keys: dict[str, Array], waits: Ints, ns: Ints) -> dict[str, Ints]:
     """Equal keys as one row, with their ``waits`` and ``ns`` added up."""
     first, place = distinct(*keys.values())
     added = {name: sums(place, values, len(first)) for name, values in (("waits", waits), ("ns", ns))}
     return {name: values[first].astype(np.int64) for name, values in keys.items()} | added
 
 
-def _rows(
-    facts: Facts, windows: ColumnTable, group: NDArray[np.intp], parts: Sequence[dict[str, NDArray[np.int64]]]
-) -> ColumnTable:
+def _rows(facts: Facts, windows: ColumnTable, group: Index, parts: Sequence[dict[str, Ints]]) -> ColumnTable:
     """The rows of why.csv: waits and compute of each path and GPU, added up; they add up to its windows."""
     names = ("group", *WAIT_KEYS, "meanwhile")
     none = np.empty(0, np.int64)
@@ -193,31 +186,29 @@ def _rows(
     return table.take(np.lexsort(keys[::-1]))
 
 
-def _rank(column: Column) -> NDArray[Any]:
+def _rank(column: Column) -> Array:
     """Numbers in the order of the values of a column."""
     if not isinstance(column, Texts):
         return column
     place = {text: number for number, text in enumerate(sorted(set(column.words)))}
-    rank: NDArray[np.int64] = np.array([place[text] for text in column.words], np.int64)[column.codes]
+    rank: Ints = np.array([place[text] for text in column.words], np.int64)[column.codes]
     return rank
 
 
-def _places(windows: ColumnTable, group: NDArray[np.intp], asked: NDArray[np.int64]) -> dict[str, Column]:
+def _places(windows: ColumnTable, group: Index, asked: Ints) -> dict[str, Column]:
     """Path, GPU and process of the groups that are asked for."""
     example = np.unique(group, return_index=True)[1][asked]
     return {name: windows.columns[name][example] for name in PLACE}
 
 
-def _shares(
-    windows: ColumnTable, group: NDArray[np.intp], asked: NDArray[np.int64], ns: NDArray[np.int64]
-) -> dict[str, NDArray[np.float64]]:
+def _shares(windows: ColumnTable, group: Index, asked: Ints, ns: Ints) -> dict[str, Floats]:
     """Times per window of their group, and as parts of the time of its windows."""
     count = np.bincount(group)
     span = sums(group, windows["end_ns"] - windows["start_ns"], len(count))
     return {"per_instance_ns": ns / count[asked], "share_of_span": ns / span[asked]}
 
 
-def _held_up(facts: Facts, windows: ColumnTable, group: NDArray[np.intp]) -> ColumnTable:
+def _held_up(facts: Facts, windows: ColumnTable, group: Index) -> ColumnTable:
     """The columns of `Why.held_up`: the window of an op is the one that it starts in."""
     trace = facts.attribution.trace
     op, wait, culprit = held_up(facts)
@@ -243,9 +234,7 @@ def _held_up(facts: Facts, windows: ColumnTable, group: NDArray[np.intp]) -> Col
     )
 
 
-def _compute_part(
-    facts: Facts, group: NDArray[Any], parts: Sequence[dict[str, NDArray[np.int64]]]
-) -> dict[str, NDArray[np.int64]]:
+def _compute_part(facts: Facts, group: Array, parts: Sequence[dict[str, Ints]]) -> dict[str, Ints]:
     """What each kernel computed, by path and GPU, in the columns of a wait."""
     none = np.empty(0, np.int64)
     names = ("window", "name", "ns", "waits")

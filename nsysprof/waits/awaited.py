@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Bytes, Index, Ints, Ints32
 from nsysprof.core.columns import distinct, pick
-from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import CUDA, OS, SYNCHRONIZING, HostActivity
 from nsysprof.trace.trace import MEMCPY, MIGRATION, Trace
 from nsysprof.waits.host import SLACK_NS, HostTime
@@ -25,16 +24,14 @@ class OpsOfCalls:
     ``copies``: the copies that calls launched, sorted by end.
     """
 
-    made: NDArray[np.int32]
-    of_launch: NDArray[np.int32]
-    example: NDArray[np.int32]
-    on: NDArray[np.int32]
-    copies: NDArray[np.intp]
+    made: Ints32
+    of_launch: Ints32
+    example: Ints32
+    on: Ints32
+    copies: Index
 
 
-def ops_of_calls(
-    trace: Trace, activity: HostActivity, why: Reasons, size: NDArray[np.int64], memory: NDArray[np.uint8]
-) -> OpsOfCalls:
+def ops_of_calls(trace: Trace, activity: HostActivity, why: Reasons, size: Ints, memory: Bytes) -> OpsOfCalls:
     """The `OpsOfCalls` of a trace; ``size`` and ``memory`` describe the copies among its GPU ops."""
     copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
     copies = _by_end(trace, copies)
@@ -63,7 +60,7 @@ def bucket(size: Ints) -> Ints:
     return np.where(size > 0, (size + step // 2) // step * step, size)
 
 
-def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> NDArray[np.int64]:
+def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> Ints:
     """For each piece of host time, the copy that its call made or waited for; -1 for none.
 
     A call waited for a copy if both ended together and the copy ran for at least half of the piece.
@@ -81,21 +78,21 @@ def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> NDArray[np.int64
     return np.where(waited, last, out)
 
 
-def examples(trace: Trace, ops: OpsOfCalls, copied: NDArray[np.int64]) -> NDArray[np.int64]:
+def examples(trace: Trace, ops: OpsOfCalls, copied: Ints) -> Ints:
     """For each copy (-1 for none) and launch, the representative of all copies with the same description."""
     launch = pick(trace.ops.launch, copied, -1)
-    out: NDArray[np.int64] = ops.example[launch].astype(np.int64)
+    out: Ints = ops.example[launch].astype(np.int64)
     return out
 
 
-def _by_end(trace: Trace, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+def _by_end(trace: Trace, rows: Index) -> Index:
     """Rows of GPU ops by their end."""
     end = trace.ops.end[rows]
     order = np.argsort(end, kind="stable")
     return trace.settled(rows[order], end[order])
 
 
-def calls_around(trace: Trace, activity: HostActivity, launch: NDArray[np.intp]) -> NDArray[np.intp]:
+def calls_around(trace: Trace, activity: HostActivity, launch: Index) -> Index:
     """The row of the call that is, or encloses, each launch; -1, the last one, if there is none.
 
     The runtime call is in the list of calls; the launch may be the driver call inside it.
@@ -113,7 +110,7 @@ def calls_around(trace: Trace, activity: HostActivity, launch: NDArray[np.intp])
     return out
 
 
-def _awaited(trace: Trace, activity: HostActivity) -> NDArray[np.int32]:
+def _awaited(trace: Trace, activity: HostActivity) -> Ints32:
     """For each call the op that it waited for, if it synchronizes: the last one of its process that ended in it.
 
     That takes up half of the call at least, or all of it but `SLACK_NS`: `cudaFree` does other things, too.

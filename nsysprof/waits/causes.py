@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.range_work import RangeWork, WorkIndex, reach_so_far
+from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Mask
 from nsysprof.core.columns import pick
-from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import PROFILER, HostActivity
 from nsysprof.trace.trace import MEMCPY, MEMSET, Trace
 from nsysprof.waits import walk as walked
@@ -37,10 +36,10 @@ class WaitFacts:
 
     reasons: Reasons
     activity: HostActivity
-    communication: NDArray[np.bool_]
+    communication: Mask
 
 
-def wait_facts(trace: Trace, communication: NDArray[np.bool_]) -> WaitFacts:
+def wait_facts(trace: Trace, communication: Mask) -> WaitFacts:
     """Read the `WaitFacts` of a trace."""
     reader = trace.report.reader
     return WaitFacts(reasons(trace, reader.dependencies(trace)), reader.host_activity(trace), communication)
@@ -58,9 +57,9 @@ class Gaps:
 
     start: Ints
     end: Ints
-    behind: NDArray[np.intp]
-    kind: NDArray[np.uint8]
-    between_calls: NDArray[np.bool_]
+    behind: Index
+    kind: Bytes
+    between_calls: Mask
 
     @property
     def length_ns(self) -> Ints:
@@ -80,7 +79,7 @@ def find_gaps(index: WorkIndex, work: RangeWork, facts: WaitFacts) -> Gaps:
     return Gaps(pieces.start, pieces.end, behind, pieces.kind, work.call[behind] != work.call[behind - 1])
 
 
-def gap_bounds(work: RangeWork) -> tuple[Ints, NDArray[np.intp]]:
+def gap_bounds(work: RangeWork) -> tuple[Ints, Index]:
     """The start of each gap in the windows of ``work``, and the position of the GPU op that ends it."""
     reach = reach_so_far(work)
     same = work.window[1:] == work.window[:-1]
@@ -92,19 +91,14 @@ def gap_bounds(work: RangeWork) -> tuple[Ints, NDArray[np.intp]]:
 class IdlePieces:
     """Gaps, split by the GPU's reason for waiting: the number of each piece's ``gap``, ``start``, ``end``, ``kind``."""
 
-    gap: NDArray[np.intp]
+    gap: Index
     start: Ints
     end: Ints
-    kind: NDArray[np.uint8]
+    kind: Bytes
 
 
 def idle_pieces(
-    attribution: Attribution,
-    facts: WaitFacts,
-    start: Ints,
-    end: Ints,
-    op: NDArray[np.integer],
-    thread: NDArray[np.integer] | None = None,
+    attribution: Attribution, facts: WaitFacts, start: Ints, end: Ints, op: AnyInts, thread: AnyInts | None = None
 ) -> IdlePieces:
     """Split the gaps from each ``start`` to each ``end``, where ``op`` starts, by the GPU's reason for waiting.
 

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.range_work import index_work
+from nsysprof.core.arrays import Index
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import covered, merge
 from nsysprof.core.text import plural
@@ -24,8 +24,6 @@ from nsysprof.waits.removals import matching, refuse_all, removals_of
 from nsysprof.waits.replay import Network
 from nsysprof.waits.swap import time_of_row, times_by_name
 
-Rows = NDArray[np.intp]
-
 
 @dataclass(frozen=True)
 class Step:
@@ -33,7 +31,7 @@ class Step:
 
     kind: str
     words: str
-    ranges: Rows
+    ranges: Index
     apply: Callable[[Network], None]
 
 
@@ -168,7 +166,7 @@ def _swap(program: Program, text: str) -> Step:
     return Step("swap", words, rows, apply)
 
 
-def _fuse(program: Program, rows: Rows, glob: str, network: Network) -> None:
+def _fuse(program: Program, rows: Index, glob: str, network: Network) -> None:
     """The kernels of each range and stream as one that takes as long as all of them, with the launch of the first."""
     ops, place = program.ops_of(rows)
     trace = program.attribution.trace
@@ -186,7 +184,7 @@ def _fuse(program: Program, rows: Rows, glob: str, network: Network) -> None:
 # ---- launches, calls, delays
 
 
-def _graph(program: Program, rows: Rows, glob: str, network: Network) -> None:
+def _graph(program: Program, rows: Index, glob: str, network: Network) -> None:
     trace, activity = program.attribution.trace, program.facts.activity
     launch, place = index_work(program.attribution, rows).launches_of(rows)
     if not len(launch):
@@ -227,7 +225,7 @@ def _graph(program: Program, rows: Rows, glob: str, network: Network) -> None:
     edits.launch_as_graph(network, program.inside[at[used]], lows, highs, cost)
 
 
-def _syncs(program: Program, glob: str) -> tuple[Rows, Rows]:
+def _syncs(program: Program, glob: str) -> tuple[Index, Index]:
     """The calls of that name, or the ranges that match: `NsysprofError` where there is neither."""
     calls = program.facts.activity.calls
     names = [at for at, name in enumerate(calls.names) if fnmatchcase(name, glob)]
@@ -237,7 +235,7 @@ def _syncs(program: Program, glob: str) -> tuple[Rows, Rows]:
     return rows, program.ranges_of(glob)
 
 
-def _drop(program: Program, calls: Rows, rows: Rows, glob: str, network: Network) -> None:
+def _drop(program: Program, calls: Index, rows: Index, glob: str, network: Network) -> None:
     waits = np.flatnonzero((network.node >= 0) & network.waits[network.node])
     if len(calls):
         chosen = network.sync_moment[1][np.isin(network.sync_call, calls)]
@@ -252,11 +250,11 @@ def _drop(program: Program, calls: Rows, rows: Rows, glob: str, network: Network
     edits.stop_waiting(network, chosen)
 
 
-def _delay_host(program: Program, rows: Rows, ns: int, network: Network) -> None:
+def _delay_host(program: Program, rows: Index, ns: int, network: Network) -> None:
     edits.delay_host(network, program.stop[program.place(rows)], ns)
 
 
-def _delay_gpu(program: Program, rows: Rows, ns: int, network: Network) -> None:
+def _delay_gpu(program: Program, rows: Index, ns: int, network: Network) -> None:
     trace = program.attribution.trace
     ops, place = program.ops_of(rows)
     ops, place = ops[trace.ops.kind[ops] <= GRAPH], place[trace.ops.kind[ops] <= GRAPH]

@@ -2,11 +2,10 @@
 
 import re
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import AnyInts, Array, Bytes, Index, Ints, Ints32
 from nsysprof.core.columns import pick
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes, format_ns
@@ -50,7 +49,7 @@ _PAUSE = -2  # in place of the name of a range: in the pause before a step
 _LONG_NS = 1_000_000  # of gaps without a reason: how long those are is said, to one digit
 
 
-def account(facts: Facts, pieces: walk.Pieces, window: NDArray[np.intp], windows: Windows) -> dict[str, NDArray[Any]]:
+def account(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windows) -> dict[str, Array]:
     """The columns `PIECE` of the pieces of gaps, with host time split by activity."""
     trace = facts.attribution.trace
     pieces, peer = split_late(pieces, facts.peers)
@@ -94,9 +93,7 @@ def account(facts: Facts, pieces: walk.Pieces, window: NDArray[np.intp], windows
     return {name: np.concatenate([part[name] for part in parts]) for name in PIECE}
 
 
-def _host_parts(
-    facts: Facts, pieces: walk.Pieces, window: NDArray[np.intp], windows: Windows
-) -> dict[str, NDArray[Any]]:
+def _host_parts(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windows) -> dict[str, Array]:
     trace, calls = facts.attribution.trace, facts.activity.calls
     late = np.flatnonzero(pieces.kind == walk.HOST)
     launch = pick(trace.ops.launch, pieces.op[late], -1).astype(np.int64)
@@ -147,7 +144,7 @@ def _host_parts(
     }
 
 
-def held_up(facts: Facts) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def held_up(facts: Facts) -> tuple[Ints, Ints, Ints]:
     """Compute for which another stream waited, by an event or the legacy default stream: ``(op, wait_ns, culprit)``.
 
     ``op`` are the waiting ops, launched and with their own stream free; ``culprit`` is a text code.
@@ -164,9 +161,7 @@ def held_up(facts: Facts) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray
     return op[some], wait[some], culprit
 
 
-def _missing(
-    facts: Facts, op: NDArray[np.int64], kind: NDArray[np.uint8], length: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _missing(facts: Facts, op: Ints, kind: Bytes, length: Ints) -> Ints:
     """Texts that say why nobody knows what each op waited for: no launch, too long a way back, or no reason at all."""
     trace = facts.attribution.trace
     digit = 10 ** np.log10(np.maximum(length, 1)).astype(np.int64)
@@ -189,12 +184,7 @@ def _missing(
     return facts.texts.each(describe, named, launched, kind, about)
 
 
-def _op_texts(
-    facts: Facts,
-    op: NDArray[np.int64],
-    activity: NDArray[np.int64] | None = None,
-    peer: NDArray[np.int32] | None = None,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _op_texts(facts: Facts, op: Ints, activity: Ints | None = None, peer: Ints32 | None = None) -> tuple[Ints, Ints]:
     """A text for each op: what it is, and in which range it was launched, or captured; and the name of that.
 
     Where its ``activity``, a code of `_OF_RANKS`, is LATE, ``peer`` is the op of the rank that came late to it.
@@ -254,21 +244,19 @@ def _where(facts: Facts, name: int) -> str:
     return f" in {one_line(facts.names[name], 60)}"
 
 
-def _where_open(
-    facts: Facts, rows: NDArray[np.integer], start: NDArray[np.int64], end: NDArray[np.int64]
-) -> NDArray[np.integer]:
+def _where_open(facts: Facts, rows: AnyInts, start: Ints, end: Ints) -> AnyInts:
     """The ranges that are open from ``start`` to ``end``, -1 for the others."""
     ranges = facts.attribution.trace.ranges
     around = (pick(ranges.start, rows, 0) <= start) & (end <= pick(ranges.end, rows, 0))
     return np.where((rows >= 0) & around, rows, -1)
 
 
-def _merged_name(facts: Facts, rows: NDArray[np.integer]) -> NDArray[np.int64]:
+def _merged_name(facts: Facts, rows: AnyInts) -> Ints:
     """The merged name of each range, as its place in `Facts.names`; -1 for none."""
     return pick(facts.name_code, pick(facts.attribution.trace.ranges.name, rows, -1), -1)
 
 
-def _exposing(facts: Facts, call: NDArray[np.int64], owner: NDArray[np.int64]) -> NDArray[np.int64]:
+def _exposing(facts: Facts, call: Ints, owner: Ints) -> Ints:
     """The texts of calls that drained the GPU queue, with the copy that they made or that was launched right before.
 
     Where the thread of a call has no range open, its range is that of ``owner``, if that is open meanwhile.

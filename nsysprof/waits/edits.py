@@ -1,30 +1,28 @@
 """Edit a `Network` like a change of the program: each function edits a copy made by `Network.copy`."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import AnyInts, Ints, Mask
 from nsysprof.core.columns import marked
-from nsysprof.core.intervals import Ints, covered, expand_ranges, merge
+from nsysprof.core.intervals import covered, expand_ranges, merge
 from nsysprof.trace.trace import Trace
 from nsysprof.waits.replay import LONG_AGO, Network
 from nsysprof.waits.whole import Cause
 
-Rows = NDArray[np.integer]
 
-
-def lengthen(network: Network, op: Rows, length: Ints) -> None:
+def lengthen(network: Network, op: AnyInts, length: Ints) -> None:
     """Make GPU ops take ``length`` ns; for a collective with other ranks, the time after all have arrived."""
     network.length[op] = np.maximum(length, 0)
 
 
-def delay_host(network: Network, moment: Rows, ns: int) -> None:
+def delay_host(network: Network, moment: AnyInts, ns: int) -> None:
     """Make the host take ``ns`` longer before some moments."""
     node = network.node[moment]
     network.gap[moment[node < 0]] += ns
     network.extra[node[node >= 0]] += ns
 
 
-def delay_gpu(network: Network, op: Rows, ns: int, launched: Ints | None = None) -> None:
+def delay_gpu(network: Network, op: AnyInts, ns: int, launched: Ints | None = None) -> None:
     """Insert a kernel of ``ns`` in the stream right after each op.
 
     Calls that returned before the recorded time ``launched`` do not wait for it.
@@ -39,7 +37,7 @@ def delay_gpu(network: Network, op: Rows, ns: int, launched: Ints | None = None)
         other.lag[node[network.recorded[node] <= before[other.op[node]]]] -= more
 
 
-def hurry(network: Network, moment: Rows, ns: int) -> None:
+def hurry(network: Network, moment: AnyInts, ns: int) -> None:
     """Let the host take at most ``ns`` before some moments, without waiting there."""
     node = network.node[moment]
     network.gap[moment] = np.where(node < 0, np.minimum(network.gap[moment], ns), network.gap[moment])
@@ -51,7 +49,7 @@ def hurry(network: Network, moment: Rows, ns: int) -> None:
     network.waits[node] = False
 
 
-def stop_waiting(network: Network, moment: Rows) -> None:
+def stop_waiting(network: Network, moment: AnyInts) -> None:
     """Make calls that return at some moments return without waiting for the GPU."""
     node = network.node[moment]
     node = node[node >= 0]
@@ -71,7 +69,7 @@ def run_together(network: Network) -> None:
     network.done[:] = network.start
 
 
-def launch_as_graph(network: Network, start: Rows, first: Rows, stop: Rows, ns: int) -> None:
+def launch_as_graph(network: Network, start: AnyInts, first: AnyInts, stop: AnyInts, ns: int) -> None:
     """Replace everything that the host does between the moments ``first`` and ``stop`` by one launch of ``ns``.
 
     Each row is on one thread, both moments included; ``start`` are the moments of the launch, the first of the
@@ -92,7 +90,7 @@ def launch_as_graph(network: Network, start: Rows, first: Rows, stop: Rows, ns: 
     other.lag[behind] = np.minimum(other.lag[behind], network.lags.in_graph)
 
 
-def merge_ops(network: Network, trace: Trace, op: Rows, first: NDArray[np.bool_], length: Ints) -> None:
+def merge_ops(network: Network, trace: Trace, op: AnyInts, first: Mask, length: Ints) -> None:
     """Replace several GPU ops by one of ``length`` ns: ``op`` are all of them, ``first`` marks the ones to keep."""
     network.length[op] = np.where(first, length, 0)
     gone = op[~first]
@@ -104,7 +102,7 @@ def merge_ops(network: Network, trace: Trace, op: Rows, first: NDArray[np.bool_]
     hurry(network, network.launch_moment[:, launch].reshape(-1), 0)
 
 
-def leave_out(network: Network, first: Rows, stop: Rows, op: Rows) -> None:
+def leave_out(network: Network, first: AnyInts, stop: AnyInts, op: AnyInts) -> None:
     """Remove all host work between the moments ``first`` and ``stop`` of each row, and the time of GPU ops ``op``."""
     hurry(network, expand_ranges(first, stop - first + 1), 0)
     network.length[op] = 0
@@ -133,7 +131,7 @@ def remove(network: Network, cause: Cause) -> None:
         passes[node] = np.minimum(passes[node], 0)
 
 
-def spare_host(network: Network, thread: Rows, start: Ints, end: Ints) -> None:
+def spare_host(network: Network, thread: AnyInts, start: Ints, end: Ints) -> None:
     """Remove intervals of host time from threads (codes), including the time of a hand-over between two."""
     bounds = np.searchsorted(network.thread, np.arange(int(network.thread.max(initial=-1)) + 2))
     own, other = network.edges

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import merged_names
+from nsysprof.core.arrays import Array, Bytes, Ints, Ints32, Mask
 from nsysprof.core.columns import distinct
 from nsysprof.kernels.classify import Kinds
 from nsysprof.trace.details import Collectives, Dependencies, HostActivity
@@ -36,7 +35,7 @@ class Texts:
         """The code of a text."""
         return self._codes.setdefault(text, len(self._codes))
 
-    def each(self, make: Callable[..., str], *columns: NDArray[Any]) -> NDArray[np.int64]:
+    def each(self, make: Callable[..., str], *columns: Array) -> Ints:
         """The codes of the texts that ``make`` returns for each row of columns; it is called once for equal rows."""
         if len(columns[0]) == 0:
             return np.empty(0, np.int64)
@@ -61,15 +60,15 @@ class Facts:
 
     attribution: Attribution
     kinds: Kinds
-    communication: NDArray[np.bool_]
+    communication: Mask
     dependencies: Dependencies
     activity: HostActivity
-    copy_sizes: NDArray[np.int64]
-    copy_memory: NDArray[np.uint8]
+    copy_sizes: Ints
+    copy_memory: Bytes
     collectives: Collectives
-    op_owner: NDArray[np.int32] | None
+    op_owner: Ints32 | None
     names: list[str]
-    name_code: NDArray[np.int64]
+    name_code: Ints
     threads: list[str]
     texts: Texts
 
@@ -101,7 +100,7 @@ class Facts:
 
 
 def read_facts(
-    attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None, op_owner: NDArray[np.int32] | None = None
+    attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None, op_owner: Ints32 | None = None
 ) -> Facts:
     """The `Facts` of a trace; ``kinds`` are the kinds of its op names, ``merge_names`` as in `merged_names`.
 
@@ -128,7 +127,7 @@ def read_facts(
     )
 
 
-def _copy_memory(trace: Trace) -> NDArray[np.uint8]:
+def _copy_memory(trace: Trace) -> Bytes:
     """The memory of the host that each GPU op copies from or to, as a code of `MEMORY`."""
     out, ops = np.zeros(len(trace.ops), np.uint8), trace.copy_ops
     host = [

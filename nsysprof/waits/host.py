@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
+from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32
 from nsysprof.core.columns import distinct, pick
-from nsysprof.core.intervals import Ints, expand_ranges, slice_reduce
+from nsysprof.core.intervals import expand_ranges, slice_reduce
 from nsysprof.core.nesting import nest
 from nsysprof.trace.details import CODE, SYNCHRONIZING, CallList, HostActivity
 from nsysprof.trace.trace import START_END, Ranges, Trace
@@ -27,18 +28,18 @@ class HostTime:
     range open on that thread, -1 for none.
     """
 
-    piece: NDArray[np.intp]
+    piece: Index
     start: Ints
     end: Ints
-    thread: NDArray[np.int32]
-    activity: NDArray[np.uint8]
-    call: NDArray[np.int32]
-    range: NDArray[np.int32]
+    thread: Ints32
+    activity: Bytes
+    call: Ints32
+    range: Ints32
 
 
 def threads_to_blame(
-    attribution: Attribution, launch: NDArray[np.integer], start: Ints, end: Ints, thread: NDArray[np.integer]
-) -> tuple[NDArray[np.intp], Ints, Ints, NDArray[np.int32]]:
+    attribution: Attribution, launch: AnyInts, start: Ints, end: Ints, thread: AnyInts
+) -> tuple[Index, Ints, Ints, Ints32]:
     """Intervals of host time, each with the responsible thread: ``(piece, start, end, thread)``.
 
     A piece ends at its ``launch``; if that is -1, it belongs to the given ``thread``. Usually its thread is the
@@ -81,12 +82,7 @@ def threads_to_blame(
 
 
 def host_time(
-    attribution: Attribution,
-    activity: HostActivity,
-    piece: NDArray[np.intp],
-    start: Ints,
-    end: Ints,
-    thread: NDArray[np.int32],
+    attribution: Attribution, activity: HostActivity, piece: Index, start: Ints, end: Ints, thread: Ints32
 ) -> HostTime:
     """The `HostTime` of intervals of threads, each cut at the bounds of calls and ranges.
 
@@ -134,7 +130,7 @@ def host_time(
     return HostTime(*(column[order] for column in columns))
 
 
-def ranges_around(attribution: Attribution, thread: NDArray[np.integer], start: Ints, end: Ints) -> NDArray[np.int64]:
+def ranges_around(attribution: Attribution, thread: AnyInts, start: Ints, end: Ints) -> Ints:
     """The innermost push/pop range open on each thread (a code) for the whole interval; -1 for none."""
     ranges = attribution.trace.ranges
     out = np.full(len(start), -1, np.int64)
@@ -144,17 +140,17 @@ def ranges_around(attribution: Attribution, thread: NDArray[np.integer], start: 
     return out
 
 
-def _push_pop(attribution: Attribution, thread: int, start: Ints, end: Ints) -> NDArray[np.intp]:
+def _push_pop(attribution: Attribution, thread: int, start: Ints, end: Ints) -> Index:
     """The push/pop ranges of a thread that overlap some of the time from the first ``start`` to the last ``end``."""
     ranges = attribution.trace.ranges
     low, high = np.searchsorted(ranges.thread, [thread, thread + 1]).tolist()
     high = low + int(np.searchsorted(ranges.kind[low:high], START_END))
     high = low + int(np.searchsorted(ranges.start[low:high], end.max(), side="right"))
-    open_then: NDArray[np.intp] = low + np.flatnonzero(ranges.end[low:high] >= start.min())
+    open_then: Index = low + np.flatnonzero(ranges.end[low:high] >= start.min())
     return open_then
 
 
-def _innermost(columns: Ranges | CallList, rows: NDArray[np.intp], begin: Ints, stop: Ints) -> NDArray[np.int32]:
+def _innermost(columns: Ranges | CallList, rows: Index, begin: Ints, stop: Ints) -> Ints32:
     """The row of the innermost of some ranges, or calls, that is open from each ``begin`` to its ``stop``; -1: none."""
     if len(rows) == 0:
         return np.full(len(begin), -1, np.int32)
@@ -165,12 +161,12 @@ def exposed_by(
     trace: Trace,
     why: Reasons,
     activity: HostActivity,
-    launch: NDArray[np.integer],
+    launch: AnyInts,
     start: Ints,
     end: Ints,
-    thread: NDArray[np.integer],
+    thread: AnyInts,
     since: Ints,
-) -> NDArray[np.int64]:
+) -> Ints:
     """For each wait for a ``launch`` from ``start`` to ``end``, the call of ``activity`` that exposed it; -1 for none.
 
     That is the last earlier synchronizing call of the launching thread, or of the ``thread`` for which it works. It is

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import Floats, Index, Ints, Ints32
 from nsysprof.trace.trace import Trace
 from nsysprof.waits.walk import Reasons
 from nsysprof.waits.windows import Windows
@@ -33,11 +32,11 @@ class Replay:
 
     path: int
     gpu: int
-    windows: NDArray[np.intp]
+    windows: Index
     behind_op_ns: int
     behind_event_ns: int
     behind_launch_ns: int
-    residual: NDArray[np.float64]
+    residual: Floats
 
 
 def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
@@ -77,7 +76,7 @@ def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
     return out
 
 
-def _latencies(trace: Trace, why: Reasons, rows: NDArray[np.intp]) -> tuple[int, int, int]:
+def _latencies(trace: Trace, why: Reasons, rows: Index) -> tuple[int, int, int]:
     """What passes before some ops start behind an op, behind an event and behind a launch, in ns.
 
     0 where nothing tells; behind an event what it is behind an op where there is none.
@@ -98,9 +97,7 @@ def mean_latency(length: Ints, otherwise: int) -> int:
     return round(float(length[length <= quick + (LATENCY - 1) * abs(quick)].mean()))
 
 
-def _starts(
-    trace: Trace, why: Reasons, constants: tuple[int, int, int], rows: NDArray[np.intp], place: NDArray[np.int32]
-) -> Ints:
+def _starts(trace: Trace, why: Reasons, constants: tuple[int, int, int], rows: Index, place: Ints32) -> Ints:
     """When each of some ops starts by its edges; ``place`` is where each op is among ``rows``, -1 for all others.
 
     `start = max(start of the op before + a, b)` along the edges; such steps compose, so that edges are taken two at a

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import AnyInts, Ints, Ints32, Mask
 from nsysprof.trace.details import Dependencies
 from nsysprof.trace.trace import Trace
-from nsysprof.waits.moments import Codes
 from nsysprof.waits.peers import Peers
 from nsysprof.waits.replay import LONG_AGO, NEVER, Edges
 from nsysprof.waits.walk import Lanes, event_calls
@@ -26,10 +24,10 @@ class Items:
     everything it waits for; ``marks``, the items that are no ops, by the time of their calls.
     """
 
-    op: Codes
-    of_op: Codes
-    before: Codes
-    record: Codes
+    op: Ints32
+    of_op: Ints32
+    before: Ints32
+    record: Ints32
     time: Ints
     key: Ints
     marks: Ints
@@ -76,7 +74,7 @@ def items_of(trace: Trace, lanes: Lanes, dependencies: Dependencies, launched: I
     return Items(op, of_op, _free_of_overlap(lanes, op, of_lane, before, ops.end), record, times, key, marks)
 
 
-def _recorded(event: Codes, time: Ints, is_wait: NDArray[np.bool_], item: Ints) -> Ints:
+def _recorded(event: Ints32, time: Ints, is_wait: Mask, item: Ints) -> Ints:
     """For each wait the item of the last record of its event before it; -1 for none, and for records."""
     order = np.lexsort((is_wait, time, event))
     newest = np.maximum.accumulate(np.where(is_wait[order], -1, np.arange(len(order)))) if len(order) else order
@@ -88,7 +86,15 @@ def _recorded(event: Codes, time: Ints, is_wait: NDArray[np.bool_], item: Ints) 
 
 
 def _time_marks(
-    marks: Ints, op: Codes, lane: Ints, before: Codes, record: Codes, end: Ints, through: Ints, times: Ints, key: Ints
+    marks: Ints,
+    op: Ints32,
+    lane: Ints,
+    before: Ints32,
+    record: Ints32,
+    end: Ints,
+    through: Ints,
+    times: Ints,
+    key: Ints,
 ) -> None:
     """Fill in when each record and wait was through, in the order of the calls."""
     floor: dict[int, int] = {}
@@ -103,7 +109,7 @@ def _time_marks(
         times[item], key[item], floor[stream] = done, until, until
 
 
-def _free_of_overlap(lanes: Lanes, op: Codes, of_lane: Ints, before: Codes, end: Ints) -> Codes:
+def _free_of_overlap(lanes: Lanes, op: Ints32, of_lane: Ints, before: Ints32, end: Ints) -> Ints32:
     """What comes before each item; for an op of a stream whose ops overlap the one that ends last before it starts."""
     if len(lanes.order) < 2:
         return before
@@ -131,7 +137,7 @@ class Parts:
         self.more: list[tuple[Edges, Edges, Ints, Ints]] = []
         self.count = items
 
-    def add(self, one: Edges, other: Edges, time: Ints, key: Ints) -> Codes:
+    def add(self, one: Edges, other: Edges, time: Ints, key: Ints) -> Ints32:
         """Add nodes that wait for two others, and return their numbers."""
         self.more.append((one, other, time, key))
         self.count += len(time)
@@ -144,7 +150,7 @@ class Parts:
         return np.concatenate([never, items.time, *times]), np.concatenate([never, items.key, *keys])
 
 
-def edges_of(to: NDArray[np.integer], op: NDArray[np.integer] | int = -1, lag: NDArray[np.integer] | int = 0) -> Edges:
+def edges_of(to: AnyInts, op: AnyInts | int = -1, lag: AnyInts | int = 0) -> Edges:
     """Edges to nodes ``to``, with a ``lag`` after them, or after the ``op`` that they start."""
     count = len(to)
     lags = np.broadcast_to(np.asarray(lag, np.int64), count).copy()

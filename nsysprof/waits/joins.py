@@ -4,14 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import Ints, Ints32, Mask
 from nsysprof.trace.details import HostActivity
 from nsysprof.trace.trace import MEMCPY, MEMORY_KINDS, Trace
 from nsysprof.waits.items import Items, Parts, edges_of
-from nsysprof.waits.moments import IMPLIED_NS, Codes, Host
+from nsysprof.waits.moments import IMPLIED_NS, Host
 from nsysprof.waits.replay import LONG_AGO, NEVER, ZERO, Lags
 from nsysprof.waits.walk import Lanes
 
@@ -26,17 +25,17 @@ _BLOCKED = 2  # times the usual duration of a launch into a full queue: it was w
 class Joins:
     """Host moments that also wait for ``to`` and ``op``, or for another ``moment``."""
 
-    at: Codes
+    at: Ints32
     own: Ints
-    to: Codes
-    op: Codes
-    moment: Codes
+    to: Ints32
+    op: Ints32
+    moment: Ints32
     lag: Ints
-    waits: NDArray[np.bool_]
+    waits: Mask
 
 
 def sync_joins(
-    trace: Trace, activity: HostActivity, host: Host, lanes: Lanes, items: Items, done: Codes, lags: Lags, parts: Parts
+    trace: Trace, activity: HostActivity, host: Host, lanes: Lanes, items: Items, done: Ints32, lags: Lags, parts: Parts
 ) -> Joins:
     """Calls that return when the GPU has finished: a stream, the work before an event, or everything."""
     calls, ops = activity.calls, trace.ops
@@ -103,7 +102,7 @@ def _own_stream(trace: Trace, host: Host, start: Ints) -> Ints:
     return found
 
 
-def _unblocked(name: Codes, length: Ints, blocked: NDArray[np.bool_]) -> Ints:
+def _unblocked(name: Ints32, length: Ints, blocked: Mask) -> Ints:
     """How long calls of each name take that need not wait: the shortest of those that did not, or of all."""
     out = np.zeros(len(name), np.int64)
     for code in np.unique(name).tolist():
@@ -113,7 +112,7 @@ def _unblocked(name: Codes, length: Ints, blocked: NDArray[np.bool_]) -> Ints:
     return out
 
 
-def copy_joins(trace: Trace, host: Host, done: Codes, lags: Lags) -> Joins:
+def copy_joins(trace: Trace, host: Host, done: Ints32, lags: Lags) -> Joins:
     """Calls that return when their own copy has finished: blocking copies, and copies from or to pageable memory.
 
     The last part of a copy to the GPU may be transferred asynchronously, and clocks differ: the call may return shortly
@@ -225,7 +224,7 @@ def first_joins(trace: Trace, host: Host) -> Iterable[Joins]:
         yield _handed(host, first_of[used[mine[1:]]][at >= low].astype(np.int32), at[at >= low].astype(np.int32))
 
 
-def _handed(host: Host, at: Codes, after: Codes) -> Joins:
+def _handed(host: Host, at: Ints32, after: Ints32) -> Joins:
     nothing = np.zeros(len(at), np.int64)
     nowhere = np.full(len(at), -1, np.int32)
     lag = host.time[at] - host.time[after]

@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import AnyInts, Ints, Ints32, Mask
 from nsysprof.core.columns import pick
-from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import CUDA, SYNCHRONIZING, HostActivity
 from nsysprof.trace.trace import MEMCPY, PROCESS_OF_THREAD, Trace
 
-Codes = NDArray[np.int32]
 IMPLIED_NS = 20_000  # a call that waited for longer, and returned so soon behind the GPU, did so for it
 
 
@@ -18,22 +16,22 @@ IMPLIED_NS = 20_000  # a call that waited for longer, and returned so soon behin
 class Moments:
     """Additional host moments to replay: ``thread`` code, ``time``, and whether something ``begins`` there."""
 
-    thread: NDArray[np.integer]
+    thread: AnyInts
     time: Ints
-    begins: NDArray[np.bool_]
+    begins: Mask
 
 
 @dataclass(frozen=True)
 class Host:
     """The moments of the host, by thread and time, and which of them are calls and requested moments."""
 
-    thread: Codes
+    thread: Ints32
     time: Ints
-    launch: Codes  # (2, launches)
-    sync: Codes  # (2, syncs)
-    asked: Codes
-    sync_call: Codes
-    launch_waits: NDArray[np.bool_]
+    launch: Ints32  # (2, launches)
+    sync: Ints32  # (2, syncs)
+    asked: Ints32
+    sync_call: Ints32
+    launch_waits: Mask
 
 
 def host_of(trace: Trace, activity: HostActivity, asked: Moments) -> Host:
@@ -80,7 +78,7 @@ def host_of(trace: Trace, activity: HostActivity, asked: Moments) -> Host:
     return Host(np.concatenate(threads), np.concatenate(times), launch, sync[:, alone], places, rows, waits)
 
 
-def _implied_waits(trace: Trace, activity: HostActivity) -> NDArray[np.bool_]:
+def _implied_waits(trace: Trace, activity: HostActivity) -> Mask:
     """Which calls that launch nothing waited until the GPU was done, as an allocation may: they end right behind that.
 
     And most of the time that they take they waited.
@@ -107,9 +105,9 @@ def _interleaved(start: Ints, end: Ints) -> Ints:
     return np.stack([2 * start + 1, 2 * np.maximum(end, start) + (end <= start)], axis=1).reshape(-1)
 
 
-def launched_behind(trace: Trace, host: Host) -> Codes:
+def launched_behind(trace: Trace, host: Host) -> Ints32:
     """The host moment after which each op can start: the return of its call, for copies the start; -1 for none."""
     launch = trace.ops.launch
     moment = np.append(host.launch, np.full((2, 1), -1, np.int32), axis=1)
-    found: Codes = np.where(trace.ops.kind == MEMCPY, moment[0][launch], moment[1][launch])
+    found: Ints32 = np.where(trace.ops.kind == MEMCPY, moment[0][launch], moment[1][launch])
     return found

@@ -5,13 +5,13 @@ from dataclasses import fields, replace
 import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.core.arrays import Ints, Ints32
 from nsysprof.core.columns import pick
-from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import Dependencies, HostActivity
 from nsysprof.trace.trace import Trace
 from nsysprof.waits.items import Items, Parts, edges_of, items_of, no_edges
 from nsysprof.waits.joins import Joins, copy_joins, distinct_joins, first_joins, handover_joins, queue_joins, sync_joins
-from nsysprof.waits.moments import Codes, Host, Moments, host_of, launched_behind
+from nsysprof.waits.moments import Host, Moments, host_of, launched_behind
 from nsysprof.waits.peers import Peers
 from nsysprof.waits.replay import LONG_AGO, NEVER, ZERO, Edges, Lags, Network
 from nsysprof.waits.streams import measure_lags, stream_edges
@@ -53,7 +53,7 @@ def network_of(
     return _assembled(host, items, distinct_joins(joins, host), parts, done, length, known)
 
 
-def _ends(trace: Trace, items: Items, peers: Peers | None, parts: Parts) -> tuple[Codes, Ints]:
+def _ends(trace: Trace, items: Items, peers: Peers | None, parts: Parts) -> tuple[Ints32, Ints]:
     """The node behind which each op ends, and how long after: its start, or that of the last rank of a collective."""
     ops = trace.ops
     done, length = items.of_op + np.int32(2), ops.end - ops.start
@@ -76,7 +76,7 @@ def _ends(trace: Trace, items: Items, peers: Peers | None, parts: Parts) -> tupl
     return done, length
 
 
-def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Codes, length: Ints, lags: Lags) -> Network:
+def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Ints32, length: Ints, lags: Lags) -> Network:
     """Number the nodes in the order of their keys, resolve moments, and see what passes beside the edges."""
     first_of = np.append(True, host.thread[1:] != host.thread[:-1])[: len(host.thread)]
     alone = first_of.copy()

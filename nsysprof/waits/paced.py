@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import Ints
 
 MIN_STEPS = 8  # that wait, and half of all
 _STEADIER = 1 / 3  # of the spread of the work: a step whose time spreads no further is held by something

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints, covered, merge, union
+from nsysprof.core.arrays import Ints
+from nsysprof.core.intervals import covered, merge, union
 from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION, Trace
 
 PREFETCHED = 1  # the cause of a migration that the program asked for
@@ -77,10 +77,10 @@ def _both(one: tuple[Ints, Ints], other: tuple[Ints, Ints], start: Ints, end: In
     return covered(one, start, end) + covered(other, start, end) - either
 
 
-def _adder(start: Ints, end: Ints) -> Callable[[Ints, NDArray[np.int64]], Ints]:
+def _adder(start: Ints, end: Ints) -> Callable[[Ints, Ints], Ints]:
     """A function that adds up values at moments in each stretch of time."""
 
-    def added(moment: Ints, value: NDArray[np.int64]) -> Ints:
+    def added(moment: Ints, value: Ints) -> Ints:
         order = np.argsort(moment, kind="stable")
         total = np.append(0, np.cumsum(np.maximum(value[order], 0)))
         low, high = (np.searchsorted(moment[order], edge) for edge in (start, end))

@@ -8,9 +8,8 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32, Mask
 from nsysprof.trace.details import Collectives
 from nsysprof.trace.trace import KERNEL, Trace
 from nsysprof.waits.walk import RUNS, Pieces
@@ -19,7 +18,7 @@ from nsysprof.waits.walk import RUNS, Pieces
 _COLLECTIVE = re.compile(r"(?i)all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce|(?:one|two)shot_ar")
 
 
-def collective_ops(trace: Trace, communication: NDArray[np.bool_], found: Collectives) -> NDArray[np.intp]:
+def collective_ops(trace: Trace, communication: Mask, found: Collectives) -> Index:
     """The kernels that all ranks enter and leave together, by kernel name or, if ``found``, collective name;
     ``communication``: per op name, whether it is a collective.
     """
@@ -31,7 +30,7 @@ def collective_ops(trace: Trace, communication: NDArray[np.bool_], found: Collec
     return np.flatnonzero((trace.ops.kind == KERNEL) & collective)
 
 
-def wait_for_last(one: NDArray[np.integer], length: Ints) -> tuple[Ints, NDArray[np.intp]]:
+def wait_for_last(one: AnyInts, length: Ints) -> tuple[Ints, Index]:
     """For each member of collectives, how long it waited, in ns, and which member arrived last.
 
     ``one`` is the collective of each member, ``length`` the time that it spent in it. If several are shortest, the
@@ -50,11 +49,11 @@ class Peers:
     (possibly itself), -1 if no other rank has it; ``until`` int64 ns, the arrival of that rank.
     """
 
-    last: NDArray[np.int32]
+    last: Ints32
     until: Ints
 
 
-def find_peers(trace: Trace, communication: NDArray[np.bool_], collectives: Collectives) -> Peers | None:
+def find_peers(trace: Trace, communication: Mask, collectives: Collectives) -> Peers | None:
     """Match the collectives of the ranks of a trace, where each rank is a process on a GPU; None if no two ranks share
     any.
 
@@ -86,7 +85,7 @@ def find_peers(trace: Trace, communication: NDArray[np.bool_], collectives: Coll
     return found
 
 
-def split_late(pieces: Pieces, peers: Peers | None) -> tuple[Pieces, NDArray[np.int32]]:
+def split_late(pieces: Pieces, peers: Peers | None) -> tuple[Pieces, Ints32]:
     """Split pieces at the arrival of the last rank; also return that rank's op for each, -1 if none was late."""
     none = np.full(len(pieces.gap), -1, np.int32)
     if peers is None:

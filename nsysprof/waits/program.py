@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import find_matches
 from nsysprof.attribution.paths import merged_paths, range_paths
 from nsysprof.attribution.range_work import index_work
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import Array, Floats, Index, Ints
 from nsysprof.waits import edits
 from nsysprof.waits.account import wait_pieces
 from nsysprof.waits.culprits import LATE_PEER
@@ -23,7 +22,6 @@ from nsysprof.waits.spans import Spans, asked_moments, doubt_of, moments_of, spa
 from nsysprof.waits.whole import Cause, Wholes
 from nsysprof.waits.windows import Windows, gpu_lines
 
-Rows = NDArray[np.intp]
 Edit = Callable[[Network], None]
 
 
@@ -40,8 +38,8 @@ class Program:
     windows: Windows
     merge_names: Sequence[str] | None
     notes: list[str] = field(default_factory=list)
-    rows: Rows = field(init=False)
-    _globs: dict[str, Rows] = field(default_factory=dict)
+    rows: Index = field(init=False)
+    _globs: dict[str, Index] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Know the ranges of the steps."""
@@ -62,7 +60,7 @@ class Program:
         """Finds everything that belongs to its calls and GPU ops."""
         return Wholes(self.facts)
 
-    def ranges_of(self, glob: str) -> Rows:
+    def ranges_of(self, glob: str) -> Index:
         """The ranges whose path or name matches a glob; raises `NsysprofError` with similar names if there are none."""
         if glob not in self._globs:
             paths = range_paths(self.attribution)
@@ -71,13 +69,13 @@ class Program:
             self._globs[glob] = np.flatnonzero(np.isin(merged.of[paths.of], codes))
         return self._globs[glob]
 
-    def ops_of(self, rows: Rows) -> tuple[Rows, Rows]:
+    def ops_of(self, rows: Index) -> tuple[Index, Index]:
         """The GPU ops launched in ranges, and for each the index of its range in ``rows``."""
         return index_work(self.attribution, rows).ops_of(rows)
 
     # ---- the network
 
-    def know(self, rows: Rows) -> None:
+    def know(self, rows: Index) -> None:
         """Add the moments of more ranges to the network; it is built again if it exists."""
         known = np.union1d(self.rows, rows).astype(np.intp)
         if len(known) > len(self.rows):
@@ -92,21 +90,21 @@ class Program:
         return network_of(self.attribution, facts.activity, facts.dependencies, moments, facts.peers)
 
     @property
-    def begin(self) -> Rows:
+    def begin(self) -> Index:
         """The moments at which the ranges of ``rows`` begin."""
         return asked_moments(self.network)[0]
 
     @property
-    def inside(self) -> Rows:
+    def inside(self) -> Index:
         """The moments right after `begin`."""
         return asked_moments(self.network)[1]
 
     @property
-    def stop(self) -> Rows:
+    def stop(self) -> Index:
         """The moments at which the ranges of ``rows`` end."""
         return asked_moments(self.network)[2]
 
-    def place(self, rows: Rows) -> Rows:
+    def place(self, rows: Index) -> Index:
         """The positions of ranges in ``rows``."""
         return np.searchsorted(self.rows, rows)
 
@@ -123,7 +121,7 @@ class Program:
         return doubt_of(self.attribution.trace, self.network, self.facts.lacks, self.spans)
 
     @cached_property
-    def residual(self) -> NDArray[np.float64]:
+    def residual(self) -> Floats:
         """The relative error of each step in a replay from the lengths of GPU ops alone."""
         return self.spans.residual(self.network)
 
@@ -146,9 +144,9 @@ class Program:
     # ---- what the GPUs waited for
 
     @cached_property
-    def waits(self) -> dict[str, NDArray[Any]]:
+    def waits(self) -> dict[str, Array]:
         """The pieces of the steps' waits, as columns of `Why.waits` with codes of `Facts.words`."""
-        parts: list[Mapping[str, NDArray[Any]]] = []
+        parts: list[Mapping[str, Array]] = []
         for gpu in np.unique(self.windows.gpu).tolist():
             lines = gpu_lines(self.attribution.trace, self.facts.communication, gpu)
             parts.append(wait_pieces(self.facts, self.windows, gpu, lines))

@@ -3,10 +3,9 @@
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Bytes, Index, Ints, Mask
 from nsysprof.core.columns import distinct, pick
-from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import CUDA, PROFILER, HostActivity
 from nsysprof.trace.trace import KERNEL, MIGRATION, PROCESS_OF_THREAD, Trace
 from nsysprof.waits.awaited import calls_around
@@ -83,7 +82,7 @@ def compiles(range_name: str) -> bool:
     return _COMPILES.match(range_name) is not None
 
 
-def purposes(trace: Trace, activity: HostActivity) -> NDArray[np.uint8]:
+def purposes(trace: Trace, activity: HostActivity) -> Bytes:
     """The purpose of each row of ``activity.calls``, an index into `PURPOSES`; the last entry, for no call, is
     `IN_CODE`.
 
@@ -104,7 +103,7 @@ def purposes(trace: Trace, activity: HostActivity) -> NDArray[np.uint8]:
     return out
 
 
-def happens_once(activity: HostActivity, purpose: NDArray[np.uint8], start: Ints, end: Ints) -> NDArray[np.bool_]:
+def happens_once(activity: HostActivity, purpose: Bytes, start: Ints, end: Ints) -> Mask:
     """Mask of the calls that are one-time set-up; ``purpose`` is the result of `purposes`.
 
     Calls of one name in at least half of the steps from each ``start`` to each ``end`` (ns, sorted) are part of the
@@ -121,7 +120,7 @@ def happens_once(activity: HostActivity, purpose: NDArray[np.uint8], start: Ints
     return out
 
 
-def _creating(trace: Trace, activity: HostActivity, purpose: NDArray[np.uint8]) -> list[int]:
+def _creating(trace: Trace, activity: HostActivity, purpose: Bytes) -> list[int]:
     """The call that made the context of each device: the longest before its first op; of processes of which no GPU ops
     are recorded the first long one.
     """
@@ -155,7 +154,7 @@ def _usual(length: Ints) -> float:
     return float(np.median(np.delete(length, np.argmax(length)))) if len(length) > 1 else 0.0
 
 
-def _first_launches(trace: Trace) -> NDArray[np.intp]:
+def _first_launches(trace: Trace) -> Index:
     """The first launch of each kernel in each process, unless that waited for longer than it took: for a full queue."""
     ops, launches = trace.ops, trace.launches
     kernels = np.flatnonzero((ops.kind == KERNEL) & (ops.launch >= 0))
@@ -165,7 +164,7 @@ def _first_launches(trace: Trace) -> NDArray[np.intp]:
     return np.unique(call[ops.start[op] - launches.end[call] <= launches.end[call] - launches.start[call]])
 
 
-def _mark_captures(activity: HostActivity, purpose: NDArray[np.uint8]) -> None:
+def _mark_captures(activity: HostActivity, purpose: Bytes) -> None:
     """Count what a thread calls from the begin of a capture to its end as a part of it."""
     calls = activity.calls
     begins, ends = (

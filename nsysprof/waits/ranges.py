@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import near_names
 from nsysprof.attribution.levels import MIN_REPEATS, WHOLE, Level, choose_level
 from nsysprof.attribution.paths import SLOWEST, Instances, instances_text, merged_names, pick_instances
 from nsysprof.attribution.range_work import index_work
+from nsysprof.core.arrays import Array, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import distinct, marked
-from nsysprof.core.intervals import Ints, covered, merge
+from nsysprof.core.intervals import covered, merge
 from nsysprof.core.text import plural, quote_path
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.judge import count_warm_up
@@ -44,7 +43,7 @@ class Chosen:
 
 
 def choose_windows(
-    attribution: Attribution, communication: NDArray[np.bool_], select: str | None, merge_names: Sequence[str] | None
+    attribution: Attribution, communication: Mask, select: str | None, merge_names: Sequence[str] | None
 ) -> Chosen:
     """Choose the steps of a program, or the ranges that a glob matches, timed as in all commands; see `choose_level`.
 
@@ -53,7 +52,7 @@ def choose_windows(
     return windows_of(choose_level(attribution, select, merge_names), communication)
 
 
-def windows_of(level: Level, communication: NDArray[np.bool_]) -> Chosen:
+def windows_of(level: Level, communication: Mask) -> Chosen:
     """The windows of a level that is already chosen."""
     if not len(level.rows):
         return Chosen(level, whole_windows(level.attribution.trace), [WHOLE])
@@ -70,12 +69,12 @@ class StepTimes:
     ``begin``. ``steady`` bool: not warm-up.
     """
 
-    range: NDArray[np.int64]
-    path: NDArray[np.int32]
+    range: Ints
+    path: Ints32
     start: Ints
     begin: Ints
     end: Ints
-    steady: NDArray[np.bool_]
+    steady: Mask
 
     def __len__(self) -> int:
         return len(self.range)
@@ -86,14 +85,12 @@ class StepTimes:
         length: Ints = self.end - self.start
         return length
 
-    def take(self, rows: NDArray[Any]) -> StepTimes:
+    def take(self, rows: Array) -> StepTimes:
         """Some of the steps."""
         return StepTimes(**{field.name: getattr(self, field.name)[rows] for field in fields(StepTimes)})
 
 
-def step_times(
-    attribution: Attribution, rows: NDArray[np.intp], path: NDArray[np.int32], communication: NDArray[np.bool_]
-) -> StepTimes:
+def step_times(attribution: Attribution, rows: Index, path: Ints32, communication: Mask) -> StepTimes:
     """The `StepTimes` of range instances, each with its ``path``; see `step_windows`.
 
     Paths that are no steps are left out: those with fewer than `MIN_REPEATS` instances with GPU work, and those (such
@@ -120,13 +117,13 @@ def step_times(
     return replace(times, path=of_line[times.path], begin=np.maximum(times.begin, times.start))
 
 
-def _lines(times: StepTimes) -> list[NDArray[np.intp]]:
+def _lines(times: StepTimes) -> list[Index]:
     """The rows of each path, which are next to each other; none of no steps."""
     rows = np.arange(len(times))
     return np.split(rows, np.flatnonzero(np.diff(times.path)) + 1) if len(rows) else []
 
 
-def _for_others(attribution: Attribution, windows: Windows, communication: NDArray[np.bool_]) -> Ints:
+def _for_others(attribution: Attribution, windows: Windows, communication: Mask) -> Ints:
     """For how long the GPU computes in each window what the range instance did not launch."""
     trace, each = attribution.trace, np.unique(windows.range)
     op, place = index_work(attribution, each).ops_of(each)
@@ -149,7 +146,7 @@ def _for_others(attribution: Attribution, windows: Windows, communication: NDArr
 
 def pick_windows(
     attribution: Attribution, windows: Windows, instances: Instances | None, skip: int | None
-) -> tuple[NDArray[np.intp], str]:
+) -> tuple[Index, str]:
     """Pick windows of each path and GPU, by number from 0 or the slowest; also return their description.
 
     Without ``skip``, warm-up is left out (see `steady`) unless ``instances`` are numbers; with it, the first ``skip``.

@@ -5,11 +5,11 @@ from fnmatch import fnmatchcase
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import FOLLOWED
 from nsysprof.attribution.globs import near_names
-from nsysprof.core.intervals import Ints, covered, merge
+from nsysprof.core.arrays import Index, Ints, Mask
+from nsysprof.core.intervals import covered, merge
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.hardware.peaks import link_bytes_per_s
@@ -24,7 +24,6 @@ from nsysprof.waits.program import Program
 from nsysprof.waits.replay import Network
 from nsysprof.waits.whole import Cause
 
-Rows = NDArray[np.intp]
 OUTSIDE = "outside every range"
 _LARGE = 1 << 20  # bytes of a pinned copy that show the speed of the link
 _LINK = 12_000_000_000  # bytes/s: PCIe 3.0 x16, where neither the report nor the GPU's name says more
@@ -178,7 +177,7 @@ def _unblock(program: Program, pinned: bool, network: Network) -> None:
             edits.lengthen(network, some, np.minimum(network.length[some], length))
 
 
-def _link_rate(program: Program, pinned: NDArray[np.bool_], words: str) -> float:
+def _link_rate(program: Program, pinned: Mask, words: str) -> float:
     """The bytes per second of pinned copies: the median of large ones of the report, or what the link carries."""
     trace, size = program.attribution.trace, program.facts.copy_sizes
     large = np.flatnonzero(pinned & (size >= _LARGE))
@@ -220,11 +219,11 @@ def _no_page_faults(program: Program, network: Network) -> None:
     program.notes.append("an upper bound: pages still have to move, at best before they are needed")
 
 
-def _code_that_faulted(program: Program, back: Rows) -> Cause:
+def _code_that_faulted(program: Program, back: Index) -> Cause:
     """Code of the thread of each process that launches most, while pages came back to the host."""
     trace = program.attribution.trace
     launches, process = trace.launches, trace.op_process[back]
-    parts: list[tuple[Rows, Ints, Ints]] = []
+    parts: list[tuple[Index, Ints, Ints]] = []
     for code in np.unique(process).tolist():
         mine = np.bincount(launches.thread[trace.thread_process[launches.thread] == code], minlength=1)
         rows = back[process == code]

@@ -13,9 +13,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import AnyInts, Ints, Ints32, Mask
 
-Rows = NDArray[np.intp]
 ZERO, NEVER = 0, 1  # the nodes of the moment 0, and of one long ago, for what waits for nothing
 LONG_AGO = -(1 << 61)  # to which durations can be added
 _CHUNK = 1 << 16  # nodes at a time where their numbers become numbers of Python
@@ -29,13 +28,13 @@ class Edges:
     of the ``op`` (-1: none). ``usual`` is the average lag of edges of this kind.
     """
 
-    to: NDArray[np.int32]
-    moment: NDArray[np.int32]
-    op: NDArray[np.int32]
+    to: Ints32
+    moment: Ints32
+    op: Ints32
     lag: Ints
     usual: Ints
 
-    def take(self, rows: NDArray[np.integer]) -> Edges:
+    def take(self, rows: AnyInts) -> Edges:
         """Some of the edges."""
         return Edges(**{field.name: getattr(self, field.name)[rows] for field in fields(Edges)})
 
@@ -59,24 +58,24 @@ class Network:
     `HostActivity` and its moments for each call that waits for the GPU; ``asked``, the requested moments.
     """
 
-    thread: NDArray[np.int32]
+    thread: Ints32
     time: Ints
     gap: Ints
-    anchor: NDArray[np.int32]
-    node: NDArray[np.int32]
-    start: NDArray[np.int32]
-    done: NDArray[np.int32]
+    anchor: Ints32
+    node: Ints32
+    start: Ints32
+    done: Ints32
     length: Ints
     behind: Ints
     edges: tuple[Edges, Edges]
     extra: Ints
     recorded: Ints
-    of_op: NDArray[np.int32]
-    waits: NDArray[np.bool_]
-    launch_moment: NDArray[np.int32]
-    sync_call: NDArray[np.int32]
-    sync_moment: NDArray[np.int32]
-    asked: NDArray[np.int32]
+    of_op: Ints32
+    waits: Mask
+    launch_moment: Ints32
+    sync_call: Ints32
+    sync_moment: Ints32
+    asked: Ints32
     lags: Lags
 
     def copy(self) -> Network:

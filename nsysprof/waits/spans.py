@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.range_work import index_work
+from nsysprof.core.arrays import Floats, Index, Ints, Mask
 from nsysprof.core.columns import pick
-from nsysprof.core.intervals import Ints
 from nsysprof.core.units import format_share
 from nsysprof.trace.trace import Trace
 from nsysprof.waits.moments import Moments
@@ -17,21 +16,20 @@ from nsysprof.waits.replay import Network, Times, as_usual, replay
 from nsysprof.waits.streams import UNEXPLAINED_NS
 from nsysprof.waits.windows import Windows, compute_ops
 
-Rows = NDArray[np.intp]
 MAX_RESIDUAL = 0.03  # of a window: replayed without what each GPU op has of its own
 MAX_UNRESOLVED = 0.02  # of the time of gaps
 MIN_UNRESOLVED = 0.005  # of the windows: less does not matter
 NO_TIME = 1 << 62  # later than all
 
 
-def moments_of(trace: Trace, rows: Rows) -> Moments:
+def moments_of(trace: Trace, rows: Index) -> Moments:
     """The moments of some ranges for a `Network`: begins (twice, so an edit can insert time between), and ends."""
     ranges = trace.ranges
     times = np.concatenate([ranges.start[rows], ranges.start[rows], ranges.end[rows]])
     return Moments(np.tile(ranges.thread[rows], 3), times, np.repeat([True, True, False], len(rows)))
 
 
-def asked_moments(network: Network) -> tuple[Rows, Rows, Rows]:
+def asked_moments(network: Network) -> tuple[Index, Index, Index]:
     """The begins, repeated begins and ends of ranges in a network built with their `moments_of`."""
     begin, inside, stop = network.asked.reshape(3, -1).astype(np.intp)
     return begin, inside, stop
@@ -47,13 +45,13 @@ class Spans:
     """
 
     windows: Windows
-    begin: Rows
-    stop: Rows
-    ops: Rows
-    first: Rows
-    heads: Rows
-    computes: NDArray[np.bool_]
-    until: Rows
+    begin: Index
+    stop: Index
+    ops: Index
+    first: Index
+    heads: Index
+    computes: Mask
+    until: Index
 
     def bounds(self, times: Times) -> tuple[Ints, Ints]:
         """The start and end of each window in a replay, by the rule of `step_windows`."""
@@ -78,16 +76,14 @@ class Spans:
         start, end = self.bounds(replay(network))
         return end - start
 
-    def residual(self, network: Network) -> NDArray[np.float64]:
+    def residual(self, network: Network) -> Floats:
         """The relative error of each window in a replay from the lengths of GPU ops alone."""
         length = self.windows.end - self.windows.start
-        off: NDArray[np.float64] = np.abs(self.lengths(as_usual(network)) - length) / np.maximum(length, 1)
+        off: Floats = np.abs(self.lengths(as_usual(network)) - length) / np.maximum(length, 1)
         return off
 
 
-def spans_of(
-    attribution: Attribution, windows: Windows, rows: Rows, network: Network, communication: NDArray[np.bool_]
-) -> Spans:
+def spans_of(attribution: Attribution, windows: Windows, rows: Index, network: Network, communication: Mask) -> Spans:
     """The `Spans` of windows, sorted, in a network built with the `moments_of` ``rows``."""
     trace = attribution.trace
     if (windows.range < 0).all():

@@ -4,25 +4,23 @@ Also the usual delays before they start.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import AnyInts, Ints, Ints32, Mask
 from nsysprof.core.columns import marked, pick
-from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import Dependencies
 from nsysprof.trace.trace import KERNEL, MEMCPY, Trace
 from nsysprof.waits.identity import mean_latency
 from nsysprof.waits.items import EARLY_NS, Items, Parts, edges_of
-from nsysprof.waits.moments import Codes, Host
+from nsysprof.waits.moments import Host
 from nsysprof.waits.replay import LONG_AGO, NEVER, ZERO, Lags
 from nsysprof.waits.walk import Lanes, barriers
 
-Rows = NDArray[np.integer]
 UNEXPLAINED_NS = 20_000  # before an op starts that could: no latency is that long
 _PREPARED_NS = 2_000  # before a copy starts behind another op: no GPU needs so long
 _ENGINE_NS = 10_000  # so soon behind another copy in its direction a copy starts that waited for it
 
 
-def measure_lags(trace: Trace, host: Host, items: Items, launched: Codes) -> Lags:
+def measure_lags(trace: Trace, host: Host, items: Items, launched: Ints32) -> Lags:
     """The `Lags` of a trace."""
     ops = trace.ops
     before = items.before[items.of_op]
@@ -53,14 +51,14 @@ def measure_lags(trace: Trace, host: Host, items: Items, launched: Codes) -> Lag
     )
 
 
-def _carried(trace: Trace, came: Ints, called: Ints) -> NDArray[np.bool_]:
+def _carried(trace: Trace, came: Ints, called: Ints) -> Mask:
     """Copies that start while their call is under way, and not right when they ``came``: the host prepares them.
 
     That is no latency of the GPU, and each copy has its own.
     """
     ops, launches, launch = trace.ops, trace.launches, trace.ops.launch
     returned = pick(launches.end, launch, 0)
-    found: NDArray[np.bool_] = (ops.kind == MEMCPY) & (launch >= 0) & (ops.start <= returned)
+    found: Mask = (ops.kind == MEMCPY) & (launch >= 0) & (ops.start <= returned)
     found &= (came == called) | (ops.start - came > _PREPARED_NS)
     return found
 
@@ -71,8 +69,8 @@ def stream_edges(
     lanes: Lanes,
     host: Host,
     items: Items,
-    launched: Codes,
-    done: Codes,
+    launched: Ints32,
+    done: Ints32,
     lags: Lags,
     parts: Parts,
 ) -> None:
@@ -111,7 +109,7 @@ def stream_edges(
     _behind_copies(trace, items, np.maximum(since, held), carried, done, lags, parts)
 
 
-def _behind_null(trace: Trace, items: Items, null: Codes, done: Codes, lags: Lags, parts: Parts) -> None:
+def _behind_null(trace: Trace, items: Items, null: Ints32, done: Ints32, lags: Lags, parts: Parts) -> None:
     """Let ops wait for what the legacy default stream makes them wait for, too."""
     ops = trace.ops
     held = np.flatnonzero(null >= 0)
@@ -120,7 +118,7 @@ def _behind_null(trace: Trace, items: Items, null: Codes, done: Codes, lags: Lag
 
 
 def _behind_copies(
-    trace: Trace, items: Items, since: Ints, carried: NDArray[np.bool_], done: Codes, lags: Lags, parts: Parts
+    trace: Trace, items: Items, since: Ints, carried: Mask, done: Ints32, lags: Lags, parts: Parts
 ) -> None:
     """Let copies wait for the one before them in their direction on the GPU where only that explains their start.
 
@@ -133,7 +131,7 @@ def _behind_copies(
     _wait_too(trace, items, op, behind, np.minimum(lag, lags.behind_op), done, parts)
 
 
-def _in_turn(trace: Trace) -> tuple[Rows, Rows]:
+def _in_turn(trace: Trace) -> tuple[AnyInts, AnyInts]:
     """Copies that start right behind another of their direction on the GPU, of another stream; and these."""
     ops = trace.ops
     rows = np.flatnonzero((ops.kind == MEMCPY) & (trace.op_gpu >= 0))
@@ -144,7 +142,7 @@ def _in_turn(trace: Trace) -> tuple[Rows, Rows]:
     return rows[1:][same], rows[:-1][same]
 
 
-def _wait_too(trace: Trace, items: Items, op: Rows, behind: Rows, lag: Ints, done: Codes, parts: Parts) -> None:
+def _wait_too(trace: Trace, items: Items, op: AnyInts, behind: AnyInts, lag: Ints, done: Ints32, parts: Parts) -> None:
     """Let each op wait for one ``behind`` which it starts by a ``lag``, besides what comes before it in its stream."""
     if not len(op):
         return

@@ -4,8 +4,8 @@ from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import AnyInts, Index, Ints32, Mask
 from nsysprof.core.columns import marked
 from nsysprof.trace.details import CallList, Collectives, HostActivity, StreamEvents
 from nsysprof.trace.variants import only_ops
@@ -13,7 +13,6 @@ from nsysprof.waits.facts import Facts
 from nsysprof.waits.joins import QUEUE
 from nsysprof.waits.windows import Windows
 
-Rows = NDArray[np.intp]
 Columns = TypeVar("Columns", CallList, StreamEvents)
 _LEAD = QUEUE + QUEUE // 8  # launches before the stretch, so that a full queue shows
 
@@ -29,13 +28,13 @@ class Stretch:
 
     facts: Facts
     windows: Windows
-    asked: NDArray[np.bool_]
-    ops: Rows
-    launches: Rows
-    calls: Rows
+    asked: Mask
+    ops: Index
+    launches: Index
+    calls: Index
 
 
-def stretch_of(facts: Facts, windows: Windows, rows: NDArray[np.integer]) -> Stretch:
+def stretch_of(facts: Facts, windows: Windows, rows: AnyInts) -> Stretch:
     """The `Stretch` of some rows of windows, with the step before the first one and the launches queued for it.
 
     In an unchanged replay, the requested steps equal the recording to the ns. A few passes over its columns.
@@ -80,7 +79,7 @@ def stretch_of(facts: Facts, windows: Windows, rows: NDArray[np.integer]) -> Str
     return Stretch(part, replace(chosen, last=of[chosen.last]), np.isin(every, rows), ops, launches, some)
 
 
-def _rows(columns: Columns, rows: Rows) -> Columns:
+def _rows(columns: Columns, rows: Index) -> Columns:
     """Some rows of columns that are as long as their first one; what is no column, and names, as they are."""
     count, names = len(columns), ("names", "threads")
     return replace(columns, **{
@@ -90,7 +89,7 @@ def _rows(columns: Columns, rows: Rows) -> Columns:
     })  # fmt: skip
 
 
-def _collectives(collectives: Collectives, of: NDArray[np.int32]) -> Collectives:
+def _collectives(collectives: Collectives, of: Ints32) -> Collectives:
     kept = np.flatnonzero(of[collectives.op] >= 0)
     columns = {name: getattr(collectives, name)[kept] for name in ("kind", "group", "size_bytes")}
     return replace(collectives, op=of[collectives.op[kept]].astype(np.int64), **columns)

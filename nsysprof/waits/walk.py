@@ -9,11 +9,10 @@ to the host.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.core.arena import sort_groups
+from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import marked, pick
-from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import Dependencies, HostActivity
 from nsysprof.trace.trace import GRAPH, MEMCPY, Ops, Trace
 
@@ -46,12 +45,12 @@ class Reasons:
     launch, its CUDA graph's launch, an op, or an event.
     """
 
-    op: NDArray[np.int32]
-    edge: NDArray[np.uint8]
+    op: Ints32
+    edge: Bytes
     ready: Ints
     in_stream: Ints
     launched: Ints
-    marked: NDArray[np.bool_]
+    marked: Mask
     latency: Ints
 
 
@@ -62,11 +61,11 @@ class Pieces:
     ``op`` int32: for `RUNS` the op that ran, otherwise the op that was not launched, or not started; -1 for none.
     """
 
-    gap: NDArray[np.intp]
+    gap: Index
     start: Ints
     end: Ints
-    kind: NDArray[np.uint8]
-    op: NDArray[np.int32]
+    kind: Bytes
+    op: Ints32
 
 
 def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
@@ -95,7 +94,7 @@ def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
     return Reasons(op, edge, ready, in_stream, launched, recorded, _latency(trace, ready, launched, recorded))
 
 
-def _latency(trace: Trace, ready: Ints, launched: Ints, marked: NDArray[np.bool_]) -> Ints:
+def _latency(trace: Trace, ready: Ints, launched: Ints, marked: Mask) -> Ints:
     """`Reasons.latency` of a trace, from the other columns of `Reasons`."""
     ops, came = trace.ops, np.maximum(ready, launched)
     rows = np.flatnonzero((ops.launch >= 0) & (came <= ops.start))
@@ -107,11 +106,11 @@ def _latency(trace: Trace, ready: Ints, launched: Ints, marked: NDArray[np.bool_
     return most
 
 
-def _behind(ops: Ops, op: NDArray[np.integer], late: NDArray[np.bool_], marked: NDArray[np.bool_]) -> NDArray[np.uint8]:
+def _behind(ops: Ops, op: AnyInts, late: Mask, marked: Mask) -> Bytes:
     """The place in `Reasons.latency` of ops; ``late``: launched behind all else that they wait for."""
     graph = ops.from_graph[op] | (ops.kind[op] == GRAPH)
     launched = np.where(graph, np.uint8(_GRAPH_LAUNCH), np.uint8(_LAUNCH))
-    kind: NDArray[np.uint8] = np.where(late, launched, np.where(marked, np.uint8(_EVENT), np.uint8(_OP)))
+    kind: Bytes = np.where(late, launched, np.where(marked, np.uint8(_EVENT), np.uint8(_OP)))
     return kind
 
 
@@ -125,7 +124,7 @@ def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ..
     return tuple(f"{name} ({dependencies.recorded_by})" for name, events in both if not len(events))
 
 
-def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.integer]) -> Pieces:
+def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: AnyInts) -> Pieces:
     """The `Pieces` of gaps from each ``start`` to each ``end``, sorted by gap and time.
 
     ``op`` is the op that starts at the end of its gap, or that ends there if the gap is time after the last compute;
@@ -134,9 +133,9 @@ def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.inte
     """
     ops = trace.ops
     gap, at, now = np.arange(len(start)), np.array(end), np.array(op, np.int64)
-    out: list[tuple[NDArray[np.intp], Ints, Ints, NDArray[np.uint8], NDArray[np.int64]]] = []
+    out: list[tuple[Index, Ints, Ints, Bytes, Ints]] = []
 
-    def add(rows: NDArray[np.bool_], begin: Ints, stop: Ints, kind: int, whose: NDArray[np.int64]) -> None:
+    def add(rows: Mask, begin: Ints, stop: Ints, kind: int, whose: Ints) -> None:
         rows = rows & (begin < stop)
         out.append((gap[rows], begin[rows], stop[rows], np.full(rows.sum(), kind, np.uint8), whose[rows]))
 
@@ -178,7 +177,7 @@ def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: NDArray[np.inte
     return Pieces(number, begin, stop, kind, whose.astype(np.int32))
 
 
-def _returned(trace: Trace, op: NDArray[np.int64]) -> Ints:
+def _returned(trace: Trace, op: Ints) -> Ints:
     """When the call returned that made each copy: until then the host may be filling a buffer for it; else 0."""
     out = np.zeros(len(op), np.int64)
     copies = np.flatnonzero((trace.ops.kind[op] == MEMCPY) & (trace.ops.launch[op] >= 0))
@@ -194,8 +193,8 @@ class Lanes:
     ``called`` never decreases along a stream; ``end`` and ``start`` as in `Trace.ops`.
     """
 
-    order: NDArray[np.intp]
-    stream: NDArray[np.integer]
+    order: Index
+    stream: AnyInts
     called: Ints
     end: Ints
     start: Ints
@@ -205,7 +204,7 @@ class Lanes:
         for calls in np.split(self.called, np.flatnonzero(np.diff(self.stream)) + 1):
             np.maximum.accumulate(calls, out=calls)
 
-    def before(self, stream: NDArray[np.integer], time: Ints) -> NDArray[np.intp]:
+    def before(self, stream: AnyInts, time: Ints) -> Index:
         """For each stream and host time, the position in ``order`` of the last op called before; -1 for none."""
         first = np.searchsorted(self.stream, stream, side="left")
         low, high = first, np.searchsorted(self.stream, stream, side="right")
@@ -215,14 +214,14 @@ class Lanes:
             low, high = np.where(some & earlier, middle + 1, low), np.where(some & ~earlier, middle, high)
         return np.where(low > first, low - 1, -1)
 
-    def behind(self, stream: NDArray[np.integer], place: NDArray[np.intp]) -> NDArray[np.intp]:
+    def behind(self, stream: AnyInts, place: Index) -> Index:
         """The ops that run next in each stream after a position returned by `before`, if there is one."""
         following = np.where(place >= 0, place + 1, np.searchsorted(self.stream, stream))
-        found: NDArray[np.intp] = self.order[following[pick(self.stream, following, -1) == stream]]
+        found: Index = self.order[following[pick(self.stream, following, -1) == stream]]
         return found
 
 
-def event_calls(dependencies: Dependencies) -> tuple[NDArray[np.int32], Ints, NDArray[np.int32]]:
+def event_calls(dependencies: Dependencies) -> tuple[Ints32, Ints, Ints32]:
     """The stream, time and event of the calls that record an event, followed by the calls that wait for one."""
     both = dependencies.records, dependencies.waits
     stream, time, event = (
@@ -231,7 +230,7 @@ def event_calls(dependencies: Dependencies) -> tuple[NDArray[np.int32], Ints, ND
     return stream, time, event
 
 
-def _awaited(dependencies: Dependencies, lanes: Lanes, place: NDArray[np.intp]) -> NDArray[np.int32]:
+def _awaited(dependencies: Dependencies, lanes: Lanes, place: Index) -> Ints32:
     """For each op the one that ends last of those that its stream has to wait for since its predecessor.
 
     ``place`` is where each of `event_calls` is in its stream, see `Lanes.before`.
@@ -265,7 +264,7 @@ def _awaited(dependencies: Dependencies, lanes: Lanes, place: NDArray[np.intp]) 
     return found
 
 
-def _mark(found: NDArray[np.int32], lanes: Lanes, lane: int, since: int, awaited: int) -> None:
+def _mark(found: Ints32, lanes: Lanes, lane: int, since: int, awaited: int) -> None:
     """Note what the next op of a stream after a place waits for."""
     following = since + 1 if since >= 0 else int(np.searchsorted(lanes.stream, lane))
     if following < len(lanes.order) and lanes.stream[following] == lane:
@@ -283,7 +282,7 @@ def lanes_of(trace: Trace) -> Lanes:
     return Lanes(order, ops.stream[order], called, np.asarray(ops.end), np.asarray(ops.start))
 
 
-def barriers(dependencies: Dependencies, lanes: Lanes) -> NDArray[np.int32]:
+def barriers(dependencies: Dependencies, lanes: Lanes) -> Ints32:
     """For each op, its dependencies through the legacy default stream: on that stream, or on all blocking streams."""
     found = np.full(len(lanes.order), -1, np.int32)
     null, blocking = dependencies.null, dependencies.blocking

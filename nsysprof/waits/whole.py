@@ -6,19 +6,16 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import AnyInts, Ints, Ints32, Mask
 from nsysprof.core.columns import distinct, pick
-from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import SYNCHRONIZING
 from nsysprof.trace.trace import MEMCPY, MEMSET
 from nsysprof.waits.facts import COMMUNICATION, COPY, OTHER_KERNEL, QUEUED, Facts
 from nsysprof.waits.host import host_time, ranges_around
 
-Rows = NDArray[np.integer]
 
-
-def _none() -> NDArray[np.int64]:
+def _none() -> Ints:
     return np.empty(0, np.int64)
 
 
@@ -32,13 +29,13 @@ class Cause:
     they can; ``late``: no rank arrives late at a collective.
     """
 
-    calls: Rows = field(default_factory=_none)
-    launches: Rows = field(default_factory=_none)
-    ops: Rows = field(default_factory=_none)
-    thread: Rows = field(default_factory=_none)
+    calls: AnyInts = field(default_factory=_none)
+    launches: AnyInts = field(default_factory=_none)
+    ops: AnyInts = field(default_factory=_none)
+    thread: AnyInts = field(default_factory=_none)
     start: Ints = field(default_factory=_none)
     end: Ints = field(default_factory=_none)
-    queued: Rows = field(default_factory=_none)
+    queued: AnyInts = field(default_factory=_none)
     late: bool = False
 
     def __or__(self, other: Cause) -> Cause:
@@ -62,12 +59,12 @@ class Wholes:
         self.thread[self.trace.threads[self.thread] != tid] = -1  # that thread launches nothing
 
     @cached_property
-    def of_launch(self) -> NDArray[np.int32]:
+    def of_launch(self) -> Ints32:
         """The row of the call that is each launch, -1 if not recorded as a call."""
         launches, trace = self.trace.launches, self.trace
         return self.facts.activity.calls.find(trace.threads[launches.thread], launches.start, launches.end)
 
-    def of_calls(self, calls: Rows) -> Cause:
+    def of_calls(self, calls: AnyInts) -> Cause:
         """The calls, the copies and memsets that they start, and the waits for these."""
         launches = np.flatnonzero(np.isin(self.of_launch, calls) & (self.of_launch >= 0))
         ops = self.trace.ops
@@ -80,14 +77,14 @@ class Wholes:
         start, end = self.facts.activity.calls.start[host], self.facts.activity.calls.end[host]
         return Cause(calls, launches, mine, self.thread[host], start, end)
 
-    def of_ops(self, ops: Rows) -> Cause:
+    def of_ops(self, ops: AnyInts) -> Cause:
         """GPU ops; for copies and memsets also their calls, and the waits for them."""
         kind, launch = self.trace.ops.kind[ops], self.trace.ops.launch[ops]
         moved = np.isin(kind, (MEMCPY, MEMSET)) & (launch >= 0) & ~self.trace.ops.from_graph[ops]
         calls = self.of_launch[launch[moved]]
         return self.of_calls(np.unique(calls[calls >= 0]).astype(np.int64)) | Cause(ops=ops)
 
-    def of_waits(self, cause: Rows, op: Rows, thread: Rows, start: Ints, end: Ints, late: NDArray[np.bool_]) -> Cause:
+    def of_waits(self, cause: AnyInts, op: AnyInts, thread: AnyInts, start: Ints, end: Ints, late: Mask) -> Cause:
         """The cause behind pieces of `Why.waits`, given as columns: ``cause`` codes, ``late`` for late peers."""
         host = np.flatnonzero(thread >= 0)
         time = host_time(
@@ -117,7 +114,7 @@ class Wholes:
         return self.of_calls(np.flatnonzero(np.isin(group, group[cause.calls]))) | cause
 
     @cached_property
-    def copy_name(self) -> NDArray[np.int64]:
+    def copy_name(self) -> Ints:
         """The name of the copy or memset that each launch started, a code of `Trace.op_names`; -1 for none."""
         ops = self.trace.ops
         rows = np.flatnonzero(np.isin(ops.kind, (MEMCPY, MEMSET)) & (ops.launch >= 0) & ~ops.from_graph)
@@ -126,7 +123,7 @@ class Wholes:
         return out
 
     @cached_property
-    def behind_launch(self) -> tuple[Rows, Rows]:
+    def behind_launch(self) -> tuple[AnyInts, AnyInts]:
         """The calls that wait for a stream or an event, and the launch right before each on its thread."""
         calls, launches = self.facts.activity.calls, self.trace.launches
         names = np.array(["Stream" in name or "Event" in name for name in calls.names], bool)
@@ -141,7 +138,7 @@ class Wholes:
         known = before >= 0
         return syncs[known], before[known]
 
-    def _code(self, thread: Rows, start: Ints, end: Ints) -> Cause:
+    def _code(self, thread: AnyInts, start: Ints, end: Ints) -> Cause:
         """Code from the call, or end of a range, before it to the next."""
         calls, ranges = self.facts.activity.calls, self.trace.ranges
         begin, stop = start.copy(), end.copy()

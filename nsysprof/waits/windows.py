@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.range_work import index_work
+from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import distinct, marked, pick
-from nsysprof.core.intervals import Ints, covered, expand_ranges, merge, union_length
+from nsysprof.core.intervals import covered, expand_ranges, merge, union_length
 from nsysprof.statistics.judge import count_warm_up
 from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MIGRATION, Trace
 from nsysprof.waits.walk import RUNS, Reasons, walk
@@ -28,14 +28,14 @@ class Windows:
     ``end``. Windows of one path on one GPU do not overlap.
     """
 
-    range: NDArray[np.int64]
-    path: NDArray[np.int32]
-    gpu: NDArray[np.int32]
+    range: Ints
+    path: Ints32
+    gpu: Ints32
     start: Ints
     begin: Ints
     done: Ints
     end: Ints
-    last: NDArray[np.int32]
+    last: Ints32
 
     def __len__(self) -> int:
         return len(self.start)
@@ -46,14 +46,12 @@ class Windows:
         length: Ints = self.end - self.start
         return length
 
-    def take(self, rows: NDArray[np.integer]) -> Windows:
+    def take(self, rows: AnyInts) -> Windows:
         """Some of the windows."""
         return Windows(**{field.name: getattr(self, field.name)[rows] for field in fields(Windows)})
 
 
-def gpu_windows(
-    attribution: Attribution, rows: NDArray[np.intp], path: NDArray[np.int32], communication: NDArray[np.bool_]
-) -> Windows:
+def gpu_windows(attribution: Attribution, rows: Index, path: Ints32, communication: Mask) -> Windows:
     """The `Windows` of the range instances ``rows``, each with its ``path``, without the pauses before them.
 
     A window lasts from the start of the instance on the host (or the end of the previous window of its path on that
@@ -94,15 +92,7 @@ def gpu_windows(
     return _tiled(attribution.launched.trace, rows[place], of, gpu, done, op, others)
 
 
-def _tiled(
-    trace: Trace,
-    rows: NDArray[np.intp],
-    path: NDArray[np.int32],
-    gpu: NDArray[np.int64],
-    done: Ints,
-    last: NDArray[np.integer],
-    others: NDArray[np.intp],
-) -> Windows:
+def _tiled(trace: Trace, rows: Index, path: Ints32, gpu: Ints, done: Ints, last: AnyInts, others: Index) -> Windows:
     """Windows of instances in order, each from the end of those before on; ``others``: where another line begins."""
     start = trace.ranges.start[rows].copy()
     end = np.maximum(done, trace.ranges.end[rows])
@@ -122,16 +112,14 @@ def _tiled(
     )
 
 
-def compute_ops(trace: Trace, communication: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def compute_ops(trace: Trace, communication: Mask) -> Mask:
     """Mask of the GPU ops that compute: kernels that are no collectives, and CUDA graphs traced whole."""
     kernels = (trace.ops.kind == KERNEL) & ~communication[trace.ops.name]
-    computes: NDArray[np.bool_] = (kernels | (trace.ops.kind == GRAPH)) & (trace.ops.end > trace.ops.start)
+    computes: Mask = (kernels | (trace.ops.kind == GRAPH)) & (trace.ops.end > trace.ops.start)
     return computes
 
 
-def step_windows(
-    attribution: Attribution, rows: NDArray[np.intp], path: NDArray[np.int32], communication: NDArray[np.bool_]
-) -> tuple[Windows, NDArray[np.int32]]:
+def step_windows(attribution: Attribution, rows: Index, path: Ints32, communication: Mask) -> tuple[Windows, Ints32]:
     """The steps of a program, timed as in all commands: GPU windows of range instances, including the pauses before
     them.
 
@@ -151,9 +139,7 @@ def step_windows(
     return _with_pauses(attribution, windows, communication), path[first]
 
 
-def _side_by_side(
-    trace: Trace, rows: NDArray[np.intp], thread: NDArray[np.integer], line: NDArray[np.integer]
-) -> NDArray[np.bool_]:
+def _side_by_side(trace: Trace, rows: Index, thread: AnyInts, line: AnyInts) -> Mask:
     """Which instances are of a line, sorted by it, in which some of different threads run at a time."""
     start, end, out = trace.ranges.start[rows], trace.ranges.end[rows], np.zeros(len(rows), bool)
     for number in np.unique(line[1:][(line[1:] == line[:-1]) & (thread[1:] != thread[:-1])]).tolist():
@@ -164,7 +150,7 @@ def _side_by_side(
     return out
 
 
-def _with_pauses(attribution: Attribution, windows: Windows, communication: NDArray[np.bool_]) -> Windows:
+def _with_pauses(attribution: Attribution, windows: Windows, communication: Mask) -> Windows:
     """The windows from the ends of those before on; see `step_windows`."""
     attribution = attribution.launched
     trace, parent = attribution.trace, attribution.parent[windows.range]
@@ -183,7 +169,7 @@ def _with_pauses(attribution: Attribution, windows: Windows, communication: NDAr
     return replace(windows, start=start)
 
 
-def steady(windows: Windows) -> NDArray[np.bool_]:
+def steady(windows: Windows) -> Mask:
     """Mask of windows that are not warm-up, by the times of each path on each GPU; see `count_warm_up`."""
     out = np.ones(len(windows), bool)
     _, line = distinct(windows.gpu, windows.path)
@@ -208,8 +194,8 @@ def whole_windows(trace: Trace) -> Windows:
 
 
 def blocking_communication(
-    trace: Trace, why: Reasons, communication: NDArray[np.bool_], gpu: int, process: int
-) -> tuple[Ints, Ints, NDArray[np.int32]]:
+    trace: Trace, why: Reasons, communication: Mask, gpu: int, process: int
+) -> tuple[Ints, Ints, Ints32]:
     """The exposed communication of a process on a GPU on which the next compute depended: ``start``, ``end``, ``op``.
 
     Disjoint and sorted by start; the process must have ops on that GPU.
@@ -239,10 +225,10 @@ class Stretches:
     finished the window and the host had not.
     """
 
-    window: NDArray[np.intp]
+    window: Index
     start: Ints
     end: Ints
-    op: NDArray[np.int32]
+    op: Ints32
 
 
 @dataclass(frozen=True)
@@ -253,13 +239,13 @@ class GpuLines:
     """
 
     compute: tuple[Ints, Ints]
-    kernels: NDArray[np.intp]
-    first: NDArray[np.int32]
+    kernels: Index
+    first: Ints32
     communication: tuple[Ints, Ints]
     copies: tuple[Ints, Ints]
 
 
-def gpu_lines(trace: Trace, communication: NDArray[np.bool_], gpu: int, process: int | None = None) -> GpuLines:
+def gpu_lines(trace: Trace, communication: Mask, gpu: int, process: int | None = None) -> GpuLines:
     """The `GpuLines` of a GPU, for all processes or one; ``communication``: per op name, whether it is a collective."""
     ops = trace.ops
     rows = np.flatnonzero((trace.op_gpu == gpu) & (ops.kind != MIGRATION))
@@ -296,9 +282,7 @@ def stretches(windows: Windows, gpu: int, lines: GpuLines) -> Stretches:
     return Stretches(*[np.concatenate(column) for column in zip(*found, strict=True)])
 
 
-def _gaps(
-    lines: GpuLines, window: NDArray[np.intp], begin: Ints, stop: Ints
-) -> tuple[NDArray[np.intp], Ints, Ints, NDArray[np.int64], NDArray[np.bool_]]:
+def _gaps(lines: GpuLines, window: Index, begin: Ints, stop: Ints) -> tuple[Index, Ints, Ints, Ints, Mask]:
     """The gaps in the compute of a GPU from each ``begin`` to each ``stop``.
 
     Of each its window, start, end, the op that computes next, and whether it is the last one of its stretch.

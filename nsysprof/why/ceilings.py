@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import AnyInts, Ints
 from nsysprof.core.columns import distinct
-from nsysprof.core.intervals import Ints
 from nsysprof.waits import edits
 from nsysprof.waits.account import PLACE, WAIT_KEYS
 from nsysprof.waits.culprits import LATE_PEER
@@ -45,13 +44,13 @@ class Removals:
     network: Network
     wholes: Wholes
     spans: Spans
-    seen: NDArray[np.integer]
+    seen: AnyInts
     base: Ints
-    place: NDArray[np.integer]
+    place: AnyInts
     known: frozenset[int]
     waits: pd.DataFrame
-    of: NDArray[np.integer]
-    number: NDArray[np.int64]
+    of: AnyInts
+    number: Ints
 
     def gain(self, rows: Sequence[int]) -> float | None:
         """The mean reduction, in ns, of a path's windows without the cause of these rows.
@@ -71,7 +70,7 @@ class Removals:
 def removals_of(
     facts: Facts,
     windows: Windows,
-    chosen: NDArray[np.integer] | None,
+    chosen: AnyInts | None,
     frame: pd.DataFrame,
     rows: pd.DataFrame,
     waits_of: Callable[[], pd.DataFrame],

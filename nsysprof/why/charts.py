@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.charts.chart import Chart
@@ -23,7 +22,8 @@ from nsysprof.charts.marks import (
 )
 from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import IDLE, OTHERS, TINTS, WAITS
-from nsysprof.core.intervals import NOTHING, Ints, busy_columns, column_edges, merge
+from nsysprof.core.arrays import Bytes, Index, Ints
+from nsysprof.core.intervals import NOTHING, busy_columns, column_edges, merge
 from nsysprof.core.text import join_words, one_line, shorten
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.kernels.classify import short_name
@@ -148,10 +148,10 @@ def _ranges(instance: Instance) -> Iterator[Marks]:
 class _Ops:
     """The GPU ops of a window: rows of `Trace.ops`, start and end in ns of the window, and codes of `RUNS`."""
 
-    row: NDArray[np.intp]
+    row: Index
     start: Ints
     end: Ints
-    kind: NDArray[np.uint8]
+    kind: Bytes
 
 
 def _ops(instance: Instance) -> _Ops:
@@ -164,7 +164,7 @@ def _ops(instance: Instance) -> _Ops:
     return _Ops(row, start, np.minimum(ops.end[row], instance.end_ns) - instance.start_ns, kind)
 
 
-def kinds_of_names(instance: Instance) -> NDArray[np.uint8]:
+def kinds_of_names(instance: Instance) -> Bytes:
     """The kinds of the GPU ops by name, as codes of `RUNS`; the last is compute for which another stream waited."""
     trace, families = instance.answer.attribution.trace, instance.answer.kinds.family
     held_up = instance.answer.held_up

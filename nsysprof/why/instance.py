@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.why.why import Why
 
@@ -29,19 +28,19 @@ class PathPieces:
     pieces of a window tile it.
     """
 
-    window: NDArray[np.int64]
-    gpu: NDArray[np.int32]
+    window: Ints
+    gpu: Ints32
     start: Ints
     end: Ints
-    group: NDArray[np.int64]
-    text: NDArray[np.int64]
-    wait: NDArray[np.int64]
+    group: Ints
+    text: Ints
+    wait: Ints
     groups: list[str]
     texts: list[str]
     waits: pd.DataFrame
 
 
-def critical_path(answer: Why, windows: NDArray[np.integer] | None = None, *, compute: bool = True) -> PathPieces:
+def critical_path(answer: Why, windows: AnyInts | None = None, *, compute: bool = True) -> PathPieces:
     """The `PathPieces` of all windows, or of some rows of `Why.windows`; with ``compute`` False, waits only."""
     which = np.arange(len(answer.windows)) if windows is None else np.sort(windows)
     waits = answer.waits if windows is None else answer.waits_of(which)
@@ -69,8 +68,8 @@ def critical_path(answer: Why, windows: NDArray[np.integer] | None = None, *, co
 
 
 def _pairs(
-    waits: pd.DataFrame, rows: NDArray[np.intp], names: tuple[str, str], make: Callable[[str, str], str]
-) -> tuple[NDArray[np.int64], list[str]]:
+    waits: pd.DataFrame, rows: Index, names: tuple[str, str], make: Callable[[str, str], str]
+) -> tuple[Ints, list[str]]:
     """Codes of the texts that ``make`` makes of two columns of waits, and the texts; the first is that of compute."""
     first, second = (waits[name].cat for name in names)
     size = len(second.categories)
@@ -158,7 +157,7 @@ def median_instance(answer: Why, path: str | None = None) -> Instance | None:
     return Instance(answer, number, number == median, path, gpu, len(rows), mean, start, end, pieces, parts)
 
 
-def _with_the_wait(answer: Why, rows: NDArray[np.int64], median: int, finding: Finding) -> int:
+def _with_the_wait(answer: Why, rows: Ints, median: int, finding: Finding) -> int:
     """Of windows sorted by length the one nearest to the median that has half of a finding's mean time or more.
 
     The median itself where none of the nearest has.

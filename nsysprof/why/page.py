@@ -7,7 +7,7 @@ import numpy as np
 
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.charts.palette import TINTS, WAITS
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import Ints
 from nsysprof.core.text import one_line, shorten, visible
 from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.finding import Finding

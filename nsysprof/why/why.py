@@ -7,14 +7,13 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import Attributed, Attribution, attribute
 from nsysprof.attribution.levels import Level
 from nsysprof.attribution.paths import DEFAULT_MERGE, Instances
 from nsysprof.charts.notebook import Shown
+from nsysprof.core.arrays import AnyInts, Ints, Mask
 from nsysprof.core.columns import distinct
-from nsysprof.core.intervals import Ints
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of, diagnose
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.kernels.classify import Kinds, Rules, kinds_of
@@ -77,7 +76,7 @@ class Why(Attributed, Shown):
         """A row per piece of a wait; made on demand, since there can be millions."""
         return self.waits_of(np.arange(len(self.windows)))
 
-    def waits_of(self, rows: NDArray[np.integer]) -> pd.DataFrame:
+    def waits_of(self, rows: AnyInts) -> pd.DataFrame:
         """The pieces of waits of some rows of ``windows`` only."""
         chosen = self.gpu_windows.take(rows)
         parts = []
@@ -105,7 +104,7 @@ class Why(Attributed, Shown):
         return {path: [each for each in found if each.path == path] for path in map(str, self.windows["path"].unique())}
 
     @cached_property
-    def launch_bound(self) -> NDArray[np.bool_]:
+    def launch_bound(self) -> Mask:
         """Mask of ``waits`` that are steps of a host that launches more slowly than the GPU runs.
 
         These are pieces below `LAUNCH_STEP_NS` in which the host launched, made other CUDA calls that do not wait, or
@@ -122,7 +121,7 @@ class Why(Attributed, Shown):
             np.bincount(group, weights=np.where(some, length, 0))
             for some in (short, short & (activity == "launch calls"))
         )
-        bound: NDArray[np.bool_] = (short & (launches >= MIN_LAUNCHES * total)[group]).to_numpy()
+        bound: Mask = (short & (launches >= MIN_LAUNCHES * total)[group]).to_numpy()
         return bound
 
 
@@ -184,7 +183,7 @@ def account_for(
     *,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
     level: Level | None = None,
-    rows: NDArray[np.integer] | None = None,
+    rows: AnyInts | None = None,
 ) -> Why:
     """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` the kinds of `Trace.op_names`.
 

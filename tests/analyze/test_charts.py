@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
-from numpy.typing import NDArray
 
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.chart_rows import ChartRows, chart_rows, grouped
@@ -17,6 +16,7 @@ from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.subject import group_colours
 from nsysprof.analyze.timeline import timeline
 from nsysprof.charts.chart import save_charts
+from nsysprof.core.arrays import Floats
 from nsysprof.kernels.classify import FAMILIES
 from tests.conftest import MakeTrace
 from tests.kit.figures import texts, title_of
@@ -57,9 +57,9 @@ def rows_of(breakdown: Breakdown, top: int = 20) -> ChartRows:
     return rows
 
 
-def bars(axes: Axes, count: int) -> dict[str, NDArray[np.float64]]:
+def bars(axes: Axes, count: int) -> dict[str, Floats]:
     """The width of each row's part, by the label of the artist."""
-    out: dict[str, NDArray[np.float64]] = {}
+    out: dict[str, Floats] = {}
     for artist in axes.collections:
         if isinstance(artist, PolyCollection):
             widths = out.setdefault(str(artist.get_label()), np.zeros(count))

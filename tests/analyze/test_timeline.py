@@ -11,7 +11,8 @@ from nsysprof.analyze.page_rows import report_timeline
 from nsysprof.analyze.timeline import MAX_LANES, MAX_THREADS, START_END_LANE, Timeline, ranked_threads, timeline
 from nsysprof.analyze.zoom import READABLE_OPS, Zoom
 from nsysprof.charts.marks import STREAM_LEVELS, Stream
-from nsysprof.core.intervals import NOTHING, Ints, column, column_edges, union_length
+from nsysprof.core.arrays import Ints
+from nsysprof.core.intervals import NOTHING, column, column_edges, union_length
 from nsysprof.kernels.classify import FAMILIES
 from tests.conftest import MakeTrace
 from tests.kit.reports import RUN, broken_down

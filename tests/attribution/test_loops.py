@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsysprof.attribution.loops import Chains, Loop, chains_of, fold_loops, inner_rounds, rounds
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import Ints
 
 STEP = [*range(20), 3, 5, 20, 21, 3, 22]
 

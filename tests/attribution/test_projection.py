@@ -4,16 +4,14 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from nsysprof.attribution import projection
 from nsysprof.attribution.projection import DEVICE_BITS, LaunchWork, Totals, project, take_calls
 from nsysprof.core import intervals
+from nsysprof.core.arrays import Ints
 from nsysprof.core.intervals import Overlaps, contained_slices
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET
 from tests.kit.reference import union
-
-Ints = NDArray[np.int64]
 
 
 def random_calls(rng: np.random.Generator, *, one_each: bool, apart: bool, devices: int = 3) -> LaunchWork:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from nsysprof.attribution.range_work import WorkIndex, cut, index_work, range_work, reach_so_far
+from nsysprof.core.arrays import Index
 from nsysprof.core.intervals import union_length
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
@@ -14,7 +14,7 @@ from tests.kit.reports import attributed
 from tests.kit.trace import Range, launch_kernel
 
 
-def rows_named(index: Path, *names: str) -> tuple[WorkIndex, list[NDArray[np.intp]]]:
+def rows_named(index: Path, *names: str) -> tuple[WorkIndex, list[Index]]:
     """The index of all ranges of a report, and the rows of each name."""
     attribution = attributed(index)
     trace = attribution.trace

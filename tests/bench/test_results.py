@@ -11,10 +11,10 @@ import pytest
 from nsysprof.bench.results import BenchResults, results_of_samples
 from nsysprof.bench.scaling import find_sweeps, fit_exponent
 from nsysprof.bench.tables import TABLES, columns_of
+from nsysprof.core.arrays import Floats
 from nsysprof.formats.samples import read_bench_samples
 from nsysprof.hardware.attention_cost import AttentionShape, attention_flops
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, Rules
-from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.summary import summarize
 from tests.bench.conftest import ALL
 from tests.kit.bench_samples import latency_model, made_up, merged, point_of, results_of, write_samples

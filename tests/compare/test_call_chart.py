@@ -7,12 +7,12 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.patches import Polygon
-from numpy.typing import NDArray
 
 from nsysprof.compare import call_chart
 from nsysprof.compare.call_chart import MAX_BOXES, MedianCall, median_call, plan_calls
 from nsysprof.compare.charts import CHARTS
 from nsysprof.compare.comparison import Comparison
+from nsysprof.core.arrays import Floats
 from nsysprof.statistics.contrast import NO_CLEAR_CHANGE, TOO_FEW_SAMPLES
 from nsysprof.trace.details import CODE, LAUNCHING
 from nsysprof.waits.causes import LATENCY
@@ -45,7 +45,7 @@ def of_base(found: Comparison) -> MedianCall:
     return median_call(found.sides[0].base)
 
 
-def boxes_of(axes: Axes, label: str) -> NDArray[np.float64]:
+def boxes_of(axes: Axes, label: str) -> Floats:
     """Begin and end of each box of the lanes with a label."""
     found = [
         np.asarray(path.vertices)

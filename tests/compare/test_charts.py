@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
-from numpy.typing import NDArray
 
 from nsysprof.charts.bars import draw_waterfalls
 from nsysprof.charts.palette import LESS, MORE, OTHERS, WHOLE
 from nsysprof.compare.charts import CHARTS, MAX_PANELS, MAX_STEPS, plan_gap
 from nsysprof.compare.comparison import Comparison
+from nsysprof.core.arrays import Floats
 from tests.compare.conftest import NAMES, answer
 from tests.conftest import MakeTrace
 from tests.kit.calls import run
@@ -23,7 +23,7 @@ from tests.kit.trace import Items, Range, launch_kernel
 GAP = CHARTS[0]
 
 
-def edges(axes: Axes, label: str) -> NDArray[np.float64]:
+def edges(axes: Axes, label: str) -> Floats:
     """Of each bar with a label: middle of the column, bottom and top."""
     found = [
         np.asarray(path.vertices)

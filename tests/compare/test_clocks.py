@@ -3,20 +3,20 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.compare.clocks import CLOCKS, clock_rows
+from nsysprof.core.arrays import Ints
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 
 NONE = np.empty(0, np.int64)
 
 
-def samples(**by_clock: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+def samples(**by_clock: Ints) -> dict[str, Ints]:
     """Samples by clock; none where none are given."""
     return {**dict.fromkeys(CLOCKS[1:], NONE), **by_clock}
 
 
-def around(middle: int, count: int = 20, seed: int = 1) -> NDArray[np.int64]:
+def around(middle: int, count: int = 20, seed: int = 1) -> Ints:
     """Samples that scatter 1 % around the middle, independently."""
     return np.random.default_rng(seed).normal(middle, middle / 100, count).astype(np.int64)
 
@@ -85,7 +85,7 @@ def test_samples_that_cannot_tell() -> None:
     assert warnings == []
 
 
-def judged(base: NDArray[np.int64], new: NDArray[np.int64], *, busy: float = 1.0, two: bool = True) -> str:
+def judged(base: Ints, new: Ints, *, busy: float = 1.0, two: bool = True) -> str:
     """The verdict on the span of two sides, busy for a part of it, of two recordings or one."""
     first, second = (samples(span=side, busy=(side * busy).astype(np.int64)) for side in (base, new))
     frame, _ = clock_rows([("p", ("a", "b"), first, second)], recordings=two)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from matplotlib.collections import EllipseCollection
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from nsysprof.charts.drawing import picture
 from nsysprof.charts.marks import Message, Roofs
@@ -17,6 +16,7 @@ from nsysprof.compare import roofline as roofline_module
 from nsysprof.compare.charts import CHARTS, comparison_charts
 from nsysprof.compare.comparison import Comparison
 from nsysprof.compare.roofline import Roofline, plan_roofline, roofline
+from nsysprof.core.arrays import Floats
 from tests.compare.conftest import answer
 from tests.compare.test_counter_match import PAIR, both_calls, compared
 from tests.conftest import MakeTrace
@@ -144,7 +144,7 @@ def bubbles(figure: Figure, axes: int) -> EllipseCollection:
     return found
 
 
-def places(found: EllipseCollection) -> NDArray[np.float64]:
+def places(found: EllipseCollection) -> Floats:
     """Where the bubbles are."""
     return np.array(found.get_offsets(), float)
 

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from nsysprof.core import intervals
+from nsysprof.core.arrays import Index, Ints
 from nsysprof.core.intervals import (
     Overlaps,
     contained_slices,
@@ -20,7 +20,6 @@ from nsysprof.core.intervals import (
 )
 from nsysprof.core.nesting import enclosing, nest
 
-Ints = NDArray[np.int64]
 SEEDS = range(200)
 
 
@@ -171,7 +170,7 @@ def test_sums_of_a_deep_nest_take_few_steps(monkeypatch: pytest.MonkeyPatch) -> 
     """10,000 items in one another: a few layers are taken one by one, and not 10,000."""
     steps = []
 
-    def count(*given: Ints) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def count(*given: Ints) -> tuple[Index, Index]:
         steps.append(1)
         return contained_slices(*given)
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.typing import NDArray
 
 from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.breakdown import Breakdown
@@ -25,6 +24,7 @@ from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.split import BY
 from nsysprof.core import arena as arena_module
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, default_limit, parse_size
+from nsysprof.core.arrays import Array
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import allocator, open_report, read_tables
 from nsysprof.trace.trace import Trace
@@ -54,7 +54,7 @@ def answer(path: Path, arena: ColumnArena, threads: str = "follow", by: str | No
     return break_down(attribution, by=by)
 
 
-def columns(trace: Trace, attribution: Attribution) -> Iterator[tuple[str, NDArray[Any]]]:
+def columns(trace: Trace, attribution: Attribution) -> Iterator[tuple[str, Array]]:
     """All long columns, by name."""
     for group in (trace.ranges, trace.launches, trace.ops, attribution.inclusive):
         for field in fields(group):

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.bench.results import BenchResults, read_bench_results
+from nsysprof.core.arrays import Floats
 from nsysprof.hardware.attention_cost import AttentionShape, attention_flops
 
 ENVIRONMENT: dict[str, Any] = {
@@ -235,11 +235,11 @@ def latency_model(backend: str, flops: int, dtype: str, *, launched: bool = True
     return max(launch, busy) if launched else busy
 
 
-def noisy(rng: np.random.Generator, centre: float, count: int, noise: float) -> NDArray[np.float64]:
+def noisy(rng: np.random.Generator, centre: float, count: int, noise: float) -> Floats:
     """Skewed samples with a few outliers above, as a GPU has them."""
     values = centre * np.exp(noise * (rng.gamma(2.0, 1.0, count) - 2) / 1.4)
     late = rng.random(count) < 0.02
-    found: NDArray[np.float64] = np.where(late, values * 1.3, values).round(1)
+    found: Floats = np.where(late, values * 1.3, values).round(1)
     return found
 
 

@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.signal import lfilter
 
+from nsysprof.core.arrays import Floats
 from nsysprof.statistics.contrast import FASTER, SLOWER, Rules, contrast, holm
 from nsysprof.statistics.runs import LEAST_PER_RUN, over_runs, rounding_of
 from nsysprof.statistics.summary import summarize
 
-Floats = NDArray[np.float64]
 Rng = np.random.Generator
 
 SIZES = (10, 20, 30, 50, 100, 200, 500)

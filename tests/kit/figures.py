@@ -5,9 +5,9 @@ from itertools import combinations
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from numpy.typing import NDArray
 
 from nsysprof.charts.style import style
+from nsysprof.core.arrays import Floats
 
 # Machado, Oliveira and Fernandes 2009: what a colour (linear RGB) looks like without one kind of cone.
 SIGHT = {
@@ -51,7 +51,7 @@ def check_texts(figure: Figure) -> None:
         assert across <= 1 or down <= 4, (one, other)  # boxes of lines have room above and below the letters
 
 
-def lab(colour: str, sight: str) -> NDArray[np.float64]:
+def lab(colour: str, sight: str) -> Floats:
     """CIE L*a*b* of an sRGB colour as seen with one kind of sight."""
     seen = np.clip(np.array(SIGHT[sight]) @ _linear(colour), 0, 1)
     to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
@@ -66,6 +66,6 @@ def contrast(colour: str, *, white: bool) -> float:
     return 1.05 / (luminance + 0.05) if white else (luminance + 0.05) / 0.05
 
 
-def _linear(colour: str) -> NDArray[np.float64]:
+def _linear(colour: str) -> Floats:
     rgb = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
     return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.attribution.iterations import find_iterations
+from nsysprof.core.arrays import Index
 from nsysprof.trace.report import open_report, read_tables
 from nsysprof.trace.trace import PUSH_POP, Trace
 
@@ -55,13 +55,13 @@ def agreement(trace: Trace) -> Agreement:
     return Agreement(*counts.tolist())
 
 
-def _distance(places: NDArray[np.intp], others: NDArray[np.intp]) -> NDArray[np.intp]:
+def _distance(places: Index, others: Index) -> Index:
     """How far each place is from the next of some others, in ascending order."""
     if not len(others):
         return np.full(len(places), np.iinfo(np.intp).max)
     after = np.searchsorted(others, places)
     near = [others[np.clip(after - back, 0, len(others) - 1)] for back in (0, 1)]
-    out: NDArray[np.intp] = np.minimum(np.abs(near[0] - places), np.abs(near[1] - places))
+    out: Index = np.minimum(np.abs(near[0] - places), np.abs(near[1] - places))
     return out
 
 

@@ -20,11 +20,13 @@ import typer
 
 import nsysprof
 from nsysprof import cli
+from nsysprof.core import arrays
 from nsysprof.results.table import Table, markdown_table
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 SHARED_BY = 3  # an option that so many commands have in the same words is explained once
 SHARED = "shared options"
+ARRAYS = dict(re.findall(r"(\w+): TypeAlias = (\S+)", inspect.getsource(arrays)))
 
 
 def _table(head: list[str], rows: list[list[str]]) -> list[str]:
@@ -158,7 +160,8 @@ def _types(of: Any) -> dict[str, str]:
         every = [*node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
         named = [(each.arg, each.annotation) for each in every if each and each.annotation]
         named += [("return", node.returns)] if node.returns else []
-    return {name: ast.unparse(annotation) for name, annotation in named}
+    texts = {name: ast.unparse(annotation) for name, annotation in named}
+    return {name: re.sub(r"\w+", lambda word: ARRAYS.get(word[0], word[0]), text) for name, text in texts.items()}
 
 
 def _plain(annotation: Any) -> str:

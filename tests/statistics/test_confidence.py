@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.stats import binom, bootstrap, gamma, mannwhitneyu, norm, t
 
+from nsysprof.core.arrays import Floats
 from nsysprof.statistics import confidence
 from nsysprof.statistics.confidence import (
     BCA,
@@ -31,7 +31,6 @@ from nsysprof.statistics.confidence import (
 from nsysprof.statistics.dependence import Dependence, dependence
 from tests.statistics.test_dependence import autoregressive
 
-Floats = NDArray[np.float64]
 Make = Callable[[np.random.Generator, float, int], Floats]
 SAMPLES = st.lists(st.integers(0, 50), min_size=1, max_size=40)
 

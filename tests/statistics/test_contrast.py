@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu
 
+from nsysprof.core.arrays import Floats
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.contrast import (
     FASTER,
@@ -27,7 +27,6 @@ from nsysprof.statistics.contrast import (
 )
 from tests.statistics.test_dependence import autoregressive
 
-Floats = NDArray[np.float64]
 ANY_SIZE = Rules(least_effect=0)
 P_VALUES = st.lists(st.floats(0, 1), max_size=12)
 

@@ -4,10 +4,10 @@ from itertools import count
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.signal import lfilter
 from scipy.stats import rankdata
 
+from nsysprof.core.arrays import Floats
 from nsysprof.statistics.dependence import (
     ALARM,
     Drift,
@@ -18,8 +18,6 @@ from nsysprof.statistics.dependence import (
     mid_ranks,
     shortfall,
 )
-
-Floats = NDArray[np.float64]
 
 
 def autoregressive(rng: np.random.Generator, phi: float, shape: tuple[int, ...]) -> Floats:

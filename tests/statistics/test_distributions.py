@@ -4,13 +4,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy import special, stats
 
+from nsysprof.core.arrays import Ints
 from nsysprof.statistics import distributions
 from nsysprof.statistics.distributions import Groups, Quartiles, grouped_quartiles
-
-Ints = NDArray[np.int64]
 
 
 def exact(values: list[int], quarters: int) -> int:

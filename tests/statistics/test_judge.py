@@ -6,8 +6,8 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Floats, Ints
 from nsysprof.statistics.judge import (
     CLASSES,
     PERIODIC,
@@ -24,22 +24,22 @@ from nsysprof.statistics.judge import (
 ROOT = Path(__file__).parents[2]
 
 
-def times(noise: NDArray[np.float64], **longer: float) -> NDArray[np.int64]:
+def times(noise: Floats, **longer: float) -> Ints:
     """Steps of 10 ms with this noise; ``at7=2.0``: step 7 takes twice as long."""
     factor = np.exp(noise)
     for name, by in longer.items():
         factor[int(name.removeprefix("at"))] *= by
-    span: NDArray[np.int64] = np.rint(10_000_000 * factor).astype(np.int64)
+    span: Ints = np.rint(10_000_000 * factor).astype(np.int64)
     return span
 
 
 @pytest.fixture
-def noise() -> NDArray[np.float64]:
+def noise() -> Floats:
     """What 300 steps differ by, 1 %."""
     return 0.01 * np.random.default_rng(7).standard_normal(300)
 
 
-def test_slow_steps_are_found_and_no_others(noise: NDArray[np.float64]) -> None:
+def test_slow_steps_are_found_and_no_others(noise: Floats) -> None:
     """Three of 300, of 12 % and more."""
     judged = judge(times(noise, at50=1.12, at123=1.5, at299=4.0))
     assert np.flatnonzero(judged.of != TYPICAL).tolist() == [50, 123, 299]
@@ -74,7 +74,7 @@ def test_warm_up_by_times(ms: list[int], first: int) -> None:
     assert count_warm_up(np.array(ms) * 1_000_000) == first
 
 
-def test_warm_up_ends_with_the_first_steps_that_are_not_slow(noise: NDArray[np.float64]) -> None:
+def test_warm_up_ends_with_the_first_steps_that_are_not_slow(noise: Floats) -> None:
     """A typical one in between does not end it."""
     judged = judge(times(noise, at0=9.0, at1=3.0, at3=1.6))
     assert judged.warm_up == 4
@@ -83,7 +83,7 @@ def test_warm_up_ends_with_the_first_steps_that_are_not_slow(noise: NDArray[np.f
 
 
 @pytest.mark.parametrize("period", [2, 4, 10, 50, 100])
-def test_periods_are_found(noise: NDArray[np.float64], period: int) -> None:
+def test_periods_are_found(noise: Floats, period: int) -> None:
     """Every so many steps one takes 40 % longer, beginning anywhere."""
     span = times(noise + 0.34 * ((np.arange(300) + 3) % period == 0))
     judged = judge(span)
@@ -91,7 +91,7 @@ def test_periods_are_found(noise: NDArray[np.float64], period: int) -> None:
     assert np.flatnonzero(judged.of == PERIODIC).tolist() == np.flatnonzero((np.arange(300) + 3) % period == 0).tolist()
 
 
-def test_a_second_kind_is_no_crowd_of_outliers(noise: NDArray[np.float64]) -> None:
+def test_a_second_kind_is_no_crowd_of_outliers(noise: Floats) -> None:
     """A quarter of the steps by chance takes 30 % longer; one that is slow beyond both is slow."""
     more = np.random.default_rng(3).random(300) < 0.25
     judged = judge(times(noise + 0.26 * more, at77=3.0))
@@ -99,7 +99,7 @@ def test_a_second_kind_is_no_crowd_of_outliers(noise: NDArray[np.float64]) -> No
     assert judged.of[77] == SLOW
 
 
-def test_changes_and_drift_are_levels(noise: NDArray[np.float64]) -> None:
+def test_changes_and_drift_are_levels(noise: Floats) -> None:
     """From step 200 on 20 % longer: one change. 20 % from beginning to end: drift, and no step is slow."""
     judged = judge(times(noise + 0.18 * (np.arange(300) >= 200)))
     [(at, by)] = judged.changes
@@ -130,7 +130,7 @@ def test_equal_steps_are_typical_and_a_longer_one_is_slow() -> None:
     assert (judge(np.zeros(50, np.int64)).of == TYPICAL).all()
 
 
-def test_a_step_for_each_unit_gives_the_same_classes(noise: NDArray[np.float64]) -> None:
+def test_a_step_for_each_unit_gives_the_same_classes(noise: Floats) -> None:
     """Nothing depends on the unit of time."""
     span = times(noise, at9=1.3, at200=2.0)
     assert (judge(span).of == judge(span * 1000).of).all()

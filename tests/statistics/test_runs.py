@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import special
 
+from nsysprof.core.arrays import Floats
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, TOO_FEW_SAMPLES, contrasts_over_runs
-from nsysprof.statistics.distributions import Floats
 from nsysprof.statistics.runs import WITHIN, _digamma, _trigamma, moderated_variances, over_runs, rounding_of, scope_of
 from tests.kit.coverage import POINTS, SOURCES, three_runs, unequal
 

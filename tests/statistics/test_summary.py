@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.confidence import BLOCKS, RANGE
@@ -14,8 +13,6 @@ from nsysprof.statistics.summary import check_sample, clock_step, summarize
 from nsysprof.trace.report import open_report, read_tables
 from tests.kit.coverage import SOURCES, one_run
 from tests.statistics.test_dependence import autoregressive
-
-Ints = NDArray[np.int64]
 
 
 def test_summary_of_known_samples() -> None:

@@ -2,20 +2,20 @@
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Floats, Ints
 from nsysprof.waits.paced import MIN_STEPS, Pacing, pacing
 
 MS = 1_000_000
-Ns = NDArray[np.int64]
+Ns = Ints
 
 
-def ns(values: NDArray[np.float64]) -> Ns:
+def ns(values: Floats) -> Ns:
     """Times in ms as whole ns."""
     return np.rint(values * MS).astype(np.int64)
 
 
-def varied(seed: int, mean: float, spread: float, count: int = 20) -> NDArray[np.float64]:
+def varied(seed: int, mean: float, spread: float, count: int = 20) -> Floats:
     """Times in ms of so many steps."""
     return np.maximum(np.random.default_rng(seed).normal(mean, spread, count), 0.01)
 

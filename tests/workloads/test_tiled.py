@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+
+from nsysprof.core.arrays import Array
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
 LOWEST = np.float32(-3e38)
-Array = NDArray[Any]
 
 
 def online(q: Array, k: Array, v: Array, *, columns: int, causal: bool, diagonal: int, scale_log2e: float) -> Array:

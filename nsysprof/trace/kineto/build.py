@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.core.arena import ColumnArena
+from nsysprof.core.arrays import AnyInts, Array, Ints, Ints32, Mask
 from nsysprof.core.columns import ranks
-from nsysprof.core.intervals import Ints
 from nsysprof.core.nesting import crossing, enclosing
 from nsysprof.core.text import join_words
 from nsysprof.trace import trace
@@ -33,7 +32,7 @@ class Threads:
     """
 
     ids: Ints
-    lost: NDArray[np.bool_]
+    lost: Mask
     main: int
     names: dict[int, str]
 
@@ -159,7 +158,7 @@ def build_trace(report: trace.Report, events: Events, threads: Threads, arena: C
     )
 
 
-def _callers(host: dict[str, NDArray[Any]], calls: Ints, process: Ints, correlation: Ints) -> tuple[Ints, int]:
+def _callers(host: dict[str, Array], calls: Ints, process: Ints, correlation: Ints) -> tuple[Ints, int]:
     """For each GPU op the host event that launched it, the shortest call of one id, -1 where there is none; and of how
     many ops that is not known since calls of several processes have their id.
     """
@@ -177,7 +176,7 @@ def _callers(host: dict[str, NDArray[Any]], calls: Ints, process: Ints, correlat
 
 def _streams(
     events: Events, process: Ints, gpus: dict[int, int]
-) -> tuple[NDArray[np.int32], list[trace.Stream], list[trace.Device]]:
+) -> tuple[Ints32, list[trace.Stream], list[trace.Device]]:
     """The stream of each GPU op, all streams, and all devices as processes see them."""
     place = events.gpu["place"].astype(np.int64)
     used, inverse = np.unique(process * max(len(events.places), 1) + place, return_inverse=True)
@@ -198,7 +197,7 @@ def _streams(
     )
 
 
-def coded(events: Events, codes: NDArray[np.integer]) -> tuple[list[str], NDArray[np.int32]]:
+def coded(events: Events, codes: AnyInts) -> tuple[list[str], Ints32]:
     """The sorted names behind codes, and the new codes."""
     used, inverse = np.unique(codes, return_inverse=True)
     names: list[Any] = list(events.names)
@@ -206,7 +205,7 @@ def coded(events: Events, codes: NDArray[np.integer]) -> tuple[list[str], NDArra
     return sorted(texts), ranks(texts)[inverse.reshape(-1)]
 
 
-def launches_graph(texts: list[str]) -> NDArray[np.bool_]:
+def launches_graph(texts: list[str]) -> Mask:
     """Mask of the calls that launch a CUDA graph, with one more entry for ops without a call."""
     return np.array(["GraphLaunch" in text for text in texts] + [False], bool)
 
@@ -221,8 +220,8 @@ def _call_names(texts: list[str]) -> CallNames:
 
 
 def _gpu_ops(
-    events: Events, stream: NDArray[np.int32], launch: NDArray[np.int32], by_graph: NDArray[np.bool_]
-) -> tuple[dict[str, NDArray[Any]], list[str], trace.Copies]:
+    events: Events, stream: Ints32, launch: Ints32, by_graph: Mask
+) -> tuple[dict[str, Array], list[str], trace.Copies]:
     """The columns of `Ops`, the names of ops, and what copies moved."""
     gpu = events.gpu
     texts, name = coded(events, gpu["name"])

@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from nsysprof.core.intervals import Ints
+from nsysprof.core.arrays import Array, Ints
 from nsysprof.trace import details
 from nsysprof.trace.calls import activity_kind, outermost_calls
 from nsysprof.trace.kineto.build import Threads, coded
@@ -299,7 +298,7 @@ def read_memory(events: Events, threads: Threads) -> details.MemoryEvents:
     return details.MemoryEvents(tuple(listed), use[by_time], time, change[by_time], until[by_time], tid[at], time, time)
 
 
-def _pools(row: dict[str, NDArray[Any]], process: Ints) -> tuple[Ints, Ints]:
+def _pools(row: dict[str, Array], process: Ints) -> tuple[Ints, Ints]:
     """The rows at which the reserved memory of a device changes, and by how much."""
     known = np.flatnonzero(row["reserved"] >= 0)
     order = known[np.lexsort((row["time"][known], row["device"][known], process[known]))]

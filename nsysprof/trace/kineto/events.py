@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Array, Ints
 from nsysprof.trace.details import packed
 from nsysprof.trace.kineto.text import Arguments, Event, TraceText
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
@@ -71,7 +71,7 @@ class Columns:
     def __init__(self, **types: str) -> None:
         self._types = types
         self._rows: list[tuple[int, ...]] = []
-        self._parts: list[NDArray[np.int64]] = []
+        self._parts: list[Ints] = []
         self.add = self._rows.append
 
     def flush(self, least: int = 0) -> None:
@@ -80,7 +80,7 @@ class Columns:
             self._parts.append(np.array(self._rows, np.int64).reshape(-1, len(self._types)))
             self._rows.clear()
 
-    def take(self) -> dict[str, NDArray[Any]]:
+    def take(self) -> dict[str, Array]:
         """Return all columns, by name."""
         self.flush()
         out = {}
@@ -122,10 +122,10 @@ class Events:
     places: Codes = field(default_factory=Codes)
     collectives: Codes = field(default_factory=Codes)
     shapes: Codes = field(default_factory=Codes)
-    host: dict[str, NDArray[Any]] = field(default_factory=dict)
-    gpu: dict[str, NDArray[Any]] = field(default_factory=dict)
-    memory: dict[str, NDArray[Any]] = field(default_factory=dict)
-    links: dict[str, NDArray[Any]] = field(default_factory=dict)
+    host: dict[str, Array] = field(default_factory=dict)
+    gpu: dict[str, Array] = field(default_factory=dict)
+    memory: dict[str, Array] = field(default_factory=dict)
+    links: dict[str, Array] = field(default_factory=dict)
     syncs: list[tuple[int, Arguments]] = field(default_factory=list)
     labels: dict[int, str] = field(default_factory=dict)
     processes: dict[int, str] = field(default_factory=dict)

@@ -11,10 +11,9 @@ from shlex import quote
 from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.core.arena import ColumnArena
+from nsysprof.core.arrays import Ints
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
@@ -149,9 +148,9 @@ class KinetoReader(Reader):
         """The arguments that NCCL kernels carry since PyTorch 2.2."""
         return read_collectives(self.events)
 
-    def grids(self) -> NDArray[np.int64]:
+    def grids(self) -> Ints:
         """The grid of each kernel; empty if not recorded."""
-        values: NDArray[np.int64] = self.events.gpu["grid"][self.events.gpu["kind"] == KERNEL]
+        values: Ints = self.events.gpu["grid"][self.events.gpu["kind"] == KERNEL]
         return values if values.any() else values[:0]
 
     def call_list(self, progress: Progress | None = None) -> details.CallList:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, enough_space
+from nsysprof.core.arrays import Array, Ints
 from nsysprof.core.columns import Words
 from nsysprof.trace.nsys.identify import fold
 from nsysprof.trace.trace import Progress, Unread
@@ -72,11 +72,11 @@ class Growing:
 
     def __init__(self, arena: ColumnArena = IN_MEMORY, **dtypes: str) -> None:
         self._arena = arena
-        self._columns: dict[str, NDArray[Any]] = {name: np.empty(0, dtype) for name, dtype in dtypes.items()}
+        self._columns: dict[str, Array] = {name: np.empty(0, dtype) for name, dtype in dtypes.items()}
         self._files = {name: arena.file() for name in dtypes} if arena.limit is not None else {}
         self._rows = 0
 
-    def add(self, rows: int, **values: NDArray[Any] | int) -> None:
+    def add(self, rows: int, **values: Array | int) -> None:
         """Append ``rows`` rows: per column an array, cast to the column's type, or one value for all."""
         stop = self._rows + rows
         for name, part in values.items():
@@ -90,7 +90,7 @@ class Growing:
             column[self._rows : stop] = part
         self._rows = stop
 
-    def take(self, name: str) -> NDArray[Any]:
+    def take(self, name: str) -> Array:
         """The whole column, which is removed here."""
         column = self._columns.pop(name)
         if name in self._files:
@@ -100,7 +100,7 @@ class Growing:
         column.resize(self._rows, refcheck=False)
         return column
 
-    def take_rest(self) -> dict[str, NDArray[Any]]:
+    def take_rest(self) -> dict[str, Array]:
         """All columns not taken yet, by name."""
         return {name: self.take(name) for name in list(self._columns)}
 
@@ -141,7 +141,7 @@ def unread_tables(source: Source, needs: Mapping[str, Sequence[str]]) -> tuple[U
     )
 
 
-def column(block: Block, name: str, missing: int = 0) -> NDArray[np.int64]:
+def column(block: Block, name: str, missing: int = 0) -> Ints:
     """An INTEGER column of the block; ``missing`` for NULL, or if there is no such column."""
     values = block.values.get(name)
     if values is None:
@@ -150,7 +150,7 @@ def column(block: Block, name: str, missing: int = 0) -> NDArray[np.int64]:
     return values if null is None or missing == 0 else np.where(null, np.int64(missing), values)
 
 
-def times(block: Block) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def times(block: Block) -> tuple[Ints, Ints]:
     """The block's ``start`` and ``end``; a NULL is replaced by the other value, so the row takes no time."""
     start, end = column(block, "start"), column(block, "end")
     no_start, no_end = block.nulls.get("start"), block.nulls.get("end")

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.core.arena import ColumnArena, sort_groups
+from nsysprof.core.arrays import AnyInts, Array, Index, Ints
 from nsysprof.core.columns import Coder, ranks
 from nsysprof.core.intervals import settled
 from nsysprof.core.parallel import side_by_side
@@ -218,7 +217,7 @@ def _read_gpu_work(
 
 
 def _ranges(
-    nvtx: NvtxRanges, thread_code: NDArray[np.integer], session_end: int, duration: int, arena: ColumnArena
+    nvtx: NvtxRanges, thread_code: AnyInts, session_end: int, duration: int, arena: ColumnArena
 ) -> trace.Ranges:
     """Close what was left open at the session's end and sort."""
     end = nvtx.end
@@ -244,9 +243,7 @@ def _ranges(
     )
 
 
-def _by_name(
-    order: NDArray[np.intp], start: NDArray[np.int64], end: NDArray[np.int64], group: NDArray[Any], nvtx: NvtxRanges
-) -> NDArray[np.intp]:
+def _by_name(order: Index, start: Ints, end: Ints, group: Array, nvtx: NvtxRanges) -> Index:
     """The same order, in which of ranges that begin and end together on a thread the names decide."""
     same = np.flatnonzero(start[1:] == start[:-1])
     one, next_one = order[same], order[same + 1]

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Ints, Ints32, Mask
 from nsysprof.trace.details import Dependencies, StreamEvents
 from nsysprof.trace.nsys.blocks import Growing, Source, column, named_rows, present, read_blocks, times
 from nsysprof.trace.nsys.host_calls import CALLS
@@ -48,7 +48,7 @@ def read_dependencies(source: Source, trace: Trace) -> Dependencies:
     )
 
 
-def _rows(source: Source, table: str, needs: tuple[str, ...], others: tuple[str, ...]) -> dict[str, NDArray[np.int64]]:
+def _rows(source: Source, table: str, needs: tuple[str, ...], others: tuple[str, ...]) -> dict[str, Ints]:
     """The columns of a table; the ``others`` are 0 where it has them not."""
     types = dict.fromkeys((*needs, *others), "i8")
     rows = Growing(**types)  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ def _contexts(source: Source) -> dict[tuple[object, object], int]:
     return {(pid, context): device for pid, context, device in rows if isinstance(device, int)}
 
 
-def _device(source: Source, waited: dict[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+def _device(source: Source, waited: dict[str, Ints]) -> Ints:
     """The device of each wait, which is that of its context: nsys 2025.3 writes 0 for waits on every device."""
     known = _contexts(source)
     keys = np.stack([waited[name] for name in ("globalPid", "contextId", "deviceId")])
@@ -73,7 +73,7 @@ def _device(source: Source, waited: dict[str, NDArray[np.int64]]) -> NDArray[np.
     return np.array(device, np.int64)[inverse.reshape(-1)]
 
 
-def _called(source: Source, process: NDArray[np.int64], correlation: NDArray[np.int64]) -> NDArray[np.int64]:
+def _called(source: Source, process: Ints, correlation: Ints) -> Ints:
     """When the host call of each process and correlation id began, the shortest one of several; the least int64 where
     there is none.
     """
@@ -104,14 +104,14 @@ def _called(source: Source, process: NDArray[np.int64], correlation: NDArray[np.
     return out
 
 
-def _lanes(trace: Trace) -> Callable[[dict[str, NDArray[np.int64]]], NDArray[np.int32]]:
+def _lanes(trace: Trace) -> Callable[[dict[str, Ints]], Ints32]:
     """A function that finds the code of the stream of each row; -1 for streams on which nothing ran."""
     codes = {
         (_process(trace, stream), trace.devices[stream.device].cuda_id, stream.id): code
         for code, stream in enumerate(trace.streams)
     }
 
-    def find(rows: dict[str, NDArray[np.int64]]) -> NDArray[np.int32]:
+    def find(rows: dict[str, Ints]) -> Ints32:
         keys = np.stack([rows["globalPid"], rows["deviceId"], rows["streamId"]])
         distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
         extra = len(codes)
@@ -127,15 +127,11 @@ def _process(trace: Trace, stream: Stream) -> int:
     return int(trace.processes[trace.devices[stream.device].process])
 
 
-def _events(
-    rows: dict[str, NDArray[np.int64]],
-    event: NDArray[np.int32],
-    lane: Callable[[dict[str, NDArray[np.int64]]], NDArray[np.int32]],
-) -> StreamEvents:
+def _events(rows: dict[str, Ints], event: Ints32, lane: Callable[[dict[str, Ints]], Ints32]) -> StreamEvents:
     return StreamEvents(lane(rows), rows["start"], event)
 
 
-def _kinds(source: Source, trace: Trace) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _kinds(source: Source, trace: Trace) -> tuple[Mask, Mask]:
     """Which of the streams are the legacy default stream of their context, and which wait for that one.
 
     Numbers of streams repeat across devices: the context of a stream says on which it is.

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.core.arrays import Bytes, Ints, Ints32, Mask
 from nsysprof.core.columns import Coder, RowCoder
 from nsysprof.trace import trace
 from nsysprof.trace.details import LaunchGeometry, OpDetails, packed
@@ -58,13 +58,13 @@ class Work:
     ``(process, CUDA device id)`` with ``process`` a code of the `Coder` that `read_work` was given.
     """
 
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    kind: NDArray[np.uint8]
-    name: NDArray[np.int32]
-    stream: NDArray[np.int32]
-    correlation: NDArray[np.int64]
-    from_graph: NDArray[np.bool_]
+    start: Ints
+    end: Ints
+    kind: Bytes
+    name: Ints32
+    stream: Ints32
+    correlation: Ints
+    from_graph: Mask
     names: list[str]
     streams: list[tuple[int, int | None, bool]]
     devices: list[tuple[int, int]]
@@ -136,14 +136,14 @@ def read_work(
     )
 
 
-def _memory_kind(block: Block, name: str) -> NDArray[np.int64]:
+def _memory_kind(block: Block, name: str) -> Ints:
     """The column as indexes of `MEMORY_KINDS`."""
     unknown = len(trace.MEMORY_KINDS) - 1
     kind = column(block, name, missing=unknown)
     return np.where((kind >= 0) & (kind < unknown), kind, unknown)
 
 
-def _check_times(start: NDArray[np.int64], end: NDArray[np.int64]) -> None:
+def _check_times(start: Ints, end: Ints) -> None:
     """Refuse times whose differences or sums do not fit into an int64: every later number would be wrong."""
     if not len(start):
         return
@@ -154,7 +154,7 @@ def _check_times(start: NDArray[np.int64], end: NDArray[np.int64]) -> None:
         raise DamagedError(f"GPU operations at {first} to {last} ns, which would take more than a century")
 
 
-def _name_ids(block: Block, naming: list[str]) -> NDArray[np.int64]:
+def _name_ids(block: Block, naming: list[str]) -> Ints:
     """The id of the name of each row, the first of the columns that has one."""
     ids = column(block, naming[0]) if naming else np.zeros(block.rows, np.int64)
     null = block.nulls.get(naming[0]) if naming else None
@@ -199,7 +199,7 @@ def _details(block: Block) -> OpDetails:
     )
 
 
-def read_grids(source: Source) -> NDArray[np.int64]:
+def read_grids(source: Source) -> Ints:
     """The grid of each kernel in file order, packed (see `grid_text`); empty if not recorded."""
     blocks = read_blocks(source, _KERNELS, GRID) if has_all(source, _KERNELS, WORK_NEEDS) else ()
     grids = [packed(*(column(block, name) for name in GRID)) for block in blocks]

@@ -1,8 +1,8 @@
 """Read where CUDA graph nodes were created: time and thread."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Index, Ints
 from nsysprof.trace.details import Captures, no_captures
 from nsysprof.trace.nsys.blocks import Growing, Source, column, has_all, read_blocks
 from nsysprof.trace.nsys.gpu_work import WORK, WORK_NEEDS
@@ -47,7 +47,7 @@ def read_captures(source: Source, trace: Trace) -> Captures:
     return out
 
 
-def _nodes(source: Source) -> tuple[NDArray[np.int64], ...]:
+def _nodes(source: Source) -> tuple[Ints, ...]:
     rows = Growing(process="i8", node="i8", original="i8", thread="i8", time="i8")
     for table in _NODES:
         if table in source.tables() and has_all(source, table, _COLUMNS):
@@ -65,7 +65,7 @@ def _nodes(source: Source) -> tuple[NDArray[np.int64], ...]:
     return tuple(found[name] for name in ("process", "node", "original", "thread", "time"))
 
 
-def _node_of_ops(source: Source) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _node_of_ops(source: Source) -> tuple[Ints, Ints]:
     """The process and the node id of each op, in the order of the file; 0 where it is no node."""
     rows = Growing(process="i8", node="i8")
     for table in WORK:
@@ -76,12 +76,7 @@ def _node_of_ops(source: Source) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return found["process"], found["node"]
 
 
-def _find(
-    key: tuple[NDArray[np.int64], NDArray[np.int64]],
-    process: NDArray[np.int64],
-    node: NDArray[np.int64],
-    row: NDArray[np.intp],
-) -> NDArray[np.int64]:
+def _find(key: tuple[Ints, Ints], process: Ints, node: Ints, row: Index) -> Ints:
     """The first row of each process and node in sorted keys; -1 where there is none."""
     out = np.full(len(node), -1, np.int64)
     for pid in np.unique(process).tolist():
@@ -93,9 +88,7 @@ def _find(
     return out
 
 
-def _with_original(
-    row: NDArray[np.int64], process: NDArray[np.int64], node: NDArray[np.int64], by_copy: NDArray[np.intp]
-) -> NDArray[np.int64]:
+def _with_original(row: Ints, process: Ints, node: Ints, by_copy: Index) -> Ints:
     """Of the rows of a node the one that names its original, if there is one."""
     some = row >= 0
     out = row.copy()

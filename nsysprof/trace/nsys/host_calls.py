@@ -5,12 +5,12 @@ wait for the GPU (by name), or all.
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, sort_groups
+from nsysprof.core.arrays import AnyInts, Array, Ints, Ints32, Mask
 from nsysprof.core.columns import Coder, marked, ranks
 from nsysprof.core.intervals import settled
 from nsysprof.trace import details
@@ -37,11 +37,11 @@ class Keys:
     keys are found by search. ``asked`` marks slots that are keys.
     """
 
-    low: NDArray[np.int64]  # per process code: its smallest id, its number of ids, and its first slot
-    span: NDArray[np.int64]
-    base: NDArray[np.int64]
-    sparse: NDArray[np.int64] | None  # sorted ids, process by process
-    asked: NDArray[np.bool_]  # per slot; one more entry, False, for slot -1
+    low: Ints  # per process code: its smallest id, its number of ids, and its first slot
+    span: Ints
+    base: Ints
+    sparse: Ints | None  # sorted ids, process by process
+    asked: Mask  # per slot; one more entry, False, for slot -1
 
     @property
     def count(self) -> int:
@@ -53,13 +53,13 @@ class Keys:
         """The narrowest type for slots."""
         return np.int32 if self.count < 1 << 31 else np.int64
 
-    def slots(self, process: NDArray[Any], correlation: NDArray[np.int64]) -> NDArray[np.int64]:
+    def slots(self, process: Array, correlation: Ints) -> Ints:
         """The slot of each key, -1 if it is no key."""
         process = np.minimum(process, len(self.low) - 1)  # the last is a process without ids
         if self.sparse is None:
             offset = correlation - self.low[process]
             inside = offset.view(np.uint64) < self.span.view(np.uint64)[process]
-            slot: NDArray[np.int64] = np.where(inside, offset + self.base[process], -1)
+            slot: Ints = np.where(inside, offset + self.base[process], -1)
             slot[~self.asked[slot]] = -1
             return slot
         inside = (correlation != 0) & (process < len(self.base) - 1)
@@ -75,7 +75,7 @@ class Keys:
         return slot
 
 
-def launch_keys(process: NDArray[Any], correlation: NDArray[np.int64]) -> Keys:
+def launch_keys(process: Array, correlation: Ints) -> Keys:
     """The `Keys` of GPU work, from the process code and correlation id of each GPU op; id 0 means no launch."""
     real = correlation != 0
     if not real.all():
@@ -119,14 +119,14 @@ class LaunchCalls:
     record them, the outermost counts: the last rows of ``others`` enclose launches, whose slots are ``around``.
     """
 
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    thread: NDArray[np.int32]
-    slot: NDArray[np.integer]
-    name: NDArray[np.integer]
+    start: Ints
+    end: Ints
+    thread: Ints32
+    slot: AnyInts
+    name: AnyInts
     others: details.HostCalls
     duplicates: int
-    around: NDArray[np.integer]
+    around: AnyInts
 
 
 def read_calls(
@@ -160,7 +160,7 @@ def read_calls(
     others = {name: values[kept] for name, values in others.items()}
     asked_for = marked(columns["slot"], keys.count)
     duplicates = len(columns["slot"]) - int(asked_for.sum())
-    around: NDArray[np.integer] = np.empty(0, np.int64)
+    around: AnyInts = np.empty(0, np.int64)
     if duplicates:
         columns, more, around = _one_of_each(columns, keys.count, threads, rank)
         others = {name: np.append(others[name], more[name]) for name in _CALL}
@@ -170,8 +170,8 @@ def read_calls(
 
 
 def _one_of_each(
-    columns: dict[str, NDArray[Any]], slots: int, threads: Coder, rank: NDArray[np.integer]
-) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], NDArray[np.integer]]:
+    columns: dict[str, Array], slots: int, threads: Coder, rank: AnyInts
+) -> tuple[dict[str, Array], dict[str, Array], AnyInts]:
     """The columns of the shortest call of each slot, by the name of the outermost around it; those of the others, last
     the ones around a launch; and the slots of these.
     """
@@ -192,9 +192,7 @@ def _one_of_each(
     return ({name: each[chosen] for name, each in every}, {name: each[more] for name, each in every}, slot[around])
 
 
-def _outermost(
-    columns: dict[str, NDArray[Any]], id: NDArray[np.integer], rank: NDArray[np.integer]
-) -> NDArray[np.bool_]:
+def _outermost(columns: dict[str, Array], id: AnyInts, rank: AnyInts) -> Mask:
     """Which calls lie in no other one of their thread and id, 0 being none; of equal ones the ``rank`` of the name
     decides: `cudaMalloc` before `cuMemAlloc`.
     """
@@ -217,8 +215,8 @@ _Name: TypeAlias = tuple[int, str, bool]  # kind, text, failed
 
 
 def _call_columns(
-    block: Block, threads: Coder, names: Coder, named_by: str = "nameId", failed: NDArray[Any] | int = 0
-) -> dict[str, NDArray[Any]]:
+    block: Block, threads: Coder, names: Coder, named_by: str = "nameId", failed: Array | int = 0
+) -> dict[str, Array]:
     """The columns of `_CALL`; the last bit of an id of a name says that the call failed."""
     start, end = times(block)
     name = names.encode(column(block, named_by, missing=-1) << 1 | failed)
@@ -232,8 +230,8 @@ def _named(source: Source, names: Coder, kind: int) -> list[_Name]:
 
 
 def _host_calls(
-    columns: dict[str, NDArray[Any]], threads: Coder, called: list[_Name], arena: ColumnArena
-) -> tuple[details.HostCalls, NDArray[np.integer]]:
+    columns: dict[str, Array], threads: Coder, called: list[_Name], arena: ColumnArena
+) -> tuple[details.HostCalls, AnyInts]:
     """The `HostCalls` of columns as `_call_columns` makes them, and the new code of each name; ``called`` are the
     names, some of which may be equal.
     """
@@ -298,7 +296,7 @@ def read_host_activity(source: Source, trace: Trace) -> details.HostActivity:
     """
     arena = trace.arena
     rows, threads = Growing(arena, **_CALL), Coder()
-    names, kinds, rank = list[str](), list[int](), list[NDArray[np.int32]]()
+    names, kinds, rank = list[str](), list[int](), list[Ints32]()
     tables: list[tuple[str, int | None]] = [(CALLS, None), (OS_CALLS, details.OS), (OVERHEAD, details.PROFILER)]
     if (
         trace.other_calls is not None
@@ -336,9 +334,7 @@ def read_host_activity(source: Source, trace: Trace) -> details.HostActivity:
     return details.HostActivity(calls, each)
 
 
-def _in_order(
-    columns: dict[str, NDArray[Any]], threads: Coder, arena: ColumnArena, *keys: NDArray[Any]
-) -> dict[str, NDArray[Any]]:
+def _in_order(columns: dict[str, Array], threads: Coder, arena: ColumnArena, *keys: Array) -> dict[str, Array]:
     """Columns of calls by globalTid, start, and from the longest to the shortest; where the times are equal ``keys``
     decide, the last first, not the order of the file.
     """

@@ -2,11 +2,9 @@
 unified memory (``--cuda-um-cpu-page-faults``, ``…-gpu-…``).
 """
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Array, Ints
 from nsysprof.core.columns import Coder, distinct
 from nsysprof.trace.details import KEPT, NO_FAULTS, NO_MEMORY, POOL, MemoryEvents, PageFaults
 from nsysprof.trace.nsys.blocks import Source, column, read_blocks
@@ -53,7 +51,7 @@ def read_memory(source: Source) -> MemoryEvents:
     )
 
 
-def _of_addresses(row: dict[str, NDArray[np.int64]]) -> tuple[NDArray[Any], ...]:
+def _of_addresses(row: dict[str, Ints]) -> tuple[Array, ...]:
     """Rows that change what is allocated, the kind of memory, by how many bytes, and when these are given back."""
     size = np.maximum(row["bytes"], 0)
     kind = np.where((row["memKind"] >= 0) & (row["memKind"] < _POOL), row["memKind"], _POOL - 1)
@@ -74,7 +72,7 @@ def _of_addresses(row: dict[str, NDArray[np.int64]]) -> tuple[NDArray[Any], ...]
     )
 
 
-def _of_pools(row: dict[str, NDArray[np.int64]]) -> tuple[NDArray[Any], ...]:
+def _of_pools(row: dict[str, Ints]) -> tuple[Array, ...]:
     """The same of the memory that pools hold, used or not; it is given back when it is."""
     pooled = np.flatnonzero(row["localMemoryPoolAddress"])
     place = [row[name][pooled] for name in ("localMemoryPoolAddress", "deviceId", "globalPid")]
@@ -88,7 +86,7 @@ def _of_pools(row: dict[str, NDArray[np.int64]]) -> tuple[NDArray[Any], ...]:
     return at, np.full(len(at), _POOL), change[some], row["start"][at]
 
 
-def _calls(source: Source, row: dict[str, NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
+def _calls(source: Source, row: dict[str, Ints]) -> dict[str, Ints]:
     """The thread, start and end of the host call of each row, 0 where it is not known."""
     processes, threads = Coder(), Coder()
     process = processes.encode(row["globalPid"])
@@ -110,7 +108,7 @@ _ACCESS = ("", "read", "write", "atomic", "prefetch")
 
 def read_page_faults(source: Source) -> PageFaults:
     """The `PageFaults` of a report."""
-    parts: list[list[NDArray[np.int64]]] = []
+    parts: list[list[Ints]] = []
     others = ("end", "globalPid", "CpuInstruction", "deviceId", "numberOfPageFaults", "faultAccessType")
     for table, why in ((_CPU_FAULTS, "CpuInstruction"), (_GPU_FAULTS, "faultAccessType")):
         for block in read_blocks(source, table, ("start",), others):

@@ -11,11 +11,12 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nsysprof.core.arrays import Array, Bytes, Index, Ints
 from nsysprof.core.columns import Words
 from nsysprof.core.text import plural
 from nsysprof.trace.about import About
@@ -73,7 +74,7 @@ def read_samples(source: Source, about: About) -> dict[int, GpuSamples]:
     return out
 
 
-def _read(source: Source) -> tuple[dict[str, NDArray[Any]], list[int]]:
+def _read(source: Source) -> tuple[dict[str, Array], list[int]]:
     """The values of `GPU_METRICS` in the order of the file: time, type (a place in the list), metric (see `_codes`)."""
     grown = Growing(time="int64", type="uint8", metric="uint8", value="float32")
     names: dict[int, dict[int, str]] = {}
@@ -109,7 +110,7 @@ def _codes(names: Sequence[str]) -> list[int]:
     return out
 
 
-def _of_events(source: Source, grown: Growing) -> tuple[dict[str, NDArray[Any]], list[int]]:
+def _of_events(source: Source, grown: Growing) -> tuple[dict[str, Array], list[int]]:
     """The same of generic events, whose data is JSON: ``{"SM Active": "31", …}``."""
     kinds = [whole(kind) for kind, data in named_rows(source, _TYPES, "typeId", "data") if "SM Active" in str(data)]
     wanted = sorted({kind for kind in kinds if kind is not None})
@@ -143,10 +144,10 @@ class _Latest(Words):
         self._texts.append(raw)
         return self._first + len(self._texts) - 1
 
-    def encode(self, data: NDArray[Any], starts: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
+    def encode(self, data: Array, starts: Array, lengths: Array) -> Array:
         return np.array(self._add_all(data, starts, lengths), np.int32)
 
-    def taken(self, codes: NDArray[Any]) -> list[bytes]:
+    def taken(self, codes: Array) -> list[bytes]:
         """The texts of a block's rows."""
         texts = [self._texts[code] for code in (codes - self._first).tolist()]
         self._first, self._texts = self._first + len(self._texts), []
@@ -156,10 +157,10 @@ class _Latest(Words):
 class _Form(NamedTuple):
     """Texts that differ in values alone: the ``tokens`` of one; which are of ``names``, which ``values`` of metrics."""
 
-    tokens: NDArray[np.int64]
-    names: NDArray[np.intp]
-    values: NDArray[np.intp]
-    metrics: NDArray[np.uint8]
+    tokens: Ints
+    names: Index
+    values: Index
+    metrics: Bytes
 
     @classmethod
     def of(cls, raw: bytes) -> _Form:
@@ -181,7 +182,7 @@ class _Forms:
     def __init__(self) -> None:
         self._known: dict[bytes, _Form] = {}
 
-    def read(self, texts: list[bytes]) -> Iterator[tuple[list[int], NDArray[np.uint8], NDArray[Any]]]:
+    def read(self, texts: list[bytes]) -> Iterator[tuple[list[int], Bytes, Array]]:
         """The positions of the texts, the metrics common to all (see `_codes`), and a row of values per text."""
         for outline, rows in _outlines(texts).items():
             if outline not in self._known and len(self._known) < _MOST_FORMS:
@@ -213,7 +214,7 @@ def _outlines(texts: list[bytes]) -> dict[bytes, list[int]]:
     return places
 
 
-def _tokens(texts: list[bytes]) -> NDArray[np.int64]:
+def _tokens(texts: list[bytes]) -> Ints:
     """The digits between quotes of some texts as numbers, `_END` behind those of each."""
     end = b'"%d"' % _END
     only = (end.join(texts) + end).translate(_SPACED, _NO_TOKEN)
@@ -230,7 +231,7 @@ def _fields(data: bytes) -> dict[str, int]:
     return {name: number for name, value in each if (number := whole(value)) is not None}
 
 
-def _of_gpu(rows: dict[str, NDArray[Any]], clock_hz: float) -> GpuSamples:
+def _of_gpu(rows: dict[str, Array], clock_hz: float) -> GpuSamples:
     """The samples of a GPU: a row for each time, a column for each metric, NaN for what cannot be."""
     notes: list[str] = []
     columns: dict[str, NDArray[np.float32]] = {}

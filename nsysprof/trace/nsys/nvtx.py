@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.core.arrays import Bytes, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import Coder, Words
 from nsysprof.trace.details import RangeName
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, known, present, times
@@ -29,13 +29,13 @@ class NvtxRanges:
     ``thread_names`` maps globalTids to names set by `nvtxNameOsThread`.
     """
 
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    open: NDArray[np.bool_]
-    kind: NDArray[np.uint8]
-    thread: NDArray[np.int32]
-    name: NDArray[np.int32]
-    moved: NDArray[np.bool_]
+    start: Ints
+    end: Ints
+    open: Mask
+    kind: Bytes
+    thread: Ints32
+    name: Ints32
+    moved: Mask
     names: list[RangeName]
     thread_names: dict[int, str]
 
@@ -86,7 +86,7 @@ class _Names:
         self._created: dict[tuple[int, int], tuple[int, int]] = {}  # (process, domain id) -> (text id, word)
         self._threads: list[tuple[int, int, int, int]] = []  # (start, thread, text id, word)
 
-    def note_domains(self, block: Block, rows: NDArray[np.intp]) -> None:
+    def note_domains(self, block: Block, rows: Index) -> None:
         if not len(rows):
             return
         process = column(block, "globalTid")[rows] & PROCESS_OF_THREAD
@@ -95,7 +95,7 @@ class _Names:
         for p, d, t, w in zip(process.tolist(), domain.tolist(), text_id.tolist(), word.tolist(), strict=True):
             self._created.setdefault((p, d), (t, w))  # the create row may come twice
 
-    def note_threads(self, block: Block, rows: NDArray[np.intp]) -> None:
+    def note_threads(self, block: Block, rows: Index) -> None:
         columns = (times(block)[0], column(block, "globalTid"), column(block, "textId", _MISSING), self._word(block))
         self._threads += zip(*(values[rows].tolist() for values in columns), strict=True)
 
@@ -105,7 +105,7 @@ class _Names:
         named = [(at, known(self._text(strings, *name)), tid) for at, tid, *name in self._threads]
         return {tid: name for _, name, tid in sorted((at, name, tid) for at, name, tid in named if name)}
 
-    def encode(self, block: Block, rows: NDArray[np.intp]) -> NDArray[np.int32]:
+    def encode(self, block: Block, rows: Index) -> Ints32:
         """The code of each row's name. Most rows have a text in the default domain, which takes one look-up."""
         word = self._word(block)[rows]
         text_id, number = column(block, "textId", _MISSING)[rows], column(block, "domainId")[rows]
@@ -121,9 +121,7 @@ class _Names:
             self._plain[word[fresh]] = codes[fresh] + 1
         return codes
 
-    def _encode(
-        self, text_id: NDArray[np.int64], word: NDArray[np.int32], number: NDArray[np.int64], process: NDArray[np.int64]
-    ) -> NDArray[np.int32]:
+    def _encode(self, text_id: Ints, word: Ints32, number: Ints, process: Ints) -> Ints32:
         text_code = self._ids.encode(text_id).astype(np.int64)
         text = self._texts.encode((text_code << 32) | (word.astype(np.int64) + 1))
         process[number == 0] = 0  # domains are numbered per process, save the default domain
@@ -132,10 +130,10 @@ class _Names:
         return self._names.encode((domain.astype(np.int64) << 32) | text)
 
     @staticmethod
-    def _word(block: Block) -> NDArray[np.int32]:
+    def _word(block: Block) -> Ints32:
         return block.values.get("text", np.full(block.rows, -1, np.int32))
 
-    def resolve(self, codes: NDArray[np.int32], arena: ColumnArena) -> tuple[NDArray[np.int32], list[RangeName]]:
+    def resolve(self, codes: Ints32, arena: ColumnArena) -> tuple[Ints32, list[RangeName]]:
         """Map codes of recorded names to codes of distinct names, and return the distinct names."""
         ids = self._ids.values.tolist()
         created_ids = [text_id for text_id, _ in self._created.values()]

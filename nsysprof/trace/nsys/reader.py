@@ -7,10 +7,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.core.arrays import Ints
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import version_numbers
 from nsysprof.tools.nsys import ENVIRONMENT, Nsys, all_nsys, export, find_nsys, header_version, newer_than
@@ -96,7 +94,7 @@ class NsysReader(Reader):
         """Launch parameters of each GPU op."""
         return self._read(read_op_details)
 
-    def grids(self) -> NDArray[np.int64]:
+    def grids(self) -> Ints:
         """The grid of each kernel."""
         return self._read(read_grids)
 

@@ -1,0 +1,15 @@
+"""Types of numpy arrays, one name each."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints: TypeAlias = NDArray[np.int64]
+Ints32: TypeAlias = NDArray[np.int32]
+AnyInts: TypeAlias = NDArray[np.integer]
+Bytes: TypeAlias = NDArray[np.uint8]
+Floats: TypeAlias = NDArray[np.float64]
+Mask: TypeAlias = NDArray[np.bool_]
+Index: TypeAlias = NDArray[np.intp]  # row numbers
+Array: TypeAlias = NDArray[Any]
