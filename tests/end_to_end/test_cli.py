@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -762,7 +763,7 @@ def test_a_parquet_export_and_the_current_folder(
     parquet = pytest.importorskip("pyarrow.parquet")
     export = tmp_path / "report_pqtdir"
     export.mkdir()
-    with sqlite3.connect(small) as connection:
+    with closing(sqlite3.connect(small)) as connection:
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
             cursor = connection.execute(f'SELECT * FROM "{table}"')

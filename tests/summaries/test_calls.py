@@ -5,6 +5,7 @@ import sqlite3
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def by_sql(path: Path) -> dict[tuple[str, str], tuple[int, ...]]:
     """The same from the tables themselves."""
     lengths: dict[tuple[str, str], list[int]] = defaultdict(list)
     tables = [("cuda", "CUPTI_ACTIVITY_KIND_RUNTIME", "nameId"), ("os", "OSRT_API", "nameId")]
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         for kind, table, column in [*tables, *(("mpi", table, "textId") for table in MPI)]:
             if table in known:
