@@ -304,8 +304,7 @@ def _cut(call: Columns, wanted: int) -> Ints:
     surplus = (kernels > 0) & (before >= wanted)
     call["kind"][surplus] = API
     call["what"][surplus] = CAPTURING
-    kept: Ints = np.minimum(kernels, np.maximum(wanted - before, 0))
-    return kept
+    return np.minimum(kernels, np.maximum(wanted - before, 0))
 
 
 def _work(call: Columns, kernels: Ints, means: Floats, rng: np.random.Generator) -> Columns:
@@ -335,5 +334,4 @@ def _work(call: Columns, kernels: Ints, means: Floats, rng: np.random.Generator)
 def _queue(ready: Ints, cost: Ints) -> Ints:
     """Starts of work in one stream: not before it is ready, nor before what is ahead of it is done."""
     before = np.cumsum(cost) - cost
-    start: Ints = np.maximum.accumulate(ready - before) + before
-    return start
+    return np.maximum.accumulate(ready - before) + before

@@ -100,8 +100,7 @@ class Breakdown(Shown):
     @cached_property
     def records(self) -> dict[str, pd.DataFrame]:
         """The tables ``ops, launches, ranges, instances`` of ``nsysprof export`` with joinable keys; see `records`."""
-        frames: dict[str, pd.DataFrame] = view_of(self, "records", "record_frames")
-        return frames
+        return view_of(self, "records", "record_frames")
 
     @property
     def ops(self) -> pd.DataFrame:

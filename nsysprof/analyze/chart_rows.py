@@ -67,8 +67,7 @@ class ChartRows:
     @property
     def idle_ns(self) -> Ints:
         """Span minus busy time; 0 if several GPUs make the busy time longer, or if the span is unknown."""
-        idle: Ints = np.maximum(self.span_ns - self.busy_ns, 0)
-        return idle
+        return np.maximum(self.span_ns - self.busy_ns, 0)
 
     @property
     def named(self) -> Index:

@@ -29,8 +29,7 @@ SORTS = {"busy": "busy_ns", "span": "span_ns", "cpu": "cpu_ns", "instances": "in
 
 def row_times(merged: ColumnTable) -> Ints:
     """The time of each row of ``merged``: on the host, or from first to last GPU op, whichever is longer."""
-    longest: Ints = np.maximum(np.maximum(merged["cpu_ns"], merged["span_ns"]), merged["busy_ns"])
-    return longest
+    return np.maximum(np.maximum(merged["cpu_ns"], merged["span_ns"]), merged["busy_ns"])
 
 
 def top_rows(

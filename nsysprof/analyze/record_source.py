@@ -47,8 +47,7 @@ class RecordSource:
 
     def of_ops(self, per_launch: Ints32) -> Ints32:
         """Expand a column of launches to GPU ops; -1 for ops without a launch."""
-        taken: Ints32 = np.append(per_launch, np.int32(-1))[self.trace.ops.launch]
-        return taken
+        return np.append(per_launch, np.int32(-1))[self.trace.ops.launch]
 
 
 def record_source(breakdown: Breakdown, progress: Progress | None = None) -> RecordSource:

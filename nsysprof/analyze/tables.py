@@ -79,8 +79,7 @@ class PathRows:
         if name == "exclusive_cpu_ns":
             return self.attribution.once(exclusive_cpu)[self.instances]
         home = {"unclosed": ranges, "exclusive_sum_ns": self.attribution}.get(name, self.attribution.inclusive)
-        values: Array = getattr(home, name)[self.instances]
-        return values
+        return getattr(home, name)[self.instances]
 
     def total(self, name: str) -> Ints:
         """Add up `values` per path."""
@@ -280,8 +279,7 @@ class InstanceRows:
     @cached_property
     def thread(self) -> Ints:
         """The globalTid of each."""
-        threads: Ints = self.attribution.trace.threads[self.attribution.trace.ranges.thread[self.rows]]
-        return threads
+        return self.attribution.trace.threads[self.attribution.trace.ranges.thread[self.rows]]
 
 
 def _recorded(name: str) -> Callable[[InstanceRows], Column]:
@@ -296,7 +294,7 @@ def _captured_inside(name: str) -> Callable[[InstanceRows], Column]:
     def values(each: InstanceRows) -> Column:
         if each.graphs is None:
             return np.zeros(len(each.path), np.int64)
-        return getattr(each.graphs.inclusive, name)[each.rows]  # type: ignore[no-any-return]
+        return getattr(each.graphs.inclusive, name)[each.rows]
 
     return values
 

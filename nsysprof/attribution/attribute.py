@@ -85,8 +85,7 @@ class Attribution:
         """Return ``make(self)``, computed once."""
         if make not in self._made:
             self._made[make] = make(self)
-        made: Made = self._made[make]
-        return made
+        return self._made[make]
 
     @cached_property
     def launched(self) -> Attribution:

@@ -98,7 +98,7 @@ def _periods(tokens: Words) -> list[int]:
     periods = np.flatnonzero(support >= _SEED - 1)
     periods = periods[(periods >= 2) & (_SEED * periods <= count)]
     best = periods[np.argsort(-support[periods], kind="stable")[:_CANDIDATES]]
-    return np.sort(best).tolist()  # type: ignore[no-any-return]
+    return np.sort(best).tolist()
 
 
 def _loops(plain: Words, tokens: Words, period: int) -> tuple[Ints, Ints, Ints] | None:

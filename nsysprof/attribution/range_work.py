@@ -124,8 +124,7 @@ def overlapping(attribution: Attribution, of: Ints32, rows: AnyInts) -> Mask:
     start, end = ranges.start[rows][order], ranges.end[rows][order]
     same = (path[order][1:] == path[order][:-1]) & (process[order][1:] == process[order][:-1])
     # An instance that overlaps any earlier one of its path leaves some two neighbours overlapping.
-    out: Mask = np.isin(path, path[order][1:][same & (start[1:] <= end[:-1])])
-    return out
+    return np.isin(path, path[order][1:][same & (start[1:] <= end[:-1])])
 
 
 def crossing(attribution: Attribution, depth: Ints32) -> Mask:

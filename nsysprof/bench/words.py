@@ -272,8 +272,7 @@ def configurations_of(results: BenchResults, fixed: str, dtype: str) -> list[str
 
 def of_main_dtype(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of the most frequent dtype."""
-    rows: pd.DataFrame = frame[frame["dtype"] == frame["dtype"].value_counts().index[0]]
-    return rows
+    return frame[frame["dtype"] == frame["dtype"].value_counts().index[0]]
 
 
 def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:

@@ -37,8 +37,7 @@ class Shown:
 
     def overview(self) -> Overview:
         """The view of the result in Python."""
-        seen: Overview = view_of(self, "charts", "overview")
-        return seen
+        return view_of(self, "charts", "overview")
 
     @property
     def plot(self) -> Plots:

@@ -99,8 +99,7 @@ class CallSamples:
         """The known samples of one row."""
         first, last = np.searchsorted(self.row, [row, row + 1]).tolist()
         values = self.columns[measure][first:last]
-        known: Floats = values[~np.isnan(values)]
-        return known
+        return values[~np.isnan(values)]
 
     def spreads(self) -> dict[str, dict[str, Floats]]:
         """The distribution of each measure in each row: ``min, median, p95, max`` of its ``n`` known samples, NaN if

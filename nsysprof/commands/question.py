@@ -126,8 +126,7 @@ def give_answer(
     def page(pictures: Sequence[bytes]) -> str:
         from importlib import import_module
 
-        made: str = getattr(import_module(f"nsysprof.{question.room}.page"), question.page)(answer, pictures)
-        return made
+        return getattr(import_module(f"nsysprof.{question.room}.page"), question.page)(answer, pictures)
 
     document = results.place / results.possible[0]
     earlier = _options(document)

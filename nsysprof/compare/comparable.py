@@ -117,8 +117,7 @@ def conditions_of(loaded: LoadedReport) -> Iterator[tuple[str, str]]:
 
 
 def _code(level: Level, path: str) -> int:
-    code: int = next(code for code in np.unique(level.of).tolist() if level.texts[code] == path)
-    return code
+    return next(code for code in np.unique(level.of).tolist() if level.texts[code] == path)
 
 
 def kernels_of(loaded: LoadedReport, level: Level | None) -> Kernels:

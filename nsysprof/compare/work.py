@@ -137,8 +137,7 @@ def _launched(details: OpDetails, op: Index, of: Index, count: int) -> pd.Series
 
 def _product(packed: Ints) -> Ints:
     x, y, z = unpacked(packed)
-    threads: Ints = x * y * z
-    return threads
+    return x * y * z
 
 
 def _ratio(row: dict[Any, Any]) -> float:

@@ -310,8 +310,7 @@ class Texts:
 
     def equal(self, text: str) -> Mask:
         """Mask of the rows with this text."""
-        rows: Mask = np.array([word == text for word in self.words], bool)[self.codes]
-        return rows
+        return np.array([word == text for word in self.words], bool)[self.codes]
 
 
 Column = Array | Texts
@@ -382,8 +381,7 @@ def codes_of(column: Column) -> Ints:
         return first_appearances(column)[0].astype(np.int64)
     known: dict[str, int] = {}
     codes = np.array([known.setdefault(word, len(known)) for word in column.words], np.int64)
-    own: Ints = codes[column.codes]
-    return own
+    return codes[column.codes]
 
 
 def stack_tables(tables: Sequence[ColumnTable]) -> ColumnTable:

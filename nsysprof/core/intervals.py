@@ -67,8 +67,7 @@ def inside_any(start: Ints, end: Ints, asked_start: Ints, asked_end: Ints) -> Ma
     """For each ``[start, end]``, whether one of the intervals (in any order) contains it entirely."""
     order = np.argsort(start, kind="stable")
     reach = np.append(_FIRST, np.maximum.accumulate(end[order]))
-    inside: Mask = reach[np.searchsorted(start[order], asked_start, side="right")] >= asked_end
-    return inside
+    return reach[np.searchsorted(start[order], asked_start, side="right")] >= asked_end
 
 
 def layers(end: Ints) -> list[Index | None]:
@@ -283,8 +282,7 @@ def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
     before = np.append(0, np.cumsum(end - start))
     place = np.searchsorted(start, moment, side="right")
     last_end = np.append(_FIRST, end)[place]
-    covered: Ints = before[place] - np.where(place > 0, np.maximum(last_end - moment, 0), 0)
-    return covered
+    return before[place] - np.where(place > 0, np.maximum(last_end - moment, 0), 0)
 
 
 def covered(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
@@ -304,8 +302,7 @@ def covered_by(lines: Mapping[int, tuple[Ints, Ints]], line: AnyInts, start: Int
 def expand_ranges(first: AnyInts, size: AnyInts) -> Ints:
     """The numbers of many ranges, concatenated: ``size`` numbers from each ``first``."""
     before = np.cumsum(size) - size
-    out: Ints = np.arange(int(size.sum())) + np.repeat(first - before, size)
-    return out
+    return np.arange(int(size.sum())) + np.repeat(first - before, size)
 
 
 NOTHING = 255  # the kind of a column in which nothing ran
@@ -321,8 +318,7 @@ def column_edges(start: int, end: int, columns: int) -> Ints:
 
 def column(times: Ints, edges: Ints) -> Ints:
     """The column of each time; times outside are in the first or last one."""
-    out: Ints = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, len(edges) - 2)
-    return out
+    return np.clip(np.searchsorted(edges, times, side="right") - 1, 0, len(edges) - 2)
 
 
 def time_per_group(start: Ints, end: Ints, group: Bytes, edges: Ints) -> Ints:

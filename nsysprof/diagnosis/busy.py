@@ -110,5 +110,4 @@ def _in_steps(case: Case, place: Place, start: Ints) -> Mask:
     windows = case.windows.take(place.windows)
     windows = windows.take(np.argsort(windows.start, kind="stable"))
     at = np.searchsorted(windows.start, start, side="right") - 1
-    inside: Mask = (at >= 0) & (start < windows.end[at])
-    return inside
+    return (at >= 0) & (start < windows.end[at])

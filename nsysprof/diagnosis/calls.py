@@ -71,8 +71,7 @@ def _each_step(*purposes: int, long: bool = False) -> Callable[[Case], Mask]:
 def _once(*purposes: int) -> Callable[[Case], Mask]:
     def claims(case: Case) -> Mask:
         call = case.pieces["call"]
-        mask: Mask = of_host(case) & case.once[call] & np.isin(case.purpose[call], purposes)
-        return mask
+        return of_host(case) & case.once[call] & np.isin(case.purpose[call], purposes)
 
     return claims
 
@@ -91,8 +90,7 @@ def _allocates(case: Case) -> Mask:
     """In calls that allocate or free, and launching behind a call that waited for the GPU to free."""
     exposing = case.pieces["exposing"]
     behind = (exposing >= 0) & (case.purpose[exposing] == FREE) & ~case.once[exposing] & launching(case)
-    mask: Mask = (in_calls(case, *_ALLOCATES) | behind) & (copied_op(case) < 0)
-    return mask
+    return (in_calls(case, *_ALLOCATES) | behind) & (copied_op(case) < 0)
 
 
 def _allocations(case: Case, group: Group) -> Cause:
@@ -183,8 +181,7 @@ def _writes(case: Case) -> Mask:
     """In long calls that write to a file or a terminal."""
     calls = case.facts.activity.calls
     named = np.array([*(_OUTPUT.match(name) is not None for name in calls.names), False], bool)
-    mask: Mask = _each_step(INPUT_OUTPUT, long=True)(case) & named[np.append(calls.name, -1)[case.pieces["call"]]]
-    return mask
+    return _each_step(INPUT_OUTPUT, long=True)(case) & named[np.append(calls.name, -1)[case.pieces["call"]]]
 
 
 WRITING = _kind(
@@ -203,8 +200,7 @@ LOCKED = _kind("lock", lambda case: _each_step(LOCK, long=True)(case) & ~_fed(ca
 
 def _called(case: Case, rows: Index | int) -> Mask:
     """Whether a call of MPI is recorded as such, not as a range."""
-    mask: Mask = case.purpose[case.pieces["call"][rows]] == MPI
-    return mask
+    return case.purpose[case.pieces["call"][rows]] == MPI
 
 
 COLLECTIVES = _kind("mpi", _each_step(NCCL), None)

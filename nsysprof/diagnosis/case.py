@@ -217,8 +217,7 @@ class Case:
         if not self.known(place):
             return None
         gained = self.program.lengths - self.program.lengths_with(*edit)
-        out: Ints = gained[self.rows][place.windows]
-        return out
+        return gained[self.rows][place.windows]
 
     def without(self, place: Place, cause: Cause) -> Ints | None:
         """The same without a cause."""

@@ -66,20 +66,17 @@ def _made_op(case: Case) -> Ints:
 
 def _is(case: Case, kind: int) -> Mask:
     op = _op(case)
-    mask: Mask = (op >= 0) & (pick(case.facts.attribution.trace.ops.kind, op, 255) == kind)
-    return mask
+    return (op >= 0) & (pick(case.facts.attribution.trace.ops.kind, op, 255) == kind)
 
 
 def _pageable(case: Case) -> Mask:
-    mask: Mask = pick(case.facts.copy_memory, _op(case), 0) == _PAGEABLE
-    return mask
+    return pick(case.facts.copy_memory, _op(case), 0) == _PAGEABLE
 
 
 def _on_gpu(case: Case) -> Mask:
     trace = case.facts.attribution.trace
     named = np.array([*("DtoD" in name for name in trace.op_names), False], bool)
-    mask: Mask = named[np.append(trace.ops.name, len(trace.op_names))[_op(case)]]
-    return mask
+    return named[np.append(trace.ops.name, len(trace.op_names))[_op(case)]]
 
 
 def _small(case: Case) -> Mask:

@@ -49,14 +49,12 @@ def _long_code(case: Case) -> Mask:
 
 def _in_ranges(case: Case, name: re.Pattern[str]) -> Mask:
     named = [name.search(text) is not None for text in case.facts.texts.words]
-    out: Mask = np.array(named, bool)[case.pieces["range"]]
-    return out
+    return np.array(named, bool)[case.pieces["range"]]
 
 
 def _compiling(case: Case) -> Mask:
     named = [compiles(text) for text in case.facts.texts.words]
-    out: Mask = np.array(named, bool)[case.pieces["range"]]
-    return out
+    return np.array(named, bool)[case.pieces["range"]]
 
 
 def _words(case: Case, row: int) -> str:
@@ -138,8 +136,7 @@ def _codes(case: Case, rows: Index) -> Ints:
     """By the code's range; ranges that differ in numbers alone are one: `load_layer_3` and `load_layer_4`."""
     alike, culprit = case.once_for_all(_alike), case.pieces["culprit"][rows]
     operator = case.once_for_all(_operators)[rows]
-    out: Ints = np.where(alike[culprit] < 0, -alike[culprit] - 1, culprit) + operator * len(alike)
-    return out
+    return np.where(alike[culprit] < 0, -alike[culprit] - 1, culprit) + operator * len(alike)
 
 
 def _alike(case: Case) -> Ints:

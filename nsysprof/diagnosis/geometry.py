@@ -112,8 +112,7 @@ def _waiting(busy: Busy, found: Launches, used: Floats) -> Floats:
     some, part = found.held.blocks > 0, found.held.occupancy
     sampled = busy.place.gpu in busy.case.facts.attribution.trace.samples
     more = some & (part <= MOST_WARPS) & sampled
-    idle: Floats = np.where(some & (held_warps(found) <= FEW_WARPS), 1 - used, np.where(more, 1 - part, 0))
-    return idle
+    return np.where(some & (held_warps(found) <= FEW_WARPS), 1 - used, np.where(more, 1 - part, 0))
 
 
 def _spilling(busy: Busy, found: Launches) -> Floats:

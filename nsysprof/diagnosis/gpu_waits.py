@@ -38,13 +38,11 @@ _HALVES = "send bfloat16 instead of FP32, "
 
 def _late(case: Case) -> Mask:
     named = np.array([text == LATE_PEER for text in case.facts.texts.words], bool)
-    mask: Mask = named[case.pieces["activity"]]
-    return mask
+    return named[case.pieces["activity"]]
 
 
 def _caused(case: Case, cause: int) -> Mask:
-    mask: Mask = case.pieces["cause"] == cause
-    return mask
+    return case.pieces["cause"] == cause
 
 
 def _one(_: Case, rows: Index) -> Ints:
@@ -162,8 +160,7 @@ LATENCY = Kind(
 def _not_recorded(case: Case) -> Mask:
     """Time without a reason in which nothing at all ran, mostly."""
     pieces = case.pieces
-    mask: Mask = (pieces["cause"] == NOBODY) & (2 * (pieces["communication_ns"] + pieces["copies_ns"]) < pieces["ns"])
-    return mask
+    return (pieces["cause"] == NOBODY) & (2 * (pieces["communication_ns"] + pieces["copies_ns"]) < pieces["ns"])
 
 
 _SHARED = "launched work starts late, as if another process shared the GPU"

@@ -153,16 +153,14 @@ def text_of(column: str) -> Callable[[Case, int], str]:
 
 def of_host(case: Case) -> Mask:
     """Pieces in which the GPU waited for the host."""
-    late: Mask = (case.pieces["cause"] == LATE_HOST) & ~case.once_for_all(in_mpi)
-    return late
+    return (case.pieces["cause"] == LATE_HOST) & ~case.once_for_all(in_mpi)
 
 
 def in_mpi(case: Case) -> Mask:
     """Pieces in MPI, with all calls that MPI makes."""
     named = [purpose_of(text) == MPI for text in case.facts.texts.words]
     mine = np.array(named, bool)[case.pieces["range"]] | (case.purpose[case.pieces["call"]] == MPI)
-    mask: Mask = mine & (case.pieces["cause"] == LATE_HOST)
-    return mask
+    return mine & (case.pieces["cause"] == LATE_HOST)
 
 
 def in_calls(case: Case, *purposes: int) -> Mask:
@@ -206,8 +204,7 @@ def _launching(case: Case) -> Mask:
     purpose, short = case.purpose[pieces["call"]], pieces["ns"] < case.long_code_ns
     calls = np.isin(purpose, LAUNCHING) & (copied_op(case) < 0)
     code = (pieces["call"] < 0) | (purpose == LOCK)
-    mask: Mask = of_host(case) & ~case.once[pieces["call"]] & (calls | (code & short))
-    return mask
+    return of_host(case) & ~case.once[pieces["call"]] & (calls | (code & short))
 
 
 def fetched(case: Case, group: Group) -> Mask:
@@ -216,8 +213,7 @@ def fetched(case: Case, group: Group) -> Mask:
     named = np.array([*("DtoH" in name for name in trace.op_names), False], bool)
     begins = np.sort(trace.ops.start[named[trace.ops.name] & (trace.ops.kind == MIGRATION)])
     first, last = (np.searchsorted(begins, pieces[name][group.rows]) for name in ("start_ns", "end_ns"))
-    mask: Mask = last > first
-    return mask
+    return last > first
 
 
 def glob_of(path: str) -> str:

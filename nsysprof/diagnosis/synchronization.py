@@ -35,8 +35,7 @@ def _claims(case: Case) -> Mask:
     exposing = case.pieces["exposing"]
     waits = np.isin(case.purpose[exposing], (SYNCHRONIZE, COPY)) & (exposing >= 0)
     own = np.isin(case.purpose[case.pieces["call"]], (SYNCHRONIZE,))
-    mask: Mask = of_host(case) & (copied_op(case) < 0) & ((waits & launching(case)) | own)
-    return mask
+    return of_host(case) & (copied_op(case) < 0) & ((waits & launching(case)) | own)
 
 
 def _codes(case: Case, rows: Index) -> Ints:

@@ -179,8 +179,7 @@ class _Packets:
             self._write(time, [repeated(kind, len(time)), numbers(steps.value[part], self._value)])
 
     def _kind(self, kind: str, track: int) -> bytes:
-        encoded: bytes = self._protos.TrackEvent(type=kind, track_uuid=track).SerializeToString()
-        return encoded
+        return self._protos.TrackEvent(type=kind, track_uuid=track).SerializeToString()
 
     def _write(self, time: Ints, event: list[Pieces]) -> None:
         """Write a packet for each time with an event that is made of pieces."""

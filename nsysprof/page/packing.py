@@ -152,5 +152,4 @@ def busy_shares(start: Ints, end: Ints, length: int) -> list[float]:
     """The busy share of each column, in percent with one decimal."""
     edges = column_edges(0, length, COARSEST)
     busy = np.diff(cover_before(*merge(start, end), edges))
-    shares: list[float] = np.round(100 * busy / np.maximum(np.diff(edges), 1), 1).tolist()
-    return shares
+    return np.round(100 * busy / np.maximum(np.diff(edges), 1), 1).tolist()

@@ -184,8 +184,7 @@ def _independent_medians(ordered: Floats, count: int, rng: np.random.Generator) 
     if n % 2 == 1:
         return low
     place += (1 - place) * rng.beta(1, n - middle, count)  # the smallest of those above
-    medians: Floats = (low + ordered[np.minimum((place * n).astype(np.intp), n - 1)]) / 2
-    return medians
+    return (low + ordered[np.minimum((place * n).astype(np.intp), n - 1)]) / 2
 
 
 def _block_medians(values: Floats, block: int, count: int, rng: np.random.Generator) -> Iterator[Floats]:

@@ -79,8 +79,7 @@ def mid_ranks(values: Floats) -> Floats:
     """Rank the values, 1 the smallest; equal values share their mean rank."""
     _, code, count = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
-    ranks: Floats = (last - (count - 1) / 2)[code.reshape(-1)]
-    return ranks
+    return (last - (count - 1) / 2)[code.reshape(-1)]
 
 
 def dependence(values: Floats) -> Dependence:
@@ -172,8 +171,7 @@ def _correlation(phi: float, n: int, statistic: Statistic) -> Floats:
     """Return the autocorrelation at lags 0 to n - 1 of the signs about the median, or of the ranks."""
     power = phi ** np.arange(n)
     scale, sine = (2, power) if statistic == "median" else (6, power / 2)
-    correlation: Floats = np.arcsin(sine) * scale / np.pi
-    return correlation
+    return np.arcsin(sine) * scale / np.pi
 
 
 def _mean_variance(phi: float, n: int, statistic: Statistic) -> float:

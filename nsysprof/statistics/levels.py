@@ -60,8 +60,7 @@ class Levels:
         """The logarithm of each of ``runs`` runs by its level and the slope."""
         of, time = self.of(runs), np.arange(runs, dtype=np.float64)
         middle = np.bincount(of, time) / np.bincount(of)
-        fitted: Floats = np.array(self.value)[of] + self.slope * (time - middle[of])
-        return fitted
+        return np.array(self.value)[of] + self.slope * (time - middle[of])
 
 
 def find_levels(

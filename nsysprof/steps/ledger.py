@@ -41,8 +41,7 @@ class Excess:
     @property
     def delta_ns(self) -> Ints:
         """The step's additional time there."""
-        delta: Ints = self.slow_ns - self.typical_ns
-        return delta
+        return self.slow_ns - self.typical_ns
 
     @property
     def longer(self) -> dict[int, int]:
@@ -167,5 +166,4 @@ def same_for_all_kernels(excess: Excess, steps: Index) -> Mask:
     share = sums(place, np.where(alike, typical, 0), count) / np.maximum(all_typical, 1)
     large = alike & (typical * 100 >= all_typical[place])
     enough = (all_delta > 0) & (all_delta >= _CLOCK_EXCESS * sums(place, excess.delta_ns, count))
-    same: Mask = enough & (share >= _CLOCK_SHARE) & (sums(place, large, count) >= _CLOCK_KERNELS)
-    return same
+    return enough & (share >= _CLOCK_SHARE) & (sums(place, large, count) >= _CLOCK_KERNELS)

@@ -85,8 +85,7 @@ def _own_time(found: Backward) -> Ints:
 
 
 def _ratio(one: Ints, other: Ints) -> Floats:
-    out: Floats = np.divide(one, other, out=np.full(len(one), np.nan), where=other > 0)
-    return out
+    return np.divide(one, other, out=np.full(len(one), np.nan), where=other > 0)
 
 
 def _answer(rows: ColumnTable, on_gpu: bool, sum_ns: int, found: Backward) -> Answer:

@@ -95,8 +95,7 @@ def means(samples: GpuSamples, values: NDArray[np.float32], start: Ints, end: In
     last = np.maximum(first, np.searchsorted(samples.start, end))
     count, total = (np.append(0, np.cumsum(each)) for each in (known, np.where(known, values, 0).astype(np.float64)))
     inside = count[last] - count[first]
-    mean: Floats = np.where(inside > 0, (total[last] - total[first]) / np.maximum(inside, 1), np.nan)
-    return mean
+    return np.where(inside > 0, (total[last] - total[first]) / np.maximum(inside, 1), np.nan)
 
 
 def clocks(trace: Trace, gpu: int, start: Ints, end: Ints) -> Floats:
@@ -180,8 +179,7 @@ def _over(samples: GpuSamples, start: Ints, end: Ints) -> tuple[int, dict[str, M
 def _shares(samples: GpuSamples, line: tuple[Ints, Ints]) -> NDArray[np.float32]:
     """The part of each sample that disjoint, sorted stretches of time cover."""
     length = np.maximum(samples.end - samples.start, 1)
-    shares: NDArray[np.float32] = (covered(line, samples.start, samples.end) / length).astype(np.float32)
-    return shares
+    return (covered(line, samples.start, samples.end) / length).astype(np.float32)
 
 
 def _ranges(attribution: Attribution, asked: Asked) -> Iterator[tuple[str, Ints, Ints]]:

@@ -78,5 +78,4 @@ def mostly(group: Ints, code: AnyInts, weight: Ints) -> Ints:
     pairs, place = np.unique(group * size + code + 1, return_inverse=True)
     of, each = np.divmod(pairs, size)
     order = np.lexsort((each, -sums(place, weight, len(pairs)), of))
-    codes: Ints = each[order[np.append(True, np.diff(of[order]) != 0)]] - 1
-    return codes
+    return each[order[np.append(True, np.diff(of[order]) != 0)]] - 1

@@ -93,8 +93,7 @@ def _read_lanes(trace: Trace) -> _Lanes:
 def _chosen(ops: Ops, part: slice, ordered: Mask, kernels: bool) -> Ints:
     """The rows of a part that are kernels, or are none, and run in the order of their stream."""
     keep = ((ops.kind[part] == KERNEL) == kernels) & ordered[ops.stream[part]] & ~ops.from_graph[part]
-    rows: Ints = np.flatnonzero(keep) + (part.start or 0)
-    return rows
+    return np.flatnonzero(keep) + (part.start or 0)
 
 
 def _read(lanes: _Lanes, ops: Ops, rows: Ints) -> bool:

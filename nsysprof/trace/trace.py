@@ -420,8 +420,7 @@ class Trace:
 
     def ops_of_gpu(self, number: int) -> Mask:
         """Mask of the GPU ops on a GPU; migrations are on none."""
-        chosen: Mask = (self.stream_gpu == number)[self.ops.stream]
-        return chosen
+        return (self.stream_gpu == number)[self.ops.stream]
 
     @cached_property
     def gpu_busy(self) -> dict[int, tuple[Ints, Ints]]:

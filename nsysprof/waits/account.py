@@ -191,8 +191,7 @@ def _rank(column: Column) -> Array:
     if not isinstance(column, Texts):
         return column
     place = {text: number for number, text in enumerate(sorted(set(column.words)))}
-    rank: Ints = np.array([place[text] for text in column.words], np.int64)[column.codes]
-    return rank
+    return np.array([place[text] for text in column.words], np.int64)[column.codes]
 
 
 def _places(windows: ColumnTable, group: Index, asked: Ints) -> dict[str, Column]:

@@ -81,8 +81,7 @@ def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> Ints:
 def examples(trace: Trace, ops: OpsOfCalls, copied: Ints) -> Ints:
     """For each copy (-1 for none) and launch, the representative of all copies with the same description."""
     launch = pick(trace.ops.launch, copied, -1)
-    out: Ints = ops.example[launch].astype(np.int64)
-    return out
+    return ops.example[launch].astype(np.int64)
 
 
 def _by_end(trace: Trace, rows: Index) -> Index:

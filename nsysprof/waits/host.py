@@ -146,8 +146,7 @@ def _push_pop(attribution: Attribution, thread: int, start: Ints, end: Ints) -> 
     low, high = np.searchsorted(ranges.thread, [thread, thread + 1]).tolist()
     high = low + int(np.searchsorted(ranges.kind[low:high], START_END))
     high = low + int(np.searchsorted(ranges.start[low:high], end.max(), side="right"))
-    open_then: Index = low + np.flatnonzero(ranges.end[low:high] >= start.min())
-    return open_then
+    return low + np.flatnonzero(ranges.end[low:high] >= start.min())
 
 
 def _innermost(columns: Ranges | CallList, rows: Index, begin: Ints, stop: Ints) -> Ints32:

@@ -109,5 +109,4 @@ def launched_behind(trace: Trace, host: Host) -> Ints32:
     """The host moment after which each op can start: the return of its call, for copies the start; -1 for none."""
     launch = trace.ops.launch
     moment = np.append(host.launch, np.full((2, 1), -1, np.int32), axis=1)
-    found: Ints32 = np.where(trace.ops.kind == MEMCPY, moment[0][launch], moment[1][launch])
-    return found
+    return np.where(trace.ops.kind == MEMCPY, moment[0][launch], moment[1][launch])

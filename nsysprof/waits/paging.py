@@ -84,7 +84,6 @@ def _adder(start: Ints, end: Ints) -> Callable[[Ints, Ints], Ints]:
         order = np.argsort(moment, kind="stable")
         total = np.append(0, np.cumsum(np.maximum(value[order], 0)))
         low, high = (np.searchsorted(moment[order], edge) for edge in (start, end))
-        out: Ints = total[np.maximum(high, low)] - total[low]
-        return out
+        return total[np.maximum(high, low)] - total[low]
 
     return added

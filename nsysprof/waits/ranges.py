@@ -82,8 +82,7 @@ class StepTimes:
     @property
     def length(self) -> Ints:
         """The length of each step in ns."""
-        length: Ints = self.end - self.start
-        return length
+        return self.end - self.start
 
     def take(self, rows: Array) -> StepTimes:
         """Some of the steps."""

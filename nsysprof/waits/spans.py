@@ -79,8 +79,7 @@ class Spans:
     def residual(self, network: Network) -> Floats:
         """The relative error of each window in a replay from the lengths of GPU ops alone."""
         length = self.windows.end - self.windows.start
-        off: Floats = np.abs(self.lengths(as_usual(network)) - length) / np.maximum(length, 1)
-        return off
+        return np.abs(self.lengths(as_usual(network)) - length) / np.maximum(length, 1)
 
 
 def spans_of(attribution: Attribution, windows: Windows, rows: Index, network: Network, communication: Mask) -> Spans:

@@ -102,16 +102,14 @@ def _latency(trace: Trace, ready: Ints, launched: Ints, marked: Mask) -> Ints:
     length = ops.start[rows] - came[rows]
     parts = [length[kind == code] for code in range(_EVENT + 1)]
     usual = [np.median(part if len(part) >= _ENOUGH else length) if len(length) else 0 for part in parts]
-    most: Ints = np.clip(_USUAL * np.array(usual), _LEAST_NS, _MOST_NS).astype(np.int64)
-    return most
+    return np.clip(_USUAL * np.array(usual), _LEAST_NS, _MOST_NS).astype(np.int64)
 
 
 def _behind(ops: Ops, op: AnyInts, late: Mask, marked: Mask) -> Bytes:
     """The place in `Reasons.latency` of ops; ``late``: launched behind all else that they wait for."""
     graph = ops.from_graph[op] | (ops.kind[op] == GRAPH)
     launched = np.where(graph, np.uint8(_GRAPH_LAUNCH), np.uint8(_LAUNCH))
-    kind: Bytes = np.where(late, launched, np.where(marked, np.uint8(_EVENT), np.uint8(_OP)))
-    return kind
+    return np.where(late, launched, np.where(marked, np.uint8(_EVENT), np.uint8(_OP)))
 
 
 def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ...]:
@@ -217,8 +215,7 @@ class Lanes:
     def behind(self, stream: AnyInts, place: Index) -> Index:
         """The ops that run next in each stream after a position returned by `before`, if there is one."""
         following = np.where(place >= 0, place + 1, np.searchsorted(self.stream, stream))
-        found: Index = self.order[following[pick(self.stream, following, -1) == stream]]
-        return found
+        return self.order[following[pick(self.stream, following, -1) == stream]]
 
 
 def event_calls(dependencies: Dependencies) -> tuple[Ints32, Ints, Ints32]:

@@ -43,8 +43,7 @@ class Windows:
     @property
     def length(self) -> Ints:
         """The length of each window in ns."""
-        length: Ints = self.end - self.start
-        return length
+        return self.end - self.start
 
     def take(self, rows: AnyInts) -> Windows:
         """Some of the windows."""
@@ -115,8 +114,7 @@ def _tiled(trace: Trace, rows: Index, path: Ints32, gpu: Ints, done: Ints, last:
 def compute_ops(trace: Trace, communication: Mask) -> Mask:
     """Mask of the GPU ops that compute: kernels that are no collectives, and CUDA graphs traced whole."""
     kernels = (trace.ops.kind == KERNEL) & ~communication[trace.ops.name]
-    computes: Mask = (kernels | (trace.ops.kind == GRAPH)) & (trace.ops.end > trace.ops.start)
-    return computes
+    return (kernels | (trace.ops.kind == GRAPH)) & (trace.ops.end > trace.ops.start)
 
 
 def step_windows(attribution: Attribution, rows: Index, path: Ints32, communication: Mask) -> tuple[Windows, Ints32]:

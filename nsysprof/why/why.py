@@ -121,8 +121,7 @@ class Why(Attributed, Shown):
             np.bincount(group, weights=np.where(some, length, 0))
             for some in (short, short & (activity == "launch calls"))
         )
-        bound: Mask = (short & (launches >= MIN_LAUNCHES * total)[group]).to_numpy()
-        return bound
+        return (short & (launches >= MIN_LAUNCHES * total)[group]).to_numpy()
 
 
 def why(

@@ -26,8 +26,7 @@ LATE = 1_000_000  # the end of the session, so that no range seems to end with i
 
 def paths(breakdown: Breakdown, count: int) -> list[str]:
     """The merged paths of the rows shown."""
-    shown: list[str] = breakdown.merged["merged_path"].iloc[top_rows(breakdown, count)].tolist()
-    return shown
+    return breakdown.merged["merged_path"].iloc[top_rows(breakdown, count)].tolist()
 
 
 def work(name: str, at: int, length: int, id: int, **where: Any) -> Items:

@@ -57,8 +57,7 @@ def page(run_sqlite: Breakdown) -> Element:
 
 def document(breakdown: Breakdown, folder: Path) -> dict[str, Any]:
     write_json(breakdown, folder / "analysis.json")
-    read: dict[str, Any] = json.loads((folder / "analysis.json").read_text())
-    return read
+    return json.loads((folder / "analysis.json").read_text())
 
 
 def rows(table: Element) -> list[Element]:

@@ -33,8 +33,7 @@ def each(found: Pieces) -> list[bytes]:
 
 
 def field(name: str) -> int:
-    number: int = protos.TrackEvent.DESCRIPTOR.fields_by_name[name].number
-    return number
+    return protos.TrackEvent.DESCRIPTOR.fields_by_name[name].number
 
 
 def test_numbers_are_encoded_as_the_library_does() -> None:

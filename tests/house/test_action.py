@@ -23,8 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="runs the steps 
 @pytest.fixture(scope="module")
 def action() -> dict[str, Any]:
     """The action, as YAML has it."""
-    loaded: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
-    return loaded
+    return yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 
 
 def step(action: dict[str, Any], name: str) -> dict[str, Any]:

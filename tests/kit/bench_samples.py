@@ -239,8 +239,7 @@ def noisy(rng: np.random.Generator, centre: float, count: int, noise: float) -> 
     """Skewed samples with a few outliers above, as a GPU has them."""
     values = centre * np.exp(noise * (rng.gamma(2.0, 1.0, count) - 2) / 1.4)
     late = rng.random(count) < 0.02
-    found: Floats = np.where(late, values * 1.3, values).round(1)
-    return found
+    return np.where(late, values * 1.3, values).round(1)
 
 
 def _point(

@@ -41,19 +41,16 @@ _BEGIN, _END = "<!-- made by: python -m tests.kit.coverage {} -->", "<!-- end --
 def _regimes(rng: Rng, n: int) -> Floats:
     """One of two states for each sample, which last 40 samples on average."""
     changes = rng.random(n) < 1 / 40
-    states: Floats = ((np.cumsum(changes) + rng.integers(2)) % 2).astype(np.float64)
-    return states
+    return ((np.cumsum(changes) + rng.integers(2)) % 2).astype(np.float64)
 
 
 def _autoregression(rng: Rng, n: int, phi: float) -> Floats:
     news = rng.normal(size=n) * np.sqrt(1 - phi**2)
-    series: Floats = lfilter([1], [1, -phi], news, zi=[phi * rng.normal()])[0]
-    return series
+    return lfilter([1], [1, -phi], news, zi=[phi * rng.normal()])[0]
 
 
 def _bimodal(rng: Rng, n: int) -> Floats:
-    values: Floats = np.where(rng.random(n) < 0.3, 0.18, 0.0) + 0.02 * rng.normal(size=n)
-    return values
+    return np.where(rng.random(n) < 0.3, 0.18, 0.0) + 0.02 * rng.normal(size=n)
 
 
 class Source(NamedTuple):

@@ -61,8 +61,7 @@ def _distance(places: Index, others: Index) -> Index:
         return np.full(len(places), np.iinfo(np.intp).max)
     after = np.searchsorted(others, places)
     near = [others[np.clip(after - back, 0, len(others) - 1)] for back in (0, 1)]
-    out: Index = np.minimum(np.abs(near[0] - places), np.abs(near[1] - places))
-    return out
+    return np.minimum(np.abs(near[0] - places), np.abs(near[1] - places))
 
 
 def table(paths: list[Path]) -> Iterator[str]:

@@ -144,7 +144,7 @@ def _tried() -> Iterator[str]:
     few = every.index.str.startswith("B1 ")
 
     def less(frame: object, new: str, base: str) -> float:
-        return 1 - frame[new] / frame[base]  # type: ignore[index,no-any-return]
+        return 1 - frame[new] / frame[base]  # type: ignore[index]
 
     yield f"saves {percent(less(d128, large[0], large[4]))} at B4 H16 S4096 D128, and"
     yield f"and {percent(less(d64, *small[:2]))} and {percent(less(b8, *small[:2]))} at D=64 with S=4096 and 2048"

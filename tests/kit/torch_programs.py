@@ -30,8 +30,7 @@ def mark(name: str) -> contextlib.AbstractContextManager[Any]:
     """A range of torch.cuda.nvtx, which raises without CUDA unless nsysprof records."""
     if not RECORDED or torch.compiler.is_compiling():
         return contextlib.nullcontext()
-    opened: contextlib.AbstractContextManager[Any] = torch.cuda.nvtx.range(name)
-    return opened
+    return torch.cuda.nvtx.range(name)
 
 
 class Attention(nn.Module):

@@ -163,8 +163,7 @@ def found(driver: Driver, selector: str) -> list[Any]:
 
 def shown(driver: Driver, table: str) -> list[str]:
     """The first cells of the rows of a table that can be seen."""
-    texts: list[str] = driver.execute_script(SHOWN, table)
-    return texts
+    return driver.execute_script(SHOWN, table)
 
 
 def view(driver: Driver) -> tuple[float, float]:
@@ -191,8 +190,7 @@ def picture(driver: Driver, name: str, width: int, height: int) -> np.ndarray[An
     if kept := os.environ.get("NSYSPROF_SCREENSHOTS"):
         Path(kept).mkdir(parents=True, exist_ok=True)
         Path(kept, f"{name}.png").write_bytes(png)
-    pixels: np.ndarray[Any, Any] = imread(BytesIO(png))
-    return pixels
+    return imread(BytesIO(png))
 
 
 def requests(driver: Driver) -> list[str]:

@@ -222,15 +222,13 @@ SLACK = 3.5 * np.sqrt(0.95 * 0.05 / SIMULATED)
 
 
 def lognormal(rng: np.random.Generator, phi: float, n: int) -> Floats:
-    values: Floats = np.exp(0.5 * autoregressive(rng, phi, (n,)))
-    return values
+    return np.exp(0.5 * autoregressive(rng, phi, (n,)))
 
 
 def spiky(rng: np.random.Generator, phi: float, n: int) -> Floats:
     """Gamma, and one sample in twenty far above."""
     usual = gamma.ppf(norm.cdf(autoregressive(rng, phi, (n,))), 4)
-    values: Floats = usual + (rng.random(n) < 0.05) * rng.exponential(20, n)
-    return values
+    return usual + (rng.random(n) < 0.05) * rng.exponential(20, n)
 
 
 SPIKY_MEDIAN = 3.7906  # of 40 million, plus or minus 0.0003

@@ -33,8 +33,7 @@ P_VALUES = st.lists(st.floats(0, 1), max_size=12)
 
 def noisy(seed: int, n: int = 40, middle: float = 1000, spread: float = 0.03) -> Floats:
     """Independent skewed samples that raise no alarm."""
-    values: Floats = middle * np.random.default_rng(seed).lognormal(0, spread, n)
-    return values
+    return middle * np.random.default_rng(seed).lognormal(0, spread, n)
 
 
 def test_faster_and_slower_are_about_new() -> None:

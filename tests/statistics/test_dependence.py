@@ -23,8 +23,7 @@ from nsysprof.statistics.dependence import (
 def autoregressive(rng: np.random.Generator, phi: float, shape: tuple[int, ...]) -> Floats:
     """Gaussian series along the last axis, mean 0 and variance 1, each value phi of the one before plus news."""
     news = rng.normal(size=(*shape[:-1], shape[-1] + 100))
-    series: Floats = lfilter([1], [1, -phi], news)[..., 100:] * np.sqrt(1 - phi**2)
-    return series
+    return lfilter([1], [1, -phi], news)[..., 100:] * np.sqrt(1 - phi**2)
 
 
 def slow_block_length(series: list[float]) -> int:

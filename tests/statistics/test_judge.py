@@ -29,8 +29,7 @@ def times(noise: Floats, **longer: float) -> Ints:
     factor = np.exp(noise)
     for name, by in longer.items():
         factor[int(name.removeprefix("at"))] *= by
-    span: Ints = np.rint(10_000_000 * factor).astype(np.int64)
-    return span
+    return np.rint(10_000_000 * factor).astype(np.int64)
 
 
 @pytest.fixture

@@ -294,8 +294,7 @@ def test_who_runs_out_of_memory_beside_others_is_to_be_sampled_alone(gpu: MadeUp
     """At once, in its warm-up, or in the middle of the rounds; the others go on. Alone, it is its result."""
 
     def error() -> Exception:
-        ran_out: Exception = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
-        return ran_out
+        return torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
 
     points, crowded, broken = sampled(
         setting({"large": failing(gpu, error, after), "small": three_kernels(gpu)}, graph=False)

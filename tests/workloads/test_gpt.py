@@ -21,8 +21,7 @@ def runs(arguments: str, folder: Path, **backends: Any) -> list[dict[str, Any]]:
     file = folder / "results.json"
     workload = replace(WORKLOAD, backends={**WORKLOAD.backends, **backends})
     main(workload, [*SMALL.split(), "--iterations", "2", *arguments.split(), "--results", str(file), "--force"])
-    found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["runs"]
-    return found
+    return json.loads(file.read_text(encoding="utf-8"))["runs"]
 
 
 def case(**more: Any) -> argparse.Namespace:

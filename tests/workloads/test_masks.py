@@ -103,8 +103,7 @@ def runs(arguments: str, folder: Path) -> list[dict[str, Any]]:
 
     file = folder / "results.json"
     main(WORKLOAD, [*SMALL.split(), *arguments.split(), "--results", str(file), "--force"])
-    found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["runs"]
-    return found
+    return json.loads(file.read_text(encoding="utf-8"))["runs"]
 
 
 @pytest.mark.parametrize("mode", ["", "--backward", "--kv-heads 2 --backward", "--no-causal --kv-seq 24 --kv-heads 1"])

@@ -33,8 +33,7 @@ def online(q: Array, k: Array, v: Array, *, columns: int, causal: bool, diagonal
             fade, weights = np.exp2(largest - larger), np.exp2(scores - larger)
         largest, total = larger, total * fade + weights.sum(axis=1, keepdims=True)
         output = output * fade + weights @ v[keys].astype(np.float32)
-    found: Array = np.divide(output, total, out=np.zeros_like(output), where=total > 0)
-    return found
+    return np.divide(output, total, out=np.zeros_like(output), where=total > 0)
 
 
 def exact(q: Array, k: Array, v: Array, *, causal: bool, diagonal: int) -> Array:
@@ -45,8 +44,7 @@ def exact(q: Array, k: Array, v: Array, *, causal: bool, diagonal: int) -> Array
     with np.errstate(invalid="ignore"):
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         weights /= weights.sum(axis=1, keepdims=True)
-    found: Array = np.nan_to_num(weights) @ v.astype(np.float64)
-    return found
+    return np.nan_to_num(weights) @ v.astype(np.float64)
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,7 @@ def test_gradients_are_captured_in_a_graph() -> None:
     grad_out = torch.randn_like(leaves[0])
 
     def step() -> tuple[torch.Tensor, ...]:
-        gradients: tuple[torch.Tensor, ...] = torch.autograd.grad(attend(*leaves), leaves, grad_out)
-        return gradients
+        return torch.autograd.grad(attend(*leaves), leaves, grad_out)
 
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
