@@ -15,6 +15,7 @@ from nsysprof.statistics.judge import count_warm_up
 from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MIGRATION, Trace
 from nsysprof.waits.walk import RUNS, Reasons, walk
 
+_MAX_GPUS = 1 << 16  # more than numbers of GPUs, of which there are 64 where they are known
 _IDLES = 10  # of a pause before a step: a GPU that computes for no more than that part of it idles
 
 
@@ -64,21 +65,18 @@ def gpu_windows(attribution: Attribution, rows: Index, path: Ints32, communicati
     op, place = index.ops_of(rows)
     gpu = trace.op_gpu[op].astype(np.int64)
     keep = gpu >= 0
-    op, place, gpu = op[keep], place[keep], gpu[keep]
-    order = np.lexsort((trace.ops.end[op], place, gpu))
-    op, place, gpu = op[order], place[order], gpu[order]
-    op = trace.settled(op, trace.ops.end[op], place, gpu)
-    begins = np.flatnonzero(np.append(True, (place[1:] != place[:-1]) | (gpu[1:] != gpu[:-1]))[: len(op)])
-    last = np.append(begins[1:], len(op))[: len(begins)] - 1
+    op, group = op[keep], place[keep] * _MAX_GPUS + gpu[keep]
+    if (group[1:] < group[:-1]).any():
+        order = np.argsort(group, kind="stable")
+        op, group = op[order], group[order]
+    last = _edges(trace, op, group, ends=True)
     computes = np.flatnonzero(compute_ops(trace, communication)[op])
-    whose = np.searchsorted(begins, computes, side="right") - 1
-    start, end = trace.ops.start[op], trace.ops.end[op]
-    first_op = np.full(len(begins), -1, np.int64)
-    by_start = computes[np.lexsort((start[computes], whose))[::-1]]
-    first_op[np.searchsorted(begins, by_start, side="right") - 1] = op[by_start]
-    computed = np.full(len(begins), np.iinfo(np.int64).min)
-    computed[whose] = end[computes]  # in order of their ends
-    op, place, gpu, done = op[last], place[last], gpu[last], end[last]
+    first = computes[_edges(trace, op[computes], group[computes], ends=False)]
+    computing = computes[_edges(trace, op[computes], group[computes], ends=True)]
+    first_op, computed = np.full(len(last), -1, np.int64), np.full(len(last), np.iinfo(np.int64).min)
+    number = np.searchsorted(group[last], group[first])
+    first_op[number], computed[number] = op[first], trace.ops.end[op[computing]]
+    op, (place, gpu), done = op[last], np.divmod(group[last], _MAX_GPUS), trace.ops.end[op[last]]
     order = np.lexsort((trace.ranges.start[rows[place]], path[place], gpu))
     op, place, gpu, done, first_op, computed = (each[order] for each in (op, place, gpu, done, first_op, computed))
     of = path[place]
@@ -89,6 +87,23 @@ def gpu_windows(attribution: Attribution, rows: Index, path: Ints32, communicati
     cut = (until < done) & (computed < done)
     done, op = np.where(cut, np.maximum(computed, until), done), np.where(cut, follows, op)
     return _tiled(attribution.launched.trace, rows[place], of, gpu, done, op, others)
+
+
+def _edges(trace: Trace, op: AnyInts, group: Ints, *, ends: bool) -> Index:
+    """Of GPU ops in order of their groups, the index of the one of each group that ends last, or starts first.
+
+    Ties are broken as by `Trace.settled`.
+    """
+    begins = np.flatnonzero(np.append(True, group[1:] != group[:-1])[: len(op)])
+    time = (trace.ops.end if ends else trace.ops.start)[op]
+    edge = (np.maximum if ends else np.minimum).reduceat(time, begins)
+    found = np.flatnonzero(time == np.repeat(edge, np.diff(begins, append=len(op))))
+    if len(found) > len(begins):
+        of, ops = op[found], trace.ops
+        by = (ops.stream[of], ops.launch[of], trace.op_name_rank[ops.name[of]], ops.end[of], ops.start[of])
+        found = found[np.lexsort((*by, group[found]))]
+    other = group[found[1:]] != group[found[:-1]]
+    return found[(np.append(other, True) if ends else np.append(True, other))[: len(found)]]
 
 
 def _tiled(trace: Trace, rows: Index, path: Ints32, gpu: Ints, done: Ints, last: AnyInts, others: Index) -> Windows:
