@@ -13,3 +13,4 @@ Floats: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 Index: TypeAlias = NDArray[np.intp]  # row numbers
 Array: TypeAlias = NDArray[Any]
+Line: TypeAlias = tuple[Ints, Ints]  # starts and ends of disjoint, sorted intervals

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysprof.core.arrays import AnyInts, Array, Bytes, Index, Ints, Mask
+from nsysprof.core.arrays import AnyInts, Array, Bytes, Index, Ints, Line, Mask
 
 _FIRST = np.iinfo(np.int64).min
 _MAX_LAYERS = 8  # one by one in `contained_sums`
@@ -288,6 +288,11 @@ def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
 def covered(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
     """The time in each ``[start, end]`` that disjoint, sorted intervals cover."""
     return cover_before(*line, end) - cover_before(*line, start)
+
+
+def held(line: Line, start: Ints, end: Ints) -> Mask:
+    """For each ``[start, end]``, whether one of disjoint, sorted intervals contains it entirely."""
+    return np.append(_FIRST, line[1])[np.searchsorted(line[0], start, side="right")] >= end
 
 
 def covered_by(lines: Mapping[int, tuple[Ints, Ints]], line: AnyInts, start: Ints, end: Ints) -> Ints:

@@ -12,6 +12,7 @@ from nsysprof.core.intervals import (
     Overlaps,
     contained_slices,
     contained_sums,
+    held,
     layers,
     merge,
     overlaps,
@@ -50,6 +51,18 @@ def test_merge_and_union_length_equal_the_covered_cells() -> None:
         assert (first[1:] > last[:-1]).all(), seed
         assert covered(first, last) == covered(start, end), seed
         assert union_length(start, end) == len(covered(start, end)), seed
+
+
+def test_held_intervals_lie_in_one_of_the_line() -> None:
+    """Beginning and end are in the same one."""
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        line, (start, end) = merge(*spans(rng)), spans(rng)
+        inside = [
+            any(a <= first and last <= b for a, b in zip(*line, strict=True))
+            for first, last in zip(start.tolist(), end.tolist(), strict=True)
+        ]
+        assert held(line, start, end).tolist() == inside, seed
 
 
 def test_merge_leaves_out_what_ends_before_it_starts() -> None:
