@@ -84,7 +84,8 @@ def _parts(
         place_of_range = trace.thread_process[place_of_range]
     order, _ = sort_groups(place_of_launch, launches.start, launches.end, trace.arena)
     places = np.flatnonzero(np.bincount(place_of_range))
-    bounds = np.searchsorted(place_of_launch[order], [places, places + 1])
+    until = np.cumsum(np.bincount(place_of_launch, minlength=places[-1] + 1))
+    bounds = np.append(0, until)[[places, places + 1]]
     for place, first, last in zip(places.tolist(), *bounds.tolist(), strict=True):
         here, instances = order[first:last], rows[place_of_range == place]
         for layer in layers(launches.end[here]):

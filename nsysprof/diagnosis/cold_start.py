@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.intervals import covered, merge
+from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case
@@ -44,14 +44,19 @@ def set_up(case: Case) -> Iterator[tuple[str, int]]:
     calls, ops = case.facts.activity.calls, case.facts.attribution.trace.ops
     if not len(ops):
         return
-    busy = merge(*(np.concatenate(each) for each in zip(*case.facts.attribution.trace.gpu_busy.values(), strict=True)))
-    behind = calls.start >= ops.end.max()
-    outside = (calls.end <= ops.start.min()) | behind
+    last = ops.end.max()
+    rows = np.flatnonzero(np.isin(np.arange(len(PURPOSES)), (*SET_UP_PURPOSES, *_MEMORY))[case.purpose[:-1]])
+    purpose, behind = case.purpose[rows], calls.start[rows] >= last
+    outside = (calls.end[rows] <= ops.start.min()) | behind
     found = []
     for code in (*SET_UP_PURPOSES, *_MEMORY):
-        mine = (case.purpose[:-1] == code) & (outside if code in _MEMORY else case.once[:-1] & ~behind)
+        mine = rows[(purpose == code) & (outside if code in _MEMORY else case.once[rows] & ~behind)]
         start, end = merge(calls.start[mine], calls.end[mine])
-        ns = int((end - start - covered(busy, start, end)).sum())  # a call that waits for a kernel sets nothing up
+        ns = int((end - start).sum())
+        if ns and code not in _MEMORY:  # a call that waits for a kernel sets nothing up
+            lines = case.facts.attribution.trace.gpu_busy.values()
+            near = [tuple(each[(line[1] > start[0]) & (line[0] < end[-1])] for each in line) for line in lines]
+            ns -= int(covered(union(*near), start, end).sum())
         if ns >= (MIN_NS if code in _MEMORY else 1):
             found.append((_WORDS.get(code, PURPOSES[code]), ns))
     yield from sorted(found, key=lambda each: -each[1])

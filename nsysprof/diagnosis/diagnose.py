@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.arrays import AnyInts
-from nsysprof.core.intervals import covered, merge, union
+from nsysprof.core.arrays import AnyInts, Index
+from nsysprof.core.intervals import covered, held, merge, union
 from nsysprof.core.parallel import side_by_side
 from nsysprof.core.text import join_words, one_line
 from nsysprof.core.units import format_ns, format_share
@@ -24,7 +24,7 @@ from nsysprof.trace.trace import COPYING, GRAPH, KERNEL, MIGRATION
 from nsysprof.waits.facts import Facts, read_facts
 from nsysprof.waits.purposes import LAUNCH
 from nsysprof.waits.ranges import Chosen, choose_windows, pick_windows
-from nsysprof.waits.stretch import stretch_of
+from nsysprof.waits.stretch import reach_of, stretch_of
 
 MAX_OPS = 250_000  # GPU ops of a recording that is replayed whole; of a larger one are stretches of some steps
 STRETCH, MAX_PATHS = 3, 6  # steps of each of so many paths
@@ -114,6 +114,11 @@ def diagnose(case: Case) -> Diagnosis:
     """
     if len(case.facts.attribution.trace.ops) <= MAX_OPS:
         return _diagnosis_of(case)
+    if len(case.chosen.level.rows) and "activity" not in vars(case.facts):
+        trace, windows = case.facts.attribution.launched.trace, case.chosen.windows
+        every = [reach_of(trace, windows, rows)[1:] for rows in _middles(case)]
+        low, high = np.array(every, np.int64).reshape(-1, 2).T
+        case = replace(case, facts=replace(case.facts, near=merge(low, high + 1)))
     parts = [_diagnosis_of(part) for part in stretches(case)]
     found = [
         scaled(each, times, steps)
@@ -150,6 +155,14 @@ def case_of(
 
 def stretches(case: Case) -> Iterator[Case]:
     """Some steps in the middle of each path of a large recording, with their surroundings; see `stretch_of`."""
+    for rows in _middles(case):
+        part = stretch_of(case.facts, case.chosen.windows, rows)
+        chosen = replace(case.chosen, windows=part.windows)
+        yield Case(chosen, part.facts, np.flatnonzero(part.asked), case.merge_names, (case, part.ops))
+
+
+def _middles(case: Case) -> Iterator[Index]:
+    """The windows of some steps in the middle of each path, on all of its GPUs."""
     windows = case.windows
     for path in list(dict.fromkeys(place.path for place in case.places))[:MAX_PATHS]:
         places = [place for place in case.places if place.path == path]
@@ -158,9 +171,7 @@ def stretches(case: Case) -> Iterator[Case]:
         begin, end = windows.start[middle].min(), windows.end[middle].max()
         rows = np.concatenate([place.windows for place in places])
         rows = rows[(windows.start[rows] >= begin) & (windows.start[rows] < end)]
-        part = stretch_of(case.facts, case.chosen.windows, np.sort(case.rows[rows]))
-        chosen = replace(case.chosen, windows=part.windows)
-        yield Case(chosen, part.facts, np.flatnonzero(part.asked), case.merge_names, (case, part.ops))
+        yield np.sort(case.rows[rows])
 
 
 def _of_all(case: Case, part: Diagnosis, finding: Finding) -> tuple[float, int]:
@@ -202,7 +213,8 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         doubt = next((part.doubt for part in parts if part.doubt), "")
     total, compute = sum(each.total_ns for each in times), sum(each.compute_ns for each in times)
     trace, calls = case.facts.attribution.trace, case.facts.activity.calls
-    all_of_it = [(int(each.start.min()), int(each.end.max())) for each in (trace.ops, calls) if len(each.start)]
+    each_call = (trace.ops, calls, trace.launches)
+    all_of_it = [(int(each.start.min()), int(each.end.max())) for each in each_call if len(each.start)]
     recorded_ns = max(end for _, end in all_of_it) - min(start for start, _ in all_of_it) if all_of_it else 0
     (outside_share, outside), once = side_by_side(
         lambda: _outside(case), lambda: tuple(set_up(case)), apart=trace.apart
@@ -286,6 +298,7 @@ def _outside(case: Case) -> tuple[float, str]:
         total += int((busy[1] - busy[0]).sum())
         windows = case.chosen.windows.take(np.flatnonzero(case.chosen.windows.gpu == gpu))
         steps, here = merge(windows.start, windows.end), np.flatnonzero(trace.op_gpu == gpu)
+        here = here[~held(steps, trace.ops.start[here], trace.ops.end[here])]
         for name, kinds in zip(lost, of_kind, strict=True):
             rows = here[kinds[trace.ops.kind[here]]]
             mine = merge(trace.ops.start[rows], trace.ops.end[rows])

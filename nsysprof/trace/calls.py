@@ -11,6 +11,8 @@ _LAUNCHES = re.compile(
     r"(?:cuda|cu|hip)(?:GraphLaunch|(?:Ext)?(?:Module)?Launch(?!HostFunc)|Memcpy|Memset).*", re.DOTALL
 )
 # cudaFree and blocking copies wait for the device like cudaDeviceSynchronize does; their Async forms do not.
+_LAUNCHES_KERNEL = re.compile(r"(?:cuda|cu|hip)(?:Ext)?(?:Module)?Launch(?!HostFunc)\w*")
+LONG_LAUNCH_NS = 50_000  # of a kernel: that call may have loaded it
 _WAITS = re.compile(
     r"(?:\w*Synchronize|(?:cuda|cu|hip)Memcpy(?!\w*Async|\w*Peer)\w*|cudaFree|cudaFreeArray|cuMemFree|hipFree|hipFreeArray)"
     r"(?:_v\d+|_ptsz|_ptds)*"
@@ -20,6 +22,11 @@ _WAITS = re.compile(
 def launches_work(api: str) -> bool:
     """Whether a host call with this name launches GPU work."""
     return _LAUNCHES.fullmatch(api) is not None
+
+
+def launches_kernel(api: str) -> bool:
+    """Whether a host call with this name launches one kernel."""
+    return _LAUNCHES_KERNEL.fullmatch(api) is not None
 
 
 def waits_for_gpu(api: str) -> bool:

@@ -220,7 +220,8 @@ class HostCalls:
 
     ``thread`` codes of ``threads``, sorted globalTids; ``start``, ``end`` int64 ns; ``name`` codes of ``names``. The
     last rows are calls that enclose a launch recorded by another layer (runtime and driver); ``around`` has the rows of
-    those launches in `Trace.launches`. Each pair is one call, which takes as long as the enclosing row.
+    those launches in `Trace.launches`. Each pair is one call, which takes as long as the enclosing row. ``whole``: no
+    recorded row is missing here and there.
     """
 
     thread: AnyInts
@@ -230,6 +231,7 @@ class HostCalls:
     names: CallNames
     threads: Ints
     around: AnyInts = field(default_factory=lambda: np.empty(0, np.int32))
+    whole: bool = False
 
     def __len__(self) -> int:
         return len(self.start)
@@ -251,11 +253,13 @@ class HostActivity:
     """Recorded activity of host threads, apart from ranges.
 
     ``calls``: outermost CUDA and operating-system calls, and the profiler's own work, without correlations and results;
-    ``kind`` uint8 of each: LAUNCHING, SYNCHRONIZING, CUDA, OS or PROFILER.
+    ``kind`` uint8 of each: LAUNCHING, SYNCHRONIZING, CUDA, OS or PROFILER. ``left_out``: the lengths in ns of launches
+    that are missing, see `Reader.host_activity`.
     """
 
     calls: CallList
     kind: Bytes
+    left_out: AnyInts = field(default_factory=lambda: np.empty(0, np.uint16))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
-from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32, Mask
+from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32, Line, Mask
 from nsysprof.core.columns import ranks
 from nsysprof.core.intervals import expand_ranges, merge, settled
 from nsysprof.core.parallel import MIN_ROWS
@@ -211,8 +211,11 @@ class Reader(ABC):
         """Where the CUDA graph nodes among the ops were captured."""
         return details.no_captures(len(trace.ops))
 
-    def host_activity(self, trace: Trace) -> details.HostActivity:
-        """Activity of the host threads: CUDA calls, operating-system calls, the profiler's own work."""
+    def host_activity(self, trace: Trace, near: Line | None = None) -> details.HostActivity:
+        """Activity of the host threads: CUDA calls, operating-system calls, the profiler's own work.
+
+        Short launches of kernels may be left out that overlap none of the disjoint, sorted intervals ``near``.
+        """
         return details.NO_ACTIVITY
 
     def operator_calls(self, trace: Trace) -> details.OperatorCalls:

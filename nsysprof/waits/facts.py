@@ -8,7 +8,7 @@ import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import merged_names
-from nsysprof.core.arrays import Array, Bytes, Ints, Ints32, Mask
+from nsysprof.core.arrays import Array, Bytes, Ints, Ints32, Line, Mask
 from nsysprof.core.columns import distinct
 from nsysprof.kernels.classify import Kinds
 from nsysprof.trace.details import Collectives, Dependencies, HostActivity
@@ -62,7 +62,7 @@ class Facts:
     kinds: Kinds
     communication: Mask
     dependencies: Dependencies
-    activity: HostActivity
+    host: Callable[[Trace, Line | None], HostActivity]
     copy_sizes: Ints
     copy_memory: Bytes
     collectives: Collectives
@@ -71,6 +71,12 @@ class Facts:
     name_code: Ints
     threads: list[str]
     texts: Texts
+    near: Line | None = None
+
+    @cached_property
+    def activity(self) -> HostActivity:
+        """The activity of the host, all of it or ``near`` some intervals, see `Reader.host_activity`."""
+        return self.host(self.attribution.trace, self.near)
 
     @cached_property
     def reasons(self) -> Reasons:
@@ -115,7 +121,7 @@ def read_facts(
         kinds=kinds,
         communication=kinds.communication,
         dependencies=reader.dependencies(trace),
-        activity=reader.host_activity(trace),
+        host=reader.host_activity,
         copy_sizes=trace.copy_sizes(),
         copy_memory=_copy_memory(trace),
         collectives=reader.collectives(trace),

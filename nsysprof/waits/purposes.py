@@ -6,6 +6,7 @@ import numpy as np
 
 from nsysprof.core.arrays import Bytes, Index, Ints, Mask
 from nsysprof.core.columns import distinct, pick
+from nsysprof.trace.calls import LONG_LAUNCH_NS
 from nsysprof.trace.details import CUDA, PROFILER, HostActivity
 from nsysprof.trace.trace import KERNEL, MIGRATION, PROCESS_OF_THREAD, Trace
 from nsysprof.waits.awaited import calls_around
@@ -59,7 +60,7 @@ _COMPILES = re.compile(
     r"|\bcompil(?:e(?!d)|ing|ation)|compile_?(?:fx|inner)|async_?compile|autotun|benchmark_all_configs|find_?algorithm|cudnn\w*find)"
 )
 # A call that makes a context, or loads a kernel, takes so long at least, and so many times what others of it take.
-_LONG_NS, _LOADS_NS, _TIMES = 1_000_000, 50_000, 10
+_LONG_NS, _TIMES = 1_000_000, 10
 _CREATES = (MANAGED, PIN, FREE, ALLOCATE, COPY, MEMSET, EVENT, OTHER)
 
 
@@ -95,9 +96,10 @@ def purposes(trace: Trace, activity: HostActivity) -> Bytes:
     out[:-1][activity.kind == PROFILER] = PROFILING
     out[_creating(trace, activity, out)] = CONTEXT
     length, launching = calls.end - calls.start, out[:-1] == LAUNCH
-    usual = _usual(length[launching])
-    loads = np.flatnonzero((length >= max(_LOADS_NS, _TIMES * usual)) & launching)
+    loads = np.flatnonzero((length >= LONG_LAUNCH_NS) & launching)
     if len(loads):
+        usual = _usual(np.append(length[launching], activity.left_out))
+        loads = loads[length[loads] >= _TIMES * usual]
         out[np.intersect1d(loads, calls_around(trace, activity, _first_launches(trace)))] = MODULE
     _mark_captures(activity, out)
     return out
@@ -109,7 +111,7 @@ def happens_once(activity: HostActivity, purpose: Bytes, start: Ints, end: Ints)
     Calls of one name in at least half of the steps from each ``start`` to each ``end`` (ns, sorted) are part of the
     steps: a graph captured in every step, a plan searched for every token.
     """
-    calls, out = activity.calls, np.isin(purpose, SET_UP)
+    calls, out = activity.calls, np.isin(np.arange(len(PURPOSES)), SET_UP)[purpose]
     rows = np.flatnonzero(out[:-1])
     step = np.searchsorted(start, calls.start[rows], side="right") - 1
     inside = (step >= 0) & (calls.start[rows] < pick(end, step, 0))
@@ -125,8 +127,12 @@ def _creating(trace: Trace, activity: HostActivity, purpose: Bytes) -> list[int]
     are recorded the first long one.
     """
     calls = activity.calls
-    length, process = calls.end - calls.start, (calls.threads & PROCESS_OF_THREAD)[calls.thread]
-    long = np.flatnonzero((length >= _LONG_NS) & np.isin(purpose[:-1], _CREATES))
+    length = calls.end - calls.start
+    long = np.flatnonzero(length >= _LONG_NS)
+    long = long[np.isin(purpose[long], _CREATES)]
+    if not len(long):
+        return []
+    process = (calls.threads & PROCESS_OF_THREAD)[calls.thread]
     first, group = distinct(calls.name[long], np.searchsorted(trace.processes, process[long]))
     named = np.flatnonzero(np.isin(np.arange(len(calls.names)), calls.name[long])[calls.name])
     alike = [

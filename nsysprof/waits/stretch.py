@@ -8,6 +8,7 @@ import numpy as np
 from nsysprof.core.arrays import AnyInts, Index, Ints32, Mask
 from nsysprof.core.columns import marked
 from nsysprof.trace.details import CallList, Collectives, HostActivity, StreamEvents
+from nsysprof.trace.trace import Trace
 from nsysprof.trace.variants import only_ops
 from nsysprof.waits.facts import Facts
 from nsysprof.waits.joins import QUEUE
@@ -34,6 +35,19 @@ class Stretch:
     calls: Index
 
 
+def reach_of(trace: Trace, windows: Windows, rows: AnyInts) -> tuple[Index, int, int]:
+    """The windows in the stretch of some rows of windows, with the step before; and its first and last ns."""
+    before = np.maximum(np.asarray(rows) - 1, 0)
+    before = before[(windows.path[before] == windows.path[rows]) & (windows.gpu[before] == windows.gpu[rows])]
+    every = np.union1d(rows, before)
+    first, high = int(windows.begin[every].min()), int(windows.end[every].max())
+    low = min(first, int(windows.start[every].min()))
+    begun = trace.launches.start[trace.launches.start < first]
+    if len(begun):
+        low = min(low, int(np.partition(begun, max(len(begun) - _LEAD, 0))[max(len(begun) - _LEAD, 0)]))
+    return every, low, high
+
+
 def stretch_of(facts: Facts, windows: Windows, rows: AnyInts) -> Stretch:
     """The `Stretch` of some rows of windows, with the step before the first one and the launches queued for it.
 
@@ -41,15 +55,8 @@ def stretch_of(facts: Facts, windows: Windows, rows: AnyInts) -> Stretch:
     """
     attribution = facts.attribution.launched
     trace = attribution.trace
-    before = np.maximum(np.asarray(rows) - 1, 0)
-    before = before[(windows.path[before] == windows.path[rows]) & (windows.gpu[before] == windows.gpu[rows])]
-    every = np.union1d(rows, before)
+    every, low, high = reach_of(trace, windows, rows)
     chosen = windows.take(every)
-    first, high = int(windows.begin[every].min()), int(chosen.end.max())
-    low = min(first, int(chosen.start.min()))
-    begun = trace.launches.start[trace.launches.start < first]
-    if len(begun):
-        low = min(low, int(np.partition(begun, max(len(begun) - _LEAD, 0))[max(len(begun) - _LEAD, 0)]))
     within = (trace.ops.end >= low) & (trace.ops.start <= high)
     within[chosen.last[chosen.last >= 0]] = True
     ops = np.flatnonzero(within)
@@ -70,7 +77,8 @@ def stretch_of(facts: Facts, windows: Windows, rows: AnyInts) -> Stretch:
         facts,
         attribution=cut,
         dependencies=replace(facts.dependencies, waits=waits, records=records),
-        activity=activity,
+        host=lambda *_: activity,
+        near=None,
         copy_sizes=facts.copy_sizes[ops],
         copy_memory=facts.copy_memory[ops],
         collectives=_collectives(facts.collectives, of),

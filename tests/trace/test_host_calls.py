@@ -40,6 +40,24 @@ def test_calls_of_a_trace_are_those_of_its_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", REPORTS, ids=[path.stem for path in REPORTS])
+def test_short_launches_far_away_are_left_out(path: Path) -> None:
+    """All other calls are there, and all that lie in or reach into the intervals."""
+    with open_report(path) as report:
+        trace = read_tables(report)
+        every = report.reader.host_activity(trace)
+        low, high = np.quantile(trace.launches.start, [0.4, 0.5]).astype(np.int64).tolist()
+        near = report.reader.host_activity(trace, (np.array([low]), np.array([high])))
+    some, known = set(rows(near)), rows(every)
+    missing = [row for row in known if row not in some]
+    assert some <= set(known)
+    assert sorted(near.left_out.tolist()) == sorted(end - start for _, start, end, _, _ in missing)
+    assert all("Launch" in name and end - start < 50_000 for _, start, end, _, name in missing)
+    assert not any(start <= high and low <= end for _, start, end, _, _ in missing)
+    if len(known) == len(trace.launches) + len(trace.other_calls or ()):
+        assert missing
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=[path.stem for path in REPORTS])
 def test_launch_parameters_are_those_of_the_file(path: Path) -> None:
     """What is coded while kernels are read equals the columns of the table, for each GPU op."""
     with open_report(path) as report:

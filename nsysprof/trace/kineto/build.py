@@ -132,6 +132,7 @@ def build_trace(report: trace.Report, events: Events, threads: Threads, arena: C
     ranges, range_names, crossed = _ranges(events, code)
     others = np.setdiff1d(calls, rows)
     columns = {"thread": code, "start": host["start"], "end": host["end"], "name": name_of}
+    other_calls: dict[str, Any] = {each: arena.take(values, others) for each, values in columns.items()}
     return trace.Trace(
         report=report,
         ranges=ranges,
@@ -150,11 +151,7 @@ def build_trace(report: trace.Report, events: Events, threads: Threads, arena: C
         no_work="" if len(caller) else _why_no_work(events, texts),
         call_names=tuple(texts),
         arena=arena,
-        other_calls=HostCalls(
-            **{each: arena.take(values, others) for each, values in columns.items()},
-            names=_call_names(texts),
-            threads=thread_ids,
-        ),
+        other_calls=HostCalls(**other_calls, names=_call_names(texts), threads=thread_ids),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from nsysprof.core.arena import ColumnArena
-from nsysprof.core.arrays import Ints
+from nsysprof.core.arrays import Ints, Line
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
@@ -169,7 +169,7 @@ class KinetoReader(Reader):
         """Dependencies between streams, if recorded."""
         return read_dependencies(self.events, trace)
 
-    def host_activity(self, trace: Trace) -> details.HostActivity:
+    def host_activity(self, trace: Trace, near: Line | None = None) -> details.HostActivity:
         """Calls of CUDA or HIP, and Python functions that wait."""
         return read_host_activity(self.events, self.threads)
 

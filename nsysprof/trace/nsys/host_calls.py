@@ -4,20 +4,27 @@ wait for the GPU (by name), or all.
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, sort_groups
-from nsysprof.core.arrays import AnyInts, Array, Ints, Ints32, Mask
+from nsysprof.core.arrays import AnyInts, Array, Ints, Ints32, Line, Mask
 from nsysprof.core.columns import Coder, marked, ranks
 from nsysprof.core.intervals import settled
 from nsysprof.trace import details
-from nsysprof.trace.calls import activity_kind, launches_work, outermost_calls, waits_for_gpu
+from nsysprof.trace.calls import (
+    LONG_LAUNCH_NS,
+    activity_kind,
+    launches_kernel,
+    launches_work,
+    outermost_calls,
+    waits_for_gpu,
+)
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, read_blocks, times
 from nsysprof.trace.nsys.host_ranges import MPI_CALLS
-from nsysprof.trace.trace import PROCESS_OF_THREAD, Progress, Trace
+from nsysprof.trace.trace import PROCESS_OF_THREAD, Launches, Progress, Trace
 
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 OS_CALLS, OVERHEAD = "OSRT_API", "PROFILER_OVERHEAD"
@@ -141,14 +148,14 @@ def read_calls(
     call, or a call recorded twice), the shortest is taken, with the name of the outermost.
     """
     rows = Growing(arena, slot=str(np.dtype(keys.type)), **_CALL)
-    rest, names = Growing(arena, **_CALL, id="i8"), Coder()
+    rest, names, recorded = Growing(arena, **_CALL, id="i8"), Coder(), 0
     for block in read_blocks(source, CALLS, CALLS_NEEDS, ("nameId", "returnValue"), progress=progress):
         result = column(block, "returnValue")
         columns = _call_columns(block, threads, names, failed=(result != 0) & (result != _NOT_READY))
         asked_once = processes.encode(threads.values & PROCESS_OF_THREAD)
         process = asked_once[columns["thread"]]
         id = column(block, "correlationId")
-        slot = keys.slots(process, id)
+        slot, recorded = keys.slots(process, id), recorded + block.rows
         asked = slot >= 0
         some, other = np.flatnonzero(asked), np.flatnonzero(~asked)
         rows.add(len(some), slot=slot[some], **{name: values[some] for name, values in columns.items()})
@@ -165,6 +172,7 @@ def read_calls(
         columns, more, around = _one_of_each(columns, keys.count, threads, rank)
         others = {name: np.append(others[name], more[name]) for name in _CALL}
     listed, code = _host_calls(others, threads, called, arena)
+    listed = replace(listed, whole=recorded == len(columns["slot"]) + len(listed))
     columns["name"] = arena.take(code, columns["name"])
     return LaunchCalls(**columns, others=listed, duplicates=duplicates, around=around)
 
@@ -230,7 +238,7 @@ def _named(source: Source, names: Coder, kind: int) -> list[_Name]:
 
 
 def _host_calls(
-    columns: dict[str, Array], threads: Coder, called: list[_Name], arena: ColumnArena
+    columns: dict[str, Any], threads: Coder, called: list[_Name], arena: ColumnArena
 ) -> tuple[details.HostCalls, AnyInts]:
     """The `HostCalls` of columns as `_call_columns` makes them, and the new code of each name; ``called`` are the
     names, some of which may be equal.
@@ -290,23 +298,28 @@ def read_other_calls(source: Source, kinds: Collection[str], arena: ColumnArena 
     return _host_calls(rows.take_rest(), threads, called, arena)[0]
 
 
-def read_host_activity(source: Source, trace: Trace) -> details.HostActivity:
+def read_host_activity(source: Source, trace: Trace, near: Line | None = None) -> details.HostActivity:
     """The `HostActivity` of a report: CUDA calls, which the trace has if all are whole, operating-system calls, and
     nsys's own work.
+
+    Launches of kernels that overlap none of the intervals ``near`` are left out if they are short and hold no call.
     """
-    arena = trace.arena
+    arena, left_out = trace.arena, np.empty(0, np.uint16)
     rows, threads = Growing(arena, **_CALL), Coder()
     names, kinds, rank = list[str](), list[int](), list[Ints32]()
     tables: list[tuple[str, int | None]] = [(CALLS, None), (OS_CALLS, details.OS), (OVERHEAD, details.PROFILER)]
-    if (
-        trace.other_calls is not None
-        and has_all(source, CALLS, CALLS_NEEDS)
-        and source.rows(CALLS) == len(trace.launches) + len(trace.other_calls)
-    ):  # not where calls share an id, of which the trace has one
-        texts = trace.other_calls.names.texts
+    others = trace.other_calls
+    if others is not None and others.whole and has_all(source, CALLS, CALLS_NEEDS):
+        # not where calls share an id, of which the trace has one
+        texts = others.names.texts
         names += dict.fromkeys(texts)
         code = np.array([names.index(text) for text in texts], np.int32)
-        for some, tids in ((trace.launches, trace.threads), (trace.other_calls, trace.other_calls.threads)):
+        launches = trace.launches
+        if near is not None and not len(others.around) and not any("BeginCapture" in text for text in texts):
+            kept = _kept(trace, others, np.array([launches_kernel(text) for text in texts], bool), near)
+            left_out = (launches.end - launches.start)[~kept].astype(np.uint16)
+            launches = Launches(*(column[kept] for column in vars(launches).values()))
+        for some, tids in ((launches, trace.threads), (others, others.threads)):
             thread = threads.encode(tids)[some.thread]
             rows.add(len(some.start), thread=thread, start=some.start, end=some.end, name=code[some.name])
         rank.append(ranks(names))
@@ -331,7 +344,24 @@ def read_host_activity(source: Source, trace: Trace) -> details.HostActivity:
     nothing = np.broadcast_to(np.int64(0), len(each))
     threads_by_id = np.sort(threads.values)
     calls = details.CallList(**columns, correlation=nothing, result=nothing, names=names, threads=threads_by_id)
-    return details.HostActivity(calls, each)
+    return details.HostActivity(calls, each, left_out)
+
+
+def _kept(trace: Trace, others: details.HostCalls, of_kernel: Mask, near: Line) -> Mask:
+    """Mask of the launches that `read_host_activity` keeps; ``of_kernel``: which names launch kernels."""
+    launches = trace.launches
+    kept: Mask = launches.end - launches.start >= LONG_LAUNCH_NS
+    kept |= (launches.end < launches.start) | ~of_kernel[launches.name]
+    until = np.append(np.iinfo(np.int64).min, near[1])[np.searchsorted(near[0], launches.end, side="right")]
+    kept |= until >= launches.start
+    thread = np.searchsorted(trace.threads, others.threads)[others.thread]
+    for code in np.unique(thread).tolist():
+        first, last = np.searchsorted(launches.thread, [code, code + 1]).tolist()
+        mine = np.flatnonzero(thread == code)
+        at = first + np.searchsorted(launches.start[first:last], others.start[mine], side="right") - 1
+        at, mine = at[at >= first], mine[at >= first]
+        kept[at[launches.end[at] >= others.end[mine]]] = True
+    return kept
 
 
 def _in_order(columns: dict[str, Array], threads: Coder, arena: ColumnArena, *keys: Array) -> dict[str, Array]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
-from nsysprof.core.arrays import Ints
+from nsysprof.core.arrays import Ints, Line
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import version_numbers
 from nsysprof.tools.nsys import ENVIRONMENT, Nsys, all_nsys, export, find_nsys, header_version, newer_than
@@ -129,9 +129,9 @@ class NsysReader(Reader):
         """The operator calls that `emit_nvtx` recorded, with shapes."""
         return operators_of_names(trace)
 
-    def host_activity(self, trace: Trace) -> details.HostActivity:
-        """Activity of the host threads."""
-        return self._read(read_host_activity, trace)
+    def host_activity(self, trace: Trace, near: Line | None = None) -> details.HostActivity:
+        """Activity of the host threads, perhaps without short launches of kernels far from ``near``."""
+        return self._read(read_host_activity, trace, near)
 
     def page_faults(self) -> details.PageFaults:
         """Page faults of unified memory."""
