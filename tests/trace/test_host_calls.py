@@ -51,7 +51,7 @@ def test_short_launches_far_away_are_left_out(path: Path) -> None:
     missing = [row for row in known if row not in some]
     assert some <= set(known)
     assert sorted(near.left_out.tolist()) == sorted(end - start for _, start, end, _, _ in missing)
-    assert all("Launch" in name and end - start < 50_000 for _, start, end, _, name in missing)
+    assert all("Launch" in str(name) and end - start < 50_000 for _, start, end, _, name in missing)
     assert not any(start <= high and low <= end for _, start, end, _, _ in missing)
     if len(known) == len(trace.launches) + len(trace.other_calls or ()):
         assert missing
