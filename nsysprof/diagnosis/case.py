@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,6 +35,7 @@ _TIMES_USUAL = 10  # the same, of what code between two calls usually takes
 # How many times as long steps that are bound by launches take while they are recorded: of programs on an H200, about.
 _NSYS = 1.5
 INFLATION = {"PyTorch profiler": 2.0}
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Case:
     merge_names: Sequence[str] | None
     part_of: tuple[Case, Index] | None = None
     launched: Launches | None = field(default=None, repr=False, compare=False)
-    _made: dict[Callable[[Case], Array], Array] = field(default_factory=dict, repr=False, compare=False)
+    _made: dict[Callable[[Case], Any], Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def windows(self) -> Windows:
@@ -174,11 +176,12 @@ class Case:
         """The language of the program: the first word of one of `DIALECTS`."""
         return dialect(self.facts.attribution.trace).split()[0].split("-")[0]
 
-    def once_for_all(self, make: Callable[[Case], Array]) -> Array:
+    def once_for_all(self, make: Callable[[Case], Made]) -> Made:
         """Return ``make(self)``, computed once."""
         if make not in self._made:
             self._made[make] = make(self)
-        return self._made[make]
+        made: Made = self._made[make]
+        return made
 
     def waited(self, place: Place, rows: Index) -> Ints:
         """The time that the GPU waited in each step of a place for some pieces."""

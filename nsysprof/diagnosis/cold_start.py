@@ -105,6 +105,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     for each in dropped:
         if each.lost_ns >= _MOSTLY * each.total_ns:
             text += f"; the GPU waits for {each.cause} for {format_share(each.lost_ns / each.total_ns)} of the time"
+            text += f" ({each.where})" * bool(each.where)
     first = Finding(
         COLD, WHOLE, place.gpu, ONCE, place.steps, text, "set-up", "order", inside, remedy, total_ns=place.total_ns
     )

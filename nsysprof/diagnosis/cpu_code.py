@@ -7,11 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from nsysprof.core.arrays import Index, Ints, Mask
+from nsysprof.core.columns import distinct
+from nsysprof.core.intervals import merge
 from nsysprof.core.text import one_line
+from nsysprof.core.units import format_share
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import BOUND, NAME
 from nsysprof.diagnosis.kinds import Group, Kind, Remedy, dialect_text, fetched, in_steps, of_host, removal
-from nsysprof.trace.details import NO_RANGES
+from nsysprof.trace.details import NO_RANGES, CpuSamples
 from nsysprof.waits.purposes import compiles
 
 _NUMBER, _MANY = re.compile(r"\d+"), 3
@@ -40,6 +43,17 @@ _LOADER = {
     "pytorch": "load ahead in more DataLoader workers: num_workers, prefetch_factor, persistent_workers=True",
     "cuda": "read the next input in another thread while the GPU works on this one",
 }
+_AWAITED = {
+    "pytorch": "let what the thread waits for come earlier: load ahead in DataLoader workers that keep up (more of"
+    " them, prefetch_factor, less work per sample)",
+    "cuda": "let what the thread waits for come earlier: another thread or process, a file, or the network",
+}
+_ENOUGH, _HARDLY = 20, 0.1  # samples of a thread that runs; part of these in one that sleeps
+_FEW_SAMPLES = 5
+_STARTS = {"main", "_start", "__libc_start_main", "__libc_start_call_main", "__libc_start_main_impl", "start_thread"}
+_NO_FUNCTION = re.compile(r"0x|\[|clone\d?\Z|\Z")  # addresses; what nsys writes for stacks that are cut off
+_NO_CODE = re.compile(r"(?:^|/)(?:lib)?python[\d.]*(?:\.so[\d.]*)?\Z|(?:^|/)ld-|libToolsInjection|kernel\.kallsyms")
+_ARGUMENTS = re.compile(r"<[^<>]*>|\(anonymous namespace\)::")
 
 
 def _long_code(case: Case) -> Mask:
@@ -96,6 +110,8 @@ def _operators(case: Case) -> Ints:
 def _move(case: Case, group: Group) -> Iterable[Remedy]:
     if not in_steps(case, group):  # what a program does once between two kernels is no step's work
         return
+    if _asleep(case, group):
+        yield removal(dialect_text(case, _AWAITED), group)
     if case.once_for_all(_operators)[group.rows].any():
         yield replace(removal(dialect_text(case, _OPERATOR), group), basis=BOUND)
     if 2 * group.waited_ns > group.place.total_ns:
@@ -152,11 +168,99 @@ def _alike(case: Case) -> Ints:
 
 
 def _unknown_code(case: Case, group: Group) -> str:
-    return "; annotate this code with ranges, or sample the CPU, to see what it does" * (not in_steps(case, group))
+    known = in_steps(case, group) or _sampled_in(case, group)
+    return "" if known else "; annotate this code with ranges, or sample the CPU, to see what it does"
+
+
+# ---- samples of the CPU
+
+
+def _samples(case: Case) -> CpuSamples | None:
+    """The samples of the CPU during all long code."""
+    trace, pieces = case.facts.attribution.trace, case.pieces
+    rows = np.flatnonzero(_long_code(case))
+    threads = trace.threads[pieces["thread"][rows]]
+    spans = [
+        (np.full(len(begin), thread), begin, end)
+        for thread in np.unique(threads)
+        for mine in [rows[threads == thread]]
+        for begin, end in [merge(*_by_start(pieces["start_ns"][mine], pieces["end_ns"][mine]))]
+    ]
+    if not spans:
+        return None
+    return trace.report.reader.cpu_samples(*(np.concatenate(column) for column in zip(*spans, strict=True)))
+
+
+def _by_start(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    order = np.argsort(start, kind="stable")
+    return start[order], end[order]
+
+
+def _samples_of(case: Case, group: Group) -> tuple[CpuSamples | None, Index, float]:
+    """The samples, those during a group, and how many there would be if its threads ran all the time."""
+    found = case.once_for_all(_samples)
+    if found is None:
+        return None, np.empty(0, np.intp), 0.0
+    trace, pieces, mine, ns = case.facts.attribution.trace, case.pieces, [], 0
+    thread = pieces["thread"][group.rows]
+    for code in np.unique(thread).tolist():
+        rows = group.rows[thread == code]
+        begin, end = merge(*_by_start(pieces["start_ns"][rows], pieces["end_ns"][rows]))
+        at = np.flatnonzero(found.thread == trace.threads[code])
+        inside = np.searchsorted(begin, found.time[at], "right") > np.searchsorted(end, found.time[at], "right")
+        mine.append(at[inside])
+        ns += int((end - begin).sum())
+    return found, np.concatenate(mine), ns / max(found.usual_ns, 1)
+
+
+def _asleep(case: Case, group: Group) -> bool:
+    """Whether threads that are sampled when they run are hardly sampled during a group."""
+    found, mine, most = _samples_of(case, group)
+    return found is not None and most >= _ENOUGH and len(mine) < _HARDLY * most
+
+
+def _sampled_in(case: Case, group: Group) -> str:
+    """The function in most samples, the innermost one of those; or that the thread sleeps; empty if unknown."""
+    found, mine, _ = _samples_of(case, group)
+    if found is None:
+        return ""
+    if _asleep(case, group):
+        return "the thread sleeps (almost no CPU samples)"
+    frames = np.flatnonzero(np.isin(found.sample, mine))
+    if len(mine) < _FEW_SAMPLES or not len(frames):
+        return ""
+    _, sample = np.unique(found.sample[frames], return_inverse=True)
+    first, pair = distinct(found.function[frames], sample)  # recursion counts once
+    inner = np.full(len(first), np.iinfo(np.int64).max)
+    np.minimum.at(inner, pair, found.depth[frames])
+    of = found.function[frames][first]
+    count = np.bincount(of, minlength=len(found.functions))
+    depth = np.bincount(of, inner, len(count)) / np.maximum(count, 1)
+    some = [code for code in np.flatnonzero(2 * count > len(mine)).tolist() if _tells(*found.functions[code])]
+    if not some:
+        return ""
+    best = min(some, key=lambda code: (depth[code], found.functions[code]))
+    name, file = found.functions[best]
+    of_file = f" ({file.rpartition('/')[2].split('.')[0]})" * (".so" in file)
+    return f"{format_share(count[best] / len(mine))} of its CPU samples in {_short(name)}{of_file}"
+
+
+def _tells(name: str, file: str) -> bool:
+    """Whether a function says more than that a program runs: none of an interpreter, or that starts threads."""
+    return name not in _STARTS and _NO_FUNCTION.match(name) is None and _NO_CODE.search(file) is None
+
+
+def _short(name: str) -> str:
+    """The last two parts of the name of a C++ function, without template arguments and parameters."""
+    while (bare := _ARGUMENTS.sub("", name)) != name:
+        name = bare
+    return one_line("::".join(name.split("(")[0].split(" ")[-1].split("::")[-2:]) or name, NAME)
 
 
 CPU_CODE = Kind(
-    *("cpu-code", _claims, _codes, _words, "the GPU idles during {cause}: {amount}", _move), note=_unknown_code
+    *("cpu-code", _claims, _codes, _words, "the GPU idles during {cause}: {amount}", _move),
+    note=_unknown_code,
+    where=_sampled_in,
 )
 LOADER = Kind(
     "input-wait",

@@ -34,7 +34,7 @@ class Finding:
     cause; ``gain_ns``, from ``gain_low_ns`` to ``gain_high_ns``, their gain with ``change``, options of ``nsysprof
     forecast``; 0 if ``basis`` is `UNTRIED`. All int ns, as profiled. ``remedy`` is empty for none. ``total_ns``: the
     time of all steady steps, ``step_ns`` the median step; ``culprits``: its culprits in ``why.csv``; ``recording_ns``:
-    the part of the gain that may be recording cost.
+    the part of the gain that may be recording cost; ``where``: what CPU samples show of the cause.
     """
 
     kind: str
@@ -56,6 +56,7 @@ class Finding:
     step_ns: float = 0.0
     culprits: tuple[str, ...] = ()
     recording_ns: int = 0
+    where: str = ""
 
     @property
     def likely_ns(self) -> float:

@@ -112,7 +112,8 @@ class Kind:
     tried; ``whole``: everything that disappears without the cause. ``set_up``: it happens once, and never leads.
     ``tried``: False for what no replay can remove. ``least_launches``: steps with fewer launches have no finding, nor
     have losses (or, if it ``exposes`` other waits, waits) below ``least_share`` of the steps. ``inflated``: recording
-    adds to it. ``note``: the end of the sentence if there is no remedy. ``arithmetic``: without a replay, the wait is
+    adds to it. ``note``: the end of the sentence if there is no remedy; ``where``: what else is known about the place
+    of the cause. ``arithmetic``: without a replay, the wait is
     the upper limit of the gain.
     """
 
@@ -130,6 +131,7 @@ class Kind:
     exposes: bool = False
     inflated: bool = False
     note: Callable[[Case, Group], str] = lambda _, __: ""
+    where: Callable[[Case, Group], str] = lambda _, __: ""
     arithmetic: bool = False
 
 

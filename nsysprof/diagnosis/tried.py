@@ -139,18 +139,20 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
     least = _SEVERAL if kind.exposes and _waits(case, group) >= 2 * place.steps else kind.least_share
     if max(lost_ns, group.waited_ns if kind.exposes else 0) < least * place.total_ns:
         return
+    where = kind.where(case, group)
     finding = Finding(
         kind=kind.name,
         path=place.path,
         gpu=place.gpu,
         often=often,
         steps=place.steps,
-        text=_text(kind, group, group.waited if lost is None else lost, often),
+        text=_text(kind, group, group.waited if lost is None else lost, often) + f"; {where}" * bool(where),
         cause=group.cause,
         claim=CLAIMS[int(case.pieces["claim"][group.rows[0]])],
         lost_ns=lost_ns,
         total_ns=place.total_ns,
         step_ns=place.step_ns,
+        where=where,
         culprits=tuple(case.facts.texts.words[code] for code in np.unique(case.pieces["culprit"][group.rows]).tolist()),
     )
     best = finding

@@ -410,6 +410,22 @@ class GpuSamples:
 
 
 @dataclass(frozen=True)
+class CpuSamples:
+    """Samples of call stacks: ``thread`` (globalTid) and ``time`` of each, ``usual_ns`` between two of a thread that
+    runs; for each frame its ``sample``, ``depth`` (0 for the innermost) and ``function``, a code of ``functions``: name
+    and file. int64.
+    """
+
+    usual_ns: int
+    thread: NDArray[np.int64]
+    time: NDArray[np.int64]
+    sample: NDArray[np.int64]
+    depth: NDArray[np.int64]
+    function: NDArray[np.int64]
+    functions: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
 class Job:
     """The rank of the recorded program in its job; None if not recorded, or scrubbed.
 

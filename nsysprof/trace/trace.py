@@ -238,6 +238,12 @@ class Reader(ABC):
         """Samples of GPU metrics, by GPU number."""
         return {}
 
+    def cpu_samples(
+        self, thread: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]
+    ) -> details.CpuSamples | None:
+        """Samples of the call stacks of threads (globalTids) in spans of time; None if there are none."""
+        return None
+
     def not_read(self) -> dict[str, int]:
         """Recorded tables or event categories that nsysprof does not use, with their numbers of rows."""
         return {}

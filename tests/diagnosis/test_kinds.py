@@ -1,6 +1,8 @@
 """Each kind of finding on a program that has it, and on one that looks alike and has not."""
 
+import re
 import shlex
+import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -1162,3 +1164,40 @@ def test_input_of_a_thread_that_sleeps_paces_the_steps(trace: MakeTrace, act: Ac
     assert findings[0].kind == kind
     assert abs(findings[0].lost_ns / STEPS - 2 * MS) < 100 * US
     assert kind == "input-wait" or [each.gain_ns for each in findings] == [0]
+
+
+def sampled(path: Path, thread: int, *stacks: tuple[int, tuple[str, ...]]) -> Path:
+    """A report with CPU samples of a thread: when, and the functions of the stack, the innermost first."""
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE COMPOSITE_EVENTS (id INTEGER, start INTEGER, globalTid INTEGER)")
+    connection.execute(
+        "CREATE TABLE SAMPLING_CALLCHAINS (id INTEGER, symbol INTEGER, module INTEGER, stackDepth INTEGER)"
+    )
+    (tid,) = connection.execute(
+        "SELECT globalTid FROM NVTX_EVENTS WHERE globalTid & 0xFFFFFF = ?", (thread,)
+    ).fetchone()
+    codes: dict[str, int] = {}
+    for number, (time, stack) in enumerate(stacks):
+        connection.execute("INSERT INTO COMPOSITE_EVENTS VALUES (?, ?, ?)", (number, time, tid))
+        for depth, name in enumerate(stack):
+            code = codes.setdefault(name, 10_000 + len(codes))
+            connection.execute("INSERT INTO SAMPLING_CALLCHAINS VALUES (?, ?, 9999, ?)", (number, code, depth))
+    named = [(9999, "/home/a/program"), *((code, name) for name, code in codes.items())]
+    connection.executemany("INSERT INTO StringIds VALUES (?, ?)", named)
+    connection.commit()
+    connection.close()
+    return path
+
+
+def test_samples_of_the_cpu_name_the_function_that_the_gpu_waits_for(trace: MakeTrace) -> None:
+    """The innermost one in most samples, of which main says nothing; a thread that is hardly sampled sleeps."""
+    program = steps(code)
+    path = trace(*program.items)
+    stack = ("png_write(char const*)", "save<float>(int)", "main")
+    inside = [(time, stack if time % 4 else ("hash()", *stack[1:])) for time in range(0, program.now, 100 * US + 1)]
+    first = diagnosis_of(sampled(path, 1, *inside)).findings[0]
+    assert re.search(r"; 7\d % of its CPU samples in png_write$", first.text), first.text
+    busy = [(time, stack) for time in range(0, 300 * US, 10 * US)]
+    asleep = diagnosis_of(sampled(trace(*program.items), 1, *busy)).findings[0]
+    assert asleep.text.endswith("; the thread sleeps (almost no CPU samples)")
+    assert asleep.remedy.startswith("let what the thread waits for come earlier")

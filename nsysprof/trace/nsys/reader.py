@@ -18,6 +18,7 @@ from nsysprof.trace.autograd import autograd_of_names, operators_of_names
 from nsysprof.trace.nsys.about import read_about, read_job, read_thread_names
 from nsysprof.trace.nsys.blocks import Source
 from nsysprof.trace.nsys.build import build_trace, bytes_needed, steps
+from nsysprof.trace.nsys.cpu_samples import read_cpu_samples
 from nsysprof.trace.nsys.dependencies import read_dependencies
 from nsysprof.trace.nsys.gpu_work import read_grids, read_op_details
 from nsysprof.trace.nsys.graphs import read_captures
@@ -33,7 +34,7 @@ _T = TypeVar("_T")
 # Tables of events that one reader or another reads.
 _READ = re.compile(
     r"CUPTI_ACTIVITY_KIND_(?:KERNEL|MEMCPY|MEMSET|GRAPH_TRACE|RUNTIME|DRIVER|SYNCHRONIZATION|CUDA_EVENT|OPENACC_\w+)"
-    r"|(?:MPI|NVTX|CUDA)_\w+|OSRT_API|PROFILER_OVERHEAD|DIAGNOSTIC_EVENT|ANALYSIS_\w+|GPU_METRICS|GENERIC_EVENTS"
+    r"|(?:MPI|NVTX|CUDA)_\w+|OSRT_API|PROFILER_OVERHEAD|DIAGNOSTIC_EVENT|ANALYSIS_\w+|COMPOSITE_EVENTS|GPU_METRICS|GENERIC_EVENTS"
 )
 
 
@@ -144,6 +145,12 @@ class NsysReader(Reader):
     def samples(self, about: About) -> dict[int, details.GpuSamples]:
         """Samples of GPU metrics."""
         return self._read(read_samples, about)
+
+    def cpu_samples(
+        self, thread: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]
+    ) -> details.CpuSamples | None:
+        """Samples of the call stacks of threads in spans of time."""
+        return self._read(read_cpu_samples, thread, start, end)
 
     def thread_names(self) -> dict[int, str]:
         """The name of each named globalTid."""
