@@ -12,10 +12,11 @@ from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.kinds import counted, each_step
 from nsysprof.trace.trace import COPYING
 from nsysprof.waits import edits
+from nsysprof.waits.facts import LATE_HOST
 from nsysprof.waits.windows import compute_ops
 
 LEAST, LEAST_NS = 0.05, 20_000  # of the steps, in all of them: what kernels could gain below is not told
-_FULL = 0.6  # of the steps: more than is left where launching takes twice as long as without the recorder
+_FULL = 0.75  # of the steps: more than is left where launching takes twice as long as without the recorder
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,28 @@ class Busy:
         """
         length = np.maximum(self._length_of(op) - shorter, 0)
         gains = self.case.shorter(self.place, lambda network: edits.lengthen(network, op, length))
-        return self._least(int(shorter.sum()) if ns is None else ns, gains)
+        ns = int(shorter.sum()) if ns is None else ns
+        return self._least(ns if gains is not None else round(ns * self._felt(op, shorter)), gains)
 
     def merged(self, op: Index, first: Mask, length: Ints) -> int:
         """The maximal gain if one GPU op of ``length`` ns replaced several, see `edits.merge_ops`."""
         trace = self.case.facts.attribution.trace
         gains = self.case.shorter(self.place, lambda network: edits.merge_ops(network, trace, op, first, length))
-        return self._least(int(self._length_of(op).sum() - length[first].sum()), gains)
+        ns = int(self._length_of(op).sum() - length[first].sum())
+        return self._least(ns if gains is not None else round(ns * self._felt(op, self._length_of(op))), gains)
+
+    def _felt(self, op: Index, ns: Ints) -> float:
+        """The part of ``ns`` of GPU ops, without a replay, that does not only lengthen the next wait for a late launch.
+
+        Behind a call that waited for the GPU a launch comes the earlier, the earlier the GPU is done.
+        """
+        pieces, ends = self.case.pieces, self.case.facts.attribution.trace.ops.end[op]
+        here = (pieces["cause"] == LATE_HOST) & (self.case.place_of == self.case.places.index(self.place))
+        rows = np.flatnonzero(here)
+        rows = rows[np.argsort(pieces["start_ns"][rows], kind="stable")]
+        at = np.searchsorted(pieces["start_ns"][rows], ends)
+        waits = np.append(pieces["exposing"][rows] >= 0, True)[at]
+        return float(ns[waits].sum() / max(int(ns.sum()), 1))
 
     def _least(self, ns: int, gains: Ints | None) -> int:
         """The smaller of both. Kernels that fill the steps of a recorder that slows the CPU hide that in a replay."""

@@ -20,6 +20,7 @@ from nsysprof.waits.purposes import SET_UP as SET_UP_PURPOSES
 
 MIN_NS = 1_000_000  # of set-up: less is not worth a line
 _LITTLE_NS, _TIMES = 1_000_000, 10  # of GPU work, beside so many times as much set-up: a demo
+_SMALL_NS = 20_000_000  # the same of one pass in which nothing is known to be slow
 _SHORT_NS = 50_000_000  # of GPU work with next to no kernels: no program is tuned for its copies alone
 # Of the time from the first GPU operation to the last, by kernels and by all GPU operations: in one pass with less the
 # CPU is all that matters. Public recordings of one pass have less than 0.5 %, or more than 3 %, by kernels.
@@ -78,13 +79,14 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     little = max(busy, span) if level.found else busy
     hardly = kernels < _LITTLE_NS and busy < min(_SHORT_NS, recorded_ns / _TIMES)
     hardly |= kernels < _NO_KERNELS * span and busy < _NO_WORK * span and inside < _MOSTLY * place.total_ns
+    small = not len(level.rows) and busy < _SMALL_NS and not any(each.remedy for each in found)
     dropped = [each for each in found if each.path == WHOLE and each.kind in _EACH_LAUNCH]
     if not kernels and (launched := int((case.purpose[:-1] == LAUNCH).sum())):
         text = (
             f"no kernel is recorded, although {plural(launched, 'call')} launched kernels: the run or recording ended"
         )
         text, remedy = f"{text} early, or kernels failed", _CHECK
-    elif little < _LITTLE_NS and total >= max(_TIMES * busy, span):
+    elif total >= max(_TIMES * busy, span) and (little < _LITTLE_NS or small):
         names = join_words([name for name, ns in once if ns >= MIN_NS] or [name for name, _ in once[:1]])
         who = "the GPU is" if len(trace.gpu_busy) == 1 else "GPUs are"
         text = f"too little GPU work to tune: {who} busy for {format_ns(busy)}, set-up takes {format_ns(total)}"

@@ -220,17 +220,20 @@ def _asleep(case: Case, group: Group) -> bool:
 
 
 def _sampled_in(case: Case, group: Group) -> str:
-    """The function in most samples, the innermost one of those; or that the thread sleeps; empty if unknown."""
+    """The function in most samples; or that the thread sleeps; empty if unknown."""
     found, mine, _ = _samples_of(case, group)
+    return "the thread sleeps (almost no CPU samples)" if _asleep(case, group) else most_samples(found, mine)
+
+
+def most_samples(found: CpuSamples | None, mine: Rows | None) -> str:
+    """The function in most of some samples (None: all), the innermost one of those; empty if unknown."""
     if found is None:
         return ""
-    if _asleep(case, group):
-        return "the thread sleeps (almost no CPU samples)"
+    mine = np.arange(len(found.time)) if mine is None else mine
     frames = np.flatnonzero(np.isin(found.sample, mine))
     if len(mine) < _FEW_SAMPLES or not len(frames):
         return ""
-    _, sample = np.unique(found.sample[frames], return_inverse=True)
-    first, pair = distinct(found.function[frames], sample)  # recursion counts once
+    first, pair = distinct(found.function[frames], found.sample[frames])  # recursion counts once
     inner = np.full(len(first), np.iinfo(np.int64).max)
     np.minimum.at(inner, pair, found.depth[frames])
     of = found.function[frames][first]

@@ -15,6 +15,7 @@ from nsysprof.diagnosis.busy import busy_kernels
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import OF_KERNELS, OF_STEPS
 from nsysprof.diagnosis.cold_start import cold_start, set_up
+from nsysprof.diagnosis.cpu_code import most_samples
 from nsysprof.diagnosis.finding import NAME, PACED, SLOW, Finding, ranked, scaled, worth_telling
 from nsysprof.diagnosis.tried import groups, left_out_if_faulty, of_waits
 from nsysprof.kernels.classify import Kinds
@@ -61,13 +62,14 @@ class Diagnosis:
     its ns, longest first; ``doubt``: why nothing was replayed, otherwise empty; ``idle_share``: the part of the steady
     steps in which the GPU computes nothing; ``busy_ns`` that of GPUs in the recording; ``times`` of each path on its
     GPU; ``left_out`` steps are warm-up; ``early_share``: the part of a recording without steps that waits in warm-up
-    ranges; ``busiest``: the kernels with most time, with their shares; ``recorded_ns``: from the first to the last of
-    all calls and GPU operations; ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the GPUs' busy time
-    outside all steps, ``outside``: its largest contributor, with its time. ``idle_outside_ns``: mean idle time of a GPU
-    outside found steps, between first and last operations, ``gap_ns``: the longest gap in it; ``mostly``: without a
-    finding, the largest cause of waits in the steps, with its share; ``tried``: whether a replay that reproduces the
-    steps showed that nothing helps; ``launches`` that are recorded; ``before``: the range that takes longest of those
-    that end before the first GPU operation, and for how many ns.
+    ranges; ``busiest``: the kernels with most time, with their shares of the steps; ``recorded_ns``: from the first to
+    the last of all calls and GPU operations; ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the GPUs'
+    busy time outside all steps, ``outside``: its largest contributor, with its time. ``idle_outside_ns``: mean idle
+    time of a GPU outside found steps, between first and last operations, ``gap_ns``: the longest gap in it,
+    ``during``: what the CPU does meanwhile; ``mostly``: without a finding, the largest cause of waits in the steps,
+    with its share; ``tried``: whether a replay that reproduces the steps showed that nothing helps; ``launches`` that
+    are recorded; ``before``: the range that takes longest of those that end before the first GPU operation, and for how
+    many ns.
     """
 
     chosen: Chosen
@@ -87,6 +89,7 @@ class Diagnosis:
     outside: str = ""
     idle_outside_ns: int = 0
     gap_ns: int = 0
+    during: str = ""
     mostly: str = ""
     tried: bool = False
     launches: int = 0
@@ -220,7 +223,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         lambda: _outside(case), lambda: tuple(set_up(case)), apart=trace.apart
     )
     idle = 1 - compute / total if total else 0.0
-    idle_outside_ns, gap_ns = _idle_outside(case) if case.chosen.level.found else (0, 0)
+    idle_outside_ns, gap_ns, during = _idle_outside(case) if case.chosen.level.found else (0, 0, "")
     found = worth_telling(ranked(cold_start(case, once, _one_gpu(found), recorded_ns)))
     if not any(each.remedy or each.lost_ns >= _IDLE * each.total_ns for each in found) and idle < _IDLE:
         found = [each for each in found if each.kind in (SLOW, PACED)]
@@ -241,6 +244,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         outside=outside,
         idle_outside_ns=idle_outside_ns,
         gap_ns=gap_ns,
+        during=during,
         mostly=_mostly(case) if parts is None and not found and case.part_of is None else "",
         tried=any(each.tried for each in parts or ())
         or ("residual" in vars(case) and any(map(case.known, case.places))),
@@ -274,18 +278,19 @@ def _migrated(case: Case) -> int:
 
 
 def _busiest(case: Case) -> str:
-    """The two kernels that take most of the GPU's time in the steady steps."""
-    trace = case.facts.attribution.trace
+    """The two kernels that take most of the GPU's time in the steady steps, with their shares of the steps."""
+    trace, whole = case.facts.attribution.trace, 0
     total = np.zeros(len(trace.op_names), np.int64)
     for gpu in np.unique(case.windows.gpu).tolist():
         rows = np.flatnonzero((trace.op_gpu == gpu) & (trace.ops.kind == KERNEL))
         windows = case.windows.take(np.flatnonzero(case.windows.gpu == gpu))
         start, end = merge(windows.start, windows.end)
+        whole += int((end - start).sum())
         at = np.searchsorted(start, trace.ops.start[rows], side="right") - 1
         rows = rows[(at >= 0) & (trace.ops.start[rows] < end[at])]
         np.add.at(total, trace.ops.name[rows], trace.ops.end[rows] - trace.ops.start[rows])
     most = [code for code in np.lexsort((trace.op_name_rank, -total))[:2].tolist() if total[code]]
-    shares = (format_share(total[code] / total.sum()) for code in most)
+    shares = (format_share(min(total[code] / whole, 1)) for code in most)
     names = (one_line(short_name(trace.op_names[code]), NAME) for code in most)
     return join_words([f"{name} ({share})" for name, share in zip(names, shares, strict=True)])
 
@@ -307,15 +312,35 @@ def _outside(case: Case) -> tuple[float, str]:
     return min(sum(lost.values()) / max(total, 1), 1.0), f"most in {most} ({format_ns(lost[most])})"
 
 
-def _idle_outside(case: Case) -> tuple[int, int]:
-    """For how many ns a GPU idles between its first and last operation and outside all steps: the mean, and at once."""
-    idle, most, gpu_busy = 0, 0, case.facts.attribution.trace.gpu_busy
+def _idle_outside(case: Case) -> tuple[int, int, str]:
+    """For how many ns a GPU idles between its first and last operation and outside all steps: the mean, and at once;
+    and what the CPU does for most of the latter, if known.
+    """
+    idle, most, gpu_busy = 0, (0, 0), case.facts.attribution.trace.gpu_busy
     for gpu, (start, end) in gpu_busy.items():
         windows = case.chosen.windows.take(np.flatnonzero(case.chosen.windows.gpu == gpu))
         begin, stop = union((start, end), merge(windows.start, windows.end))
         gaps = begin[1:] - stop[:-1]
-        idle, most = idle + int(gaps.sum()), max(most, int(gaps.max(initial=0)))
-    return idle // max(len(gpu_busy), 1), most
+        idle += int(gaps.sum())
+        if len(gaps) and gaps.max() > most[1] - most[0]:
+            most = int(stop[gaps.argmax()]), int(begin[gaps.argmax() + 1])
+    return idle // max(len(gpu_busy), 1), most[1] - most[0], _during(case, *most)
+
+
+def _during(case: Case, start: int, end: int) -> str:
+    """The calls of one name, or by samples the code, in which a thread spends most of the time before it launches."""
+    calls, trace = case.facts.activity.calls, case.facts.attribution.trace
+    behind = np.flatnonzero(trace.launches.start >= start)
+    if not len(behind):
+        return ""
+    thread = int(trace.threads[trace.launches.thread[behind[trace.launches.start[behind].argmin()]]])
+    mine = calls.of_thread(thread)
+    inside = np.maximum(np.minimum(calls.end[mine], end) - np.maximum(calls.start[mine], start), 0)
+    of_name = np.bincount(calls.name[mine], inside, len(calls.names))
+    if len(of_name) and 2 * of_name.max() > end - start:
+        return calls.names[int(of_name.argmax())]
+    one = (np.array([each], np.int64) for each in (thread, start, end))
+    return most_samples(trace.report.reader.cpu_samples(*one), None)
 
 
 def _mostly(case: Case) -> str:

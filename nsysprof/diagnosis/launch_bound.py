@@ -22,6 +22,7 @@ from nsysprof.waits.whole import Cause
 
 MIN_LAUNCHES = 8  # in a step: of fewer nobody captures a graph
 CAUSE = "kernel launches"
+RECORDING = "this may be profiling overhead alone; if the steps take as long without the profiler"
 _OPTIMIZER_CAUSE = "kernel launches of the optimizer"
 _OPTIMIZER = re.compile(r"Optimizer\.step|(?:^|[^a-z])opt(?:im(?:izer)?)?(?:[^a-z]|$)|(?:adam|sgd)", re.IGNORECASE)
 # What an optimizer launches that goes through parameters one by one, or list by list.
@@ -152,6 +153,12 @@ def _graph(case: Case, group: Group) -> Iterable[Remedy]:
     yield Remedy(text, Changes(remove=[group.cause]), basis=BOUND)
 
 
+def _unproven(case: Case, group: Group) -> str:
+    """What to do where no replay can tell how much of launching is the recorder's."""
+    remedy = None if case.known(group.place) else next(iter(_graph(case, group)), None)
+    return f"; {RECORDING}, {remedy.text}" if remedy else ""
+
+
 def _fuse(case: Case, group: Group) -> Iterable[Remedy]:
     names = [name.text for name in case.facts.attribution.trace.range_names if _OPTIMIZER.search(name.text)]
     for name in dict.fromkeys(names):
@@ -170,6 +177,7 @@ LAUNCH_BOUND = Kind(
     least_launches=MIN_LAUNCHES,
     least_share=OFTEN_SO,
     inflated=True,
+    note=_unproven,
 )
 OPTIMIZER = Kind(
     "optimizer",

@@ -9,11 +9,12 @@ from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.cold_start import MIN_NS
 from nsysprof.diagnosis.diagnose import Diagnosis
-from nsysprof.diagnosis.finding import BOUND, COLD, EVERY, UNTRIED, Finding
+from nsysprof.diagnosis.finding import BOUND, COLD, EVERY, PACED, SLOW, UNTRIED, Finding
 from nsysprof.results.table import wrap
 
 _PATH = 60
 _HALF = 0.5  # of the time without compute: from there on kernels do not matter most
+_BUSY, _MUCH = 0.8, 0.25  # of the steps: kernels matter more than waits that cost little; a wait that is much
 _MOSTLY = 0.5
 _MORE = 1.05  # times what a cause costs: a graph spares the code between launches, too
 # Of the time from the first to the last GPU operation: copies and set-up to tell of; of busy time outside the steps.
@@ -116,14 +117,40 @@ def nothing_text(diagnosis: Diagnosis) -> str:
     if diagnosis.early_share >= _MOSTLY:
         share = format_share(diagnosis.early_share)
         return f"The GPU waits in warm-up for {share} of the {of}: record some steps after warm-up."
+    return _waits_text(diagnosis, of)
+
+
+def _waits_text(diagnosis: Diagnosis, of: str) -> str:
+    """The same where the GPU waits in the steps, or outside them."""
     if diagnosis.idle_share < _IDLE:
         idle, gap = diagnosis.idle_outside_ns, f", {format_ns(diagnosis.gap_ns)} of it at once"
         once = gap * (diagnosis.gap_ns <= idle)  # the mean of several GPUs can be less than the longest gap of one
-        return f"No wait to fix in the steps; outside them the GPU idles for {format_ns(idle)}{once}."
-    mostly = f", most of it for {diagnosis.mostly}" * bool(diagnosis.mostly)
+        during = f" ({diagnosis.during})" * bool(once and diagnosis.during)
+        kernels = f", which compute most in {diagnosis.busiest}" * bool(diagnosis.busiest)
+        return f"No wait to fix in the steps{kernels}; outside them the GPU idles for {format_ns(idle)}{once}{during}."
+    mostly = f" The largest wait is for {diagnosis.mostly}" * bool(diagnosis.mostly)
     tried = f"no fix that was tried saves 2 % of the {of}" if diagnosis.tried else "no fix was tried"
-    busiest = f" Most of the rest is {diagnosis.busiest}." * bool(diagnosis.busiest and diagnosis.idle_share < _HALF)
-    return f"The GPU computes nothing for {format_share(diagnosis.idle_share)} of the {of}{mostly}; {tried}.{busiest}"
+    compute = 1 - diagnosis.idle_share
+    if diagnosis.busiest and compute >= _HALF:
+        first = f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}."
+        return f"{first}{mostly}; {tried}." if mostly else first
+    mostly = f", most of it for {diagnosis.mostly}" * bool(diagnosis.mostly)
+    return f"The GPU computes nothing for {format_share(diagnosis.idle_share)} of the {of}{mostly}; {tried}."
+
+
+def kernels_first(diagnosis: Diagnosis) -> str:
+    """What to begin with where kernels take most of the time, and the first finding has no fix or gains little; empty
+    elsewhere.
+    """
+    first = diagnosis.findings[0]
+    compute, most = 1 - diagnosis.idle_share, _MUCH * max(first.total_ns, 1)
+    little = not first.remedy and compute >= _HALF and first.lost_ns < most
+    little |= compute >= _BUSY and 0 < first.gain_ns < _IDLE * first.total_ns
+    if first.kind in (COLD, PACED, SLOW) or not (little and diagnosis.busiest):
+        return ""
+    of = "steps" if diagnosis.repeats else "time from the first GPU operation to the last"
+    waits = "The waits cost little." if first.remedy else "No fix is known for the waits."
+    return f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}. {waits}"
 
 
 def gain_text(finding: Finding) -> str:
@@ -157,11 +184,14 @@ def findings_text(
     if not diagnosis.findings:
         ranges = len(diagnosis.chosen.attribution.trace.ranges)
         other = "analyze" if asked_by == "why" else "why"
+        other = "hotspots" if diagnosis.busiest and diagnosis.idle_share <= _HALF else other
         other = other if diagnosis.times else "ranges" if diagnosis.busy_ns else "steps" if ranges else "doctor"
         command = f"nsysprof {other}{f' {quote_path(file)}' * (other != 'doctor')}"
         return f"{wrap(nothing_text(diagnosis), '', '  ', width)}\n   $ {command}"
     heads = {"forecast": "Largest gains, each with the command that forecasts it:"}
     lines, said = [heads.get(asked_by, "Top bottlenecks:")], dict[str, int]()
+    if (lead := kernels_first(diagnosis)) and asked_by == "analyze":
+        lines = [f"{wrap(lead, '', '  ', width)}\n   $ nsysprof hotspots {quote_path(file)}\n\n{lines[0]}"]
     for number, each in enumerate(diagnosis.findings[:most], 1):
         lines.append(wrap(f"{number}. {sentence(each)}", "", "   ", width))
         if each.remedy:

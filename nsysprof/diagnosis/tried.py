@@ -20,6 +20,7 @@ from nsysprof.diagnosis.catalogue import KINDS
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, PACED, Finding
 from nsysprof.diagnosis.gpu_waits import NOT_RECORDED
 from nsysprof.diagnosis.kinds import MIN_SHARE, Group, Kind, Remedy, each_step
+from nsysprof.diagnosis.launch_bound import RECORDING
 from nsysprof.errors import NsysprofError
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import CLAIMS
@@ -33,7 +34,6 @@ _SKEWED = 1.5  # times what the median step loses: the mean alone says too littl
 # Of the waits: where the recording explains no more than the rest, what it does explain is no diagnosis.
 _UNEXPLAINED = 0.25
 _OTHERS = 1.5  # times what the cause costs: a change that gains more takes other things out of the program, too
-_RECORDING = "this may be profiling overhead alone"
 _SEVERAL = 0.05  # of the steps, of waits for the GPU: one wait in each step, as to log, may cost more
 _FILLS = 0.05  # of the steps: a wait of so much for a thread that sleeps sets the pace
 _MAY_PACE = ("cpu-code", "sleep", "input-wait", "lock")
@@ -202,7 +202,7 @@ def _tried(case: Case, kind: Kind, finding: Finding, group: Group, remedy: Remed
         return finding
     recording_ns = _of_recorder(case, kind, finding)
     if gain <= recording_ns:
-        return replace(finding, text=f"{finding.text}; {_RECORDING}")
+        return replace(finding, text=f"{finding.text}; {RECORDING}, {remedy.text}")
     spread, bound = round(off), remedy.basis == BOUND
     return replace(
         finding,
