@@ -132,8 +132,8 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
     tried = f"no fix that was tried saves 2 % of the {of}" if diagnosis.tried else "no fix was tried"
     compute = 1 - diagnosis.idle_share
     if diagnosis.busiest and compute >= _HALF:
-        first = f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}."
-        return f"{first}{mostly}; {tried}." if mostly else first
+        first = f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}"
+        return f"{first}{'.' * bool(mostly)}{mostly}; {tried}."
     mostly = f", most of it for {diagnosis.mostly}" * bool(diagnosis.mostly)
     return f"The GPU computes nothing for {format_share(diagnosis.idle_share)} of the {of}{mostly}; {tried}."
 

@@ -12,7 +12,7 @@ import pytest
 
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of
 from nsysprof.diagnosis.finding import ONCE, UNTRIED, Finding
-from nsysprof.diagnosis.text import gain_text, headline, nothing_text
+from nsysprof.diagnosis.text import findings_text, gain_text, headline, nothing_text
 from nsysprof.diagnosis.tried import groups, removal_of
 from nsysprof.forecast.forecast import forecast
 from nsysprof.kernels.classify import classify, load_rules
@@ -891,7 +891,8 @@ def test_idle_time_outside_found_steps_is_told(trace: MakeTrace) -> None:
     assert diagnosis.chosen.level.found
     assert diagnosis.gap_ns == pytest.approx(20 * MS, rel=0.01)
     assert "; outside them it idles for " in headline(diagnosis, "r")
-    assert nothing_text(replace(diagnosis, findings=())).startswith("No wait to fix in the steps; outside them the GPU")
+    text = nothing_text(replace(diagnosis, findings=()))
+    assert text.startswith("No wait to fix in the steps, which compute most in gemm (97 %); outside them the GPU idles")
 
 
 def test_kernels_that_are_not_recorded_are_no_little_work(trace: MakeTrace) -> None:
@@ -1201,3 +1202,45 @@ def test_samples_of_the_cpu_name_the_function_that_the_gpu_waits_for(trace: Make
     asleep = diagnosis_of(sampled(trace(*program.items), 1, *busy)).findings[0]
     assert asleep.text.endswith("; the thread sleeps (almost no CPU samples)")
     assert asleep.remedy.startswith("let what the thread waits for come earlier")
+
+
+def test_kernels_come_first_where_a_wait_has_no_fix_and_costs_less(trace: MakeTrace) -> None:
+    """One pass: a copy on the GPU among kernels. Where it costs more than a quarter it comes first."""
+    for ns, leads in ((10 * MS, True), (40 * MS, False)):
+        program = Program()
+        for name in ("init", "solve", "check"):
+            program.launch(name, 20 * MS)
+            if name == "init":
+                program.copy(8, 32 << 20, ns)
+        program.wait()
+        text = findings_text(diagnosis_of(trace(*program.items)), "r", "analyze", 3, 200)
+        assert text.startswith("The GPU computes for 86 % of the time from the first GPU operation") is leads, text
+        assert ("$ nsysprof hotspots r" in text) is leads
+        assert "1. the GPU waits for copies on the GPU of 32.0 MiB" in text
+
+
+def test_a_small_pass_beside_a_long_set_up_is_too_little_to_tune(trace: MakeTrace) -> None:
+    """2 ms of kernels and copies behind 100 ms that make a context; not where a fix is known."""
+    for blocks, kind in ((264, "cold-start"), (1, "small-grid")):
+        program = Program()
+        program.call("cudaMalloc", 100 * MS)
+        program.copy(1, 8 << 20, MS, host=0, blocks=True)
+        program.launch("multiply", 2 * MS, blocks=blocks)
+        program.copy(2, 8 << 20, MS, host=0, blocks=True)
+        assert diagnosis_of(trace(*program.items)).findings[0].kind == kind
+
+
+def test_a_kernel_that_ends_before_a_late_launch_gains_nothing(trace: MakeTrace) -> None:
+    """Products in FP32 of which each ends long before the next launch, with launches too few to be known for a replay;
+    where the CPU waits for each it launches the earlier.
+    """
+    for waits in (False, True):
+        program = Program()
+        for _ in range(30):
+            program.launch("ampere_sgemm_128x64_tn", MS)
+            if waits:
+                program.wait()
+            program.code(3 * MS)
+            program.launch("odd", MS, late=5 * MS * (program.ids % 7 == 0))
+        found = diagnosis_of(trace(*program.items)).findings
+        assert any(each.kind == "tensor-cores" for each in found) is waits
