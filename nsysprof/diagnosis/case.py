@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nsysprof.attribution.levels import preparation
-from nsysprof.core.arrays import Array, Bytes, Floats, Index, Ints, Mask
+from nsysprof.core.arrays import Bytes, Floats, Index, Ints, Mask
 from nsysprof.core.columns import distinct, sums
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError

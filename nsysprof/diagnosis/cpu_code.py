@@ -225,7 +225,7 @@ def _sampled_in(case: Case, group: Group) -> str:
     return "the thread sleeps (almost no CPU samples)" if _asleep(case, group) else most_samples(found, mine)
 
 
-def most_samples(found: CpuSamples | None, mine: Rows | None) -> str:
+def most_samples(found: CpuSamples | None, mine: Index | None) -> str:
     """The function in most of some samples (None: all), the innermost one of those; empty if unknown."""
     if found is None:
         return ""

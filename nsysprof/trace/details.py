@@ -417,11 +417,11 @@ class CpuSamples:
     """
 
     usual_ns: int
-    thread: NDArray[np.int64]
-    time: NDArray[np.int64]
-    sample: NDArray[np.int64]
-    depth: NDArray[np.int64]
-    function: NDArray[np.int64]
+    thread: Ints
+    time: Ints
+    sample: Ints
+    depth: Ints
+    function: Ints
     functions: list[tuple[str, str]]
 
 

@@ -238,9 +238,7 @@ class Reader(ABC):
         """Samples of GPU metrics, by GPU number."""
         return {}
 
-    def cpu_samples(
-        self, thread: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]
-    ) -> details.CpuSamples | None:
+    def cpu_samples(self, thread: Ints, start: Ints, end: Ints) -> details.CpuSamples | None:
         """Samples of the call stacks of threads (globalTids) in spans of time; None if there are none."""
         return None
 

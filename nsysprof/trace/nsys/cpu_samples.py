@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from nsysprof.core.arrays import Ints
 from nsysprof.core.columns import distinct
-from nsysprof.core.intervals import Ints
 from nsysprof.trace.details import CpuSamples
 from nsysprof.trace.nsys.blocks import Growing, Source, column, has_all, read_blocks
 

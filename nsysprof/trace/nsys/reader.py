@@ -146,9 +146,7 @@ class NsysReader(Reader):
         """Samples of GPU metrics."""
         return self._read(read_samples, about)
 
-    def cpu_samples(
-        self, thread: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]
-    ) -> details.CpuSamples | None:
+    def cpu_samples(self, thread: Ints, start: Ints, end: Ints) -> details.CpuSamples | None:
         """Samples of the call stacks of threads in spans of time."""
         return self._read(read_cpu_samples, thread, start, end)
 
