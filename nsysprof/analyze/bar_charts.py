@@ -20,9 +20,6 @@ _LONGEST_CUT = 3.0  # times the longest bar of a single range
 _MIN_SHARE_FOR_TEXT = 0.1  # of the share panel: narrower parts have no text
 
 
-# ---- GPU operations and launches per instance
-
-
 def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
     """Plan a bar of GPU ops by family per row, per instance if instances repeat, with a mark at the number of launches.
 
@@ -121,9 +118,6 @@ def counts_title(rows: ChartRows) -> str:
         for row, many in ((first, int((kernels == most).sum())), (last, int((kernels == least).sum())))
     ]
     return f"{_number(most)} {what}{ending}{per} in {where[0]}, {_number(least)} in {where[1]}"
-
-
-# ---- busy and idle time
 
 
 def plan_kernel_breakdown(breakdown: Breakdown, rows: ChartRows) -> Bars:
@@ -273,9 +267,6 @@ def _parts(sums: Ints, total: int, groups: OpGroups) -> str:
         out.append(f"{share} {'' if out else 'of it '}{printable(groups.labels[number])}")
         covered += int(sums[number])
     return ", ".join(out)
-
-
-# ---- stacked bars: a part per group of ops, in its colour
 
 
 def stack(values: Array, groups: OpGroups) -> tuple[list[Part], Array]:

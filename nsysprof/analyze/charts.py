@@ -103,9 +103,6 @@ def _nothing(breakdown: Breakdown) -> Message:
     return Message(Heading("This report has no GPU work", subtitle(breakdown)), sentences)
 
 
-# ---- timeline.png
-
-
 def plan_timeline(answer: Timeline) -> Lanes:
     """Plan the overview and, below it, the zoom: one panel, or two if the host was far ahead of the GPU."""
     zoom = answer.zoom

@@ -17,8 +17,6 @@ from nsysprof.kernels.launches import Launches, main_launch
 from nsysprof.statistics.distributions import Groups, quartile_of_sorted
 from nsysprof.trace.trace import COPYING, KERNEL, MIGRATION, START_END, Ops, Trace, op_slices
 
-# ---- what paths own, by op name
-
 
 def kernel_tables(
     part: Part, paths: tuple[Ints32, Ints32], *, unowned: bool, whole: bool = False, launches: Launches | None = None
@@ -148,8 +146,6 @@ def _launch_medians(groups: Groups, called: Ints, queued: Ints) -> dict[str, Int
     named = zip(("api_median_ns", "queue_median_ns"), medians, strict=True)
     return {name: np.where(groups.size > 0, median, -1) for name, median in named}
 
-
-# ---- what lies inside merged paths, by family
 
 # What is added up: a value per op, of some ops.
 _SUMS: dict[str, Callable[[Ops, slice], Ints]] = {

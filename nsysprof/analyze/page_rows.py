@@ -212,8 +212,6 @@ class _Rows:
         """Clip times to the timeline, counted from its beginning."""
         return clip(start, end, self.origin, self.origin + self.length)
 
-    # ---- what the host did
-
     def _thread_rows(self, thread: int, group: str) -> Iterator[PageRow]:
         trace, inside = self.trace, self.breakdown.attribution.inclusive
         first, last = np.searchsorted(trace.ranges.thread, [thread, thread + 1]).tolist()

@@ -115,9 +115,6 @@ def _tree(
     return TextTable(head, rows, align, note, spare=_SPARE, least=_LEAST_NAME)
 
 
-# ---- by CPU time, where no range has GPU work
-
-
 def cpu_only(merged: ColumnTable) -> bool:
     """Whether no range of ``merged`` has GPU work."""
     return not (merged["launches"] | merged["captured_nodes"]).any()
@@ -159,9 +156,6 @@ def _ends_note(shown: ColumnTable, *names: str) -> Iterator[str]:
         yield "(a–b): minimum and maximum, for few instances, or if half the IQR exceeds the median."
     elif (some & (shown["instances"] < LEAST_SAMPLES)).any():
         yield f"(a–b): minimum and maximum (fewer than {LEAST_SAMPLES} instances)."
-
-
-# ---- by GPU work
 
 
 def range_notes(shown: ColumnTable, waiting: Mask) -> Iterator[str]:

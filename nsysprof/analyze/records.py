@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 OP_KINDS = ("kernel", "memcpy", "memset", "graph", "migration")
 
 
-# ---- declarations: the files have the endings of their formats
-
-
 def _same(declared: Table, *names: str) -> dict[str, str]:
     """Take columns of a table of an analysis, with the same words."""
     return {name: declared.about[name] for name in names}
@@ -123,9 +120,6 @@ INSTANCES = table(
     },
 )
 TABLES = (OPS, LAUNCHES, RANGES, INSTANCES)
-
-
-# ---- rows
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,6 @@ _KIND = f"{', '.join(RANGE_KINDS[:-1])} or {RANGE_KINDS[-1]}"
 _LAUNCHES = "host calls that launched GPU work; includes inner ranges, as do the next columns"
 
 
-# ---- ranges.csv
-
-
 @dataclass(frozen=True)
 class PathRows:
     """A row for each of ``paths``; ``of`` int32 is the path of each range instance, ``keep`` a mask of the instances
@@ -260,9 +257,6 @@ def merged_columns(rows: PathRows, texts: list[str], row: Ints) -> ColumnTable:
     return ColumnTable({**head, **_make({**_PLACE, **_SUMS}, rows)}).take(rows.count > 0)
 
 
-# ---- instances.csv
-
-
 @dataclass(frozen=True)
 class InstanceRows:
     """A row for some range instances, with their `instance_numbers` and the texts of each path."""
@@ -332,9 +326,6 @@ INSTANCES = _declare("instances.csv", "a row per range instance", _OF_INSTANCES)
 def instance_columns(rows: InstanceRows) -> ColumnTable:
     """Make the columns of ``instances.csv``."""
     return ColumnTable(_make(_OF_INSTANCES, rows))
-
-
-# ---- kernels.csv
 
 
 @dataclass(frozen=True)

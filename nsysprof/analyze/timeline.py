@@ -163,9 +163,6 @@ def _longest_wait(trace: Trace) -> int:
     return longest
 
 
-# ---- which streams and threads are shown, in every picture of them
-
-
 def choose_lanes(
     trace: Trace, most_streams: int = MAX_STREAMS, least_share: float = 0.0
 ) -> tuple[list[list[int]], list[str]]:
@@ -257,9 +254,6 @@ def _fair(threads: list[int], work: Ints, trace: Trace) -> list[int]:
     for thread in sorted(threads, key=lambda thread: not is_main(thread)):
         rank[thread] = seen[process[thread]] = seen.get(process[thread], -1) + 1
     return sorted(threads, key=rank.__getitem__)
-
-
-# ---- lanes
 
 
 def _stream_lanes(trace: Trace, groups: OpGroups, lanes: list[list[int]], edges: Ints) -> Iterator[StreamLane]:

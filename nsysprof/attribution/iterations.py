@@ -108,9 +108,6 @@ def _gaps(start: Ints, end: Ints) -> Ints:
     return out
 
 
-# ---- the loops of a thread
-
-
 @dataclass(frozen=True)
 class _Stretch:
     """Loops of one kind that follow one another: rows of `Chains`, the first launch of each round, and the end."""
@@ -243,9 +240,6 @@ def _inner(chains: Chains, rows: Ints, first: int, outer: _Rounds) -> Iterator[_
             within = (start >= outer.start[around]) & (stop <= outer.stop[around])
             columns = (start, stop, number, np.zeros_like(start), np.ones(len(start), bool), last)
             yield _Rounds(*(values[within] for values in columns))
-
-
-# ---- the threads of a process, and names
 
 
 def _leaders(trace: Trace, found: dict[int, _Rounds], edges: Index) -> Iterator[tuple[int, _Rounds, Ints]]:

@@ -203,9 +203,6 @@ def _folded(fold: _Fold) -> tuple[Words, Ints]:
     return tokens[kept], np.append(fold.at[kept], fold.at[-1])
 
 
-# ---- loops of all folds, with their rounds
-
-
 @dataclass(frozen=True)
 class Chains:
     """The loops of all folds, outer ones first: symbols ``[start, end)``, the fold, the number in it, the approximate

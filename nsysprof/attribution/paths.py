@@ -216,8 +216,6 @@ def _chain_hash(parent: Ints32, name: Ints32, kind: Bytes, names: int, seed: int
     return out[:-1]
 
 
-# ---- which instances count
-
 # The first and the last of some instances of a range, counted from 0 in the order in which they begin.
 Instances: TypeAlias = tuple[int, int]
 # Stand for the one that takes longest, and for one that takes as long as the median.

@@ -16,9 +16,6 @@ from nsysprof.trace.trace import START_END, Trace
 _PIECE = 1 << 22  # GPU ops at a time
 
 
-# ---- ranges seen together: each launch once per path
-
-
 @dataclass(frozen=True)
 class Cover:
     """The launches in the ranges of each path, as disjoint slices of sorted launches.
@@ -156,9 +153,6 @@ def crossing(attribution: Attribution, depth: Ints32) -> Mask:
 def added_up(attribution: Attribution, per_op: Array) -> Ints:
     """For each launch, the sum of a column over its GPU ops (all, or the rows ``ops``)."""
     return sums(attribution.trace.ops.launch, per_op, len(attribution.trace.launches) + 1)[:-1]
-
-
-# ---- chosen instances, cut into calls: what comparisons are computed from
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,6 @@ MIN_REACH, MAX_REACH = 0.01, 0.25  # of the axis of violins, as a share of the m
 DARKEST_SPEEDUP = 2  # over `auto`, and its inverse: where the colours end
 
 
-# ---- roofline.png: FLOP/s over FLOP per byte, below what memory and arithmetic can do at most
-
-
 def plan_roofline(results: BenchResults) -> marks.Roofs | marks.Message:
     """Every point below its ceilings, excluding launches if measured. A text if no peak is known."""
     frame = results.results[results.results["tflops"].notna()]
@@ -101,9 +98,6 @@ def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> lis
     return out
 
 
-# ---- samples.png: how the samples of each backend are spread, beside those of a second run of the same backend
-
-
 def plan_violins(results: BenchResults) -> marks.Violins:
     """Deviations from the median in per cent, a row per backend: its samples above, the second set (A/A) below."""
     groups = _shown_points(results)
@@ -159,9 +153,6 @@ def _violin(point: BenchPoint, colour: str) -> marks.Violin:
     left_out = f", {point.left_out} left out" if point.left_out else ""
     texts = [format_ns(median), f"n {len(values)}{left_out}, CV {format_share(float(cv))}"]
     return marks.Violin(point.backend, colour, values / median - 1, point.samples("aa") / median - 1, texts)
-
-
-# ---- selection.png: what PyTorch picks at each shape, and what that costs against each backend asked for by name
 
 
 def plan_selection(results: BenchResults) -> marks.Bars:

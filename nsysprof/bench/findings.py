@@ -202,9 +202,6 @@ def _aa(results: BenchResults) -> Iterator[str]:
     yield f"A/A: {words.aa_words(results, which)}; chance allows 1 in 20"
 
 
-# ---- what limits each shape: memory or arithmetic, by how much, and what there is to gain first
-
-
 def priorities(results: BenchResults) -> pd.DataFrame:
     """A row per shape with known limits, the largest potential first.
 
@@ -245,9 +242,6 @@ def first_words(results: BenchResults, row: Row) -> str:
     reached = format_share(row["least_ns"] / row["now_ns"])
     what = "arithmetic" if row["first"] == "compute" else "memory traffic"
     return f"{what} of {where}, at {reached} of its limit, {format_ns(row['gain_ns'])} above it"
-
-
-# ---- dtypes
 
 
 def mixed_rows(results: BenchResults) -> pd.DataFrame:

@@ -81,9 +81,6 @@ def dtype_notes(dtypes: Sequence[str]) -> list[str]:
     return [f"solid: {dtypes[0]}, dashed: {' and '.join(dtypes[1:])}"] if len(dtypes) > 1 else []
 
 
-# ---- charts
-
-
 def plan_latency(results: BenchResults) -> Lines:
     """Latency along each sweep with its interval; dotted: the same call as a CUDA graph."""
     panels = []
@@ -157,9 +154,6 @@ def plan_speedup(results: BenchResults) -> Lines:
         "dotted: without launches",
     ]
     return _chart(results, speedup_title(results), panels, notes)
-
-
-# ---- panels and lines
 
 
 def _sweeps(results: BenchResults) -> Iterator[tuple[BenchSweep, pd.DataFrame]]:
@@ -245,9 +239,6 @@ def _lines(
     return out
 
 
-# ---- what is drawn beside them
-
-
 def peaks_of(frame: pd.DataFrame, *, memory: bool) -> Iterator[tuple[str, bool, list[float]]]:
     """The peaks of each dtype, from the datasheet and measured: label, whether measured, TFLOP/s.
 
@@ -290,9 +281,6 @@ def _passings(results: BenchResults, sweep: BenchSweep, own: pd.DataFrame, lines
         y = float(np.exp(np.interp(np.log(x), np.log(best.x), np.log(best.y))))
         out.append(Spot(x, y, INK, f"{row['winner']} passes {row['loser']} {near}{x:.0f}", ring=True))
     return out
-
-
-# ---- numbers at axes
 
 
 def ns_tick(value: float) -> str:

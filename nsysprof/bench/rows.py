@@ -240,9 +240,6 @@ def _error(point: BenchPoint) -> dict[str, Any]:
     return {"error": error, "tolerance": limit, "error_of_tolerance": error / limit}
 
 
-# ---- shares of peaks
-
-
 def _shares_of_peaks(point: BenchPoint, limits: GpuLimits, median_ns: float, graph_ns: float) -> dict[str, object]:
     """The columns about peaks.
 

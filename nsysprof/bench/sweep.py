@@ -27,7 +27,6 @@ from nsysprof.tools.nsight import last_line
 INTERRUPTED, START_ANEW = 130, 75  # exit codes of the program that measures
 POINTS, LOG = "points.jsonl", "output.log"
 
-# ---- the plan
 
 PLAN_SCHEMA = "nsysprof-bench-plan/1"
 # Lists of sizes by axis, of `dtype` and `backend`, and flags; every combination, and what is left out by default.
@@ -208,9 +207,6 @@ def _check_grid(about: Described, grid: Grid) -> None:
         raise NsysprofError(
             f"{about.name} has no axis {', '.join(map(repr, unknown))}", f"its axes: {', '.join(about.names)}"
         )
-
-
-# ---- the program that measures
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,6 @@ def _joined(*parts: Iterable[str]) -> str:
     return "".join(f"{visible(line)}\n" for line in lines)
 
 
-# ---- a plan
-
-
 def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes: int | None) -> str:
     """Each configuration with the approximate memory of its backends, and which of them may not fit into the GPU."""
     rows = described["configurations"]
@@ -75,9 +72,6 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     if gpu_bytes and too_large:
         how.append(f"May not fit into the {format_bytes(gpu_bytes)} of this GPU, and is then skipped:")
     return _joined(_plain(table), [*how, *too_large])
-
-
-# ---- results
 
 
 def bench_summary(results: BenchResults) -> str:
@@ -141,9 +135,6 @@ def _decisions(results: BenchResults) -> list[str]:
         "auto picks": lambda row: words.picked_words(results, row["configuration"]),
     }
     return _plain(shown(words.decided_rows(results), table, 5))
-
-
-# ---- the difference of two runs
 
 
 def diff_table(diff: BenchDiff) -> str:

@@ -159,9 +159,6 @@ def selection_title(results: BenchResults, auto: pd.DataFrame, prefix: str) -> s
     return f"PyTorch's choice is not the fastest at {count}: {best} is {times} as fast at {where}{few}"
 
 
-# ---- words
-
-
 def _where(results: BenchResults, row: Any) -> str:
     """`S=4096`, or `B=64`: the size that varies in the first sweep that has the configuration of a row."""
     rows = set(results.results.index[results.results["configuration"] == row["configuration"]])

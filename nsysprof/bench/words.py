@@ -27,9 +27,6 @@ Cell: TypeAlias = str | Callable[[Row], str]
 _DECLARED = {column.name: column for table in TABLES for column in table.columns}
 
 
-# ---- tables of texts
-
-
 def columns(heads: str, **cells: Callable[[Row], str]) -> dict[str, Cell]:
     """Columns by their heads, such as `shape = label | n`: a column without a name uses its head.
 
@@ -144,9 +141,6 @@ def reason_cell(row: Row) -> str:
     return f"tried to allocate {memory['asked']} when {memory['free']} of {memory['all']} were free"
 
 
-# ---- the run
-
-
 def subtitle(results: BenchResults) -> str:
     """What was measured, on which device and how."""
     return f"{about_run(results)} · {clock_words(results)}"
@@ -193,9 +187,6 @@ def interval_words(results: BenchResults) -> str:
     if NO_INTERVAL in results.results["interval"].to_numpy():
         words += "; none if samples are too few or autocorrelated"
     return words
-
-
-# ---- backends and their verdicts
 
 
 def speedup_cell(

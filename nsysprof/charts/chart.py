@@ -82,9 +82,6 @@ def save_charts(charts: Sequence[Chart[_A]], answer: _A, folder: Path) -> list[P
     return paths
 
 
-# ---- the process that draws
-
-
 class Painter:
     """Draws plans, once: in the given process, or here if there is none or it fails.
 
@@ -176,9 +173,6 @@ def _picture() -> Callable[[Plan], bytes]:
     from nsysprof.charts.drawing import picture  # noqa: PLC0415 (matplotlib is slow to import)
 
     return picture
-
-
-# ---- what that process does
 
 
 def serve() -> None:

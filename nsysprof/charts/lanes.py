@@ -192,9 +192,6 @@ def _draw_frame(axes: Axes, start: int, end: int) -> None:
     write(axes, middle, 1 + 2 / 72 / size_of(axes)[1], "zoom", va="bottom", at=axes.get_xaxis_transform())
 
 
-# ---- calls
-
-
 @dataclass(frozen=True)
 class _Pole:
     """A name above a lane: the place of its pole (inches from the left of the axis), its height and its text; for

@@ -163,9 +163,6 @@ def write_beside(axes: Axes, places: Places, mark: Box, text: str, colour: str) 
     write(axes, across, up, text, at=axes.transAxes, color=colour, zorder=5)
 
 
-# ---- violins
-
-
 def draw_violins(plan: Violins) -> Figure:
     """Draw the chart with an `Axes` per panel; violins are at y = 0, 1, … from top to bottom."""
     every = [violin for panel in plan.panels for violin in panel.violins]

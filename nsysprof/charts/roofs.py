@@ -38,9 +38,6 @@ def draw_roofs(plan: Roofs) -> Figure:
     return figure
 
 
-# ---- below the roofs
-
-
 def _draw_logarithmic(axes: Axes, plan: Roofs) -> None:
     draw_plane(axes, *_limits(plan))
     places = Places(_WIDE, _HIGH)
@@ -157,9 +154,6 @@ def _draw_ceilings(axes: Axes, plan: Roofs, places: Places) -> None:
         places.take(line, box)
 
 
-# ---- the flat ones
-
-
 def _draw_flat(axes: Axes, plan: Roofs, rows: Sequence[float], high: float) -> None:
     """Draw a linear axis from 0, with a line at what no bubble can exceed."""
     most = max(bubble.x for bubble in plan.flat)
@@ -183,9 +177,6 @@ def _draw_flat(axes: Axes, plan: Roofs, rows: Sequence[float], high: float) -> N
     marks = _marks(axes, bubbles)
     places.mark(*marks)
     _draw_bubbles(axes, bubbles, marks, places)
-
-
-# ---- bubbles and their names
 
 
 def _marks(axes: Axes, bubbles: Sequence[Bubble]) -> list[Box]:

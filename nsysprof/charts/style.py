@@ -60,9 +60,6 @@ def style() -> Iterator[None]:
         yield
 
 
-# ---- texts
-
-
 @lru_cache(maxsize=2)
 def _font(name: str = "DejaVuSans") -> FT2Font:
     font = FT2Font(str(Path(matplotlib.get_data_path(), "fonts", "ttf", f"{name}.ttf")))
@@ -139,9 +136,6 @@ def write(
 def write_title(axes: Axes, y: float, title: str) -> None:
     """Write the title of a panel, left-aligned; ``y`` is 1 at its upper edge."""
     write(axes, 0, y, title, "left", "baseline", size=TEXT + 0.5, at=axes.transAxes, weight="bold")
-
-
-# ---- the frame
 
 
 def _title_lines(title: str) -> list[str]:

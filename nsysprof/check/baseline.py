@@ -165,9 +165,6 @@ def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, l
     return calls.sort_values("start_ns", kind="stable"), []
 
 
-# ---- growth
-
-
 @dataclass(frozen=True)
 class Growth:
     """The growth of a median time, relative to the baseline; None if unknown.

@@ -73,9 +73,6 @@ class RangeFinder:
         return np.flatnonzero(outermost(self._parent, marked(rows, len(self.texts))))
 
 
-# ---- a sample per call
-
-
 @dataclass(frozen=True)
 class CallSamples:
     """A sample per range instance (call), sorted by row and start.
@@ -267,9 +264,6 @@ def samples_of_frame(frame: pd.DataFrame, measures: Sequence[str]) -> CallSample
     order = np.argsort(row, kind="stable")
     columns = {name: frame[name].to_numpy(np.float64)[order] for name in measures}
     return CallSamples(keys, row[order], len(keys), columns)
-
-
-# ---- what runs inside
 
 
 class OpsInside(NamedTuple):

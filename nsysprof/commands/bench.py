@@ -256,9 +256,6 @@ def _fail_with(lines: Iterable[str]) -> None:
         raise typer.Exit(3)
 
 
-# ---- saved sweeps
-
-
 @bench_app.command("diff")
 def diff_benches(
     before: Annotated[
@@ -320,9 +317,6 @@ def report_bench(
         results = _make_results(new, charts=made.charts)
     _print_results(results, folder, made, as_json=as_json)
     _check_targets(results, made.target or ())
-
-
-# ---- results of either
 
 
 def _folder(place: Path, made: ResultOptions, **more: Any) -> ResultFolder:

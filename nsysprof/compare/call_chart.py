@@ -112,9 +112,6 @@ def median_call(side: Selection) -> MedianCall:
     )
 
 
-# ---- the chart
-
-
 def plan_calls(comparison: Comparison) -> Calls:
     """Plan the pair with the largest difference over all calls: its calls one below the other, on one axis from 0."""
     difference = comparison.differences[comparison.largest]
@@ -277,9 +274,6 @@ def _host_lane(call: MedianCall, length: int) -> CallLane:
         start, end = merge(start[order], np.maximum(end, start)[order] + pixel)
         end = end - pixel
     return CallLane("host calls", _HOST, start, end, [INK] * len(start))
-
-
-# ---- words
 
 
 def _kernels(call: MedianCall) -> str:

@@ -141,9 +141,6 @@ def _kernels(count: float) -> str:
     return f"{mean_text(count)} kernel{'' if count == 1 else 's'}"
 
 
-# ---- words
-
-
 def _common_names(shown: Sequence[Difference]) -> tuple[str, str]:
     """The names of the sides where all pairs are drawn."""
     names = {difference.names for difference in shown}
@@ -266,8 +263,6 @@ def _notes(comparison: Comparison, shown: Sequence[Difference], steps: Sequence[
         notes.insert(0, f"{plural(left, 'more pair')} with smaller differences are not drawn")
     return notes
 
-
-# ---- all charts
 
 CHARTS: tuple[Chart[Comparison], ...] = (
     Chart("gap.png", "How the time changes from base to new, cause by cause", plan_gap),

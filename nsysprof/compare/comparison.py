@@ -262,9 +262,6 @@ def _report_warnings(reports: Sequence[LoadedReport], records: Sequence[Path | N
             yield f"{where}{text}"
 
 
-# ---- the frames
-
-
 def _pair_rows(pairs: Sequence[Pair], clocks: pd.DataFrame) -> pd.DataFrame:
     """The frame ``pairs``; its medians are those of the calls by the clock of the pair, and by busy time.
 

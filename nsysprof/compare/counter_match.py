@@ -111,9 +111,6 @@ def _measured_calls(side: Selection, counters: CounterFile, merge: Sequence[str]
             yield call[0], rows
 
 
-# ---- names
-
-
 def _codes(side: Selection, counters: CounterFile) -> tuple[Ints, Ints]:
     """A number per GPU op of the side and per row of the counters, equal for one name and, if recorded, one grid."""
     work, trace = side.work, side.loaded.trace
@@ -137,9 +134,6 @@ def _codes(side: Selection, counters: CounterFile) -> tuple[Ints, Ints]:
     ours = ours * len(both)
     ours[is_kernel] += grid[: len(grids)]
     return ours, theirs * len(both) + grid[len(grids) :]
-
-
-# ---- order
 
 
 def _in_order(wanted: Ints, measured: Ints, rows: Index) -> Index:

@@ -366,9 +366,6 @@ def _apart(one: float, other: float) -> bool:
     return max(one, other) > MAX_RATIO_OF_EQUALS * min(one, other)
 
 
-# ---- memory traffic and FLOPs, by the model and by hardware counters
-
-
 def _traffic(difference: Difference) -> Iterator[str]:
     """Compare the expected and the measured traffic; nothing where neither a model nor counters know the sides."""
     names, models, measured = difference.names, difference.models, difference.measured

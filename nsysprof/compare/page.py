@@ -134,8 +134,6 @@ def _kernels(difference: Difference) -> Iterator[dict[str, Any]]:
             yield {"cause": cause, "sides": cells}
 
 
-# ---- the timeline of a pair: the median call of either side on one axis, from its first op on
-
 _Names = dict[tuple[str, str], tuple[str, int, str, str, int]]
 
 

@@ -149,9 +149,6 @@ def _possible(
     return points.loc[np.array(kept, bool)].reset_index(drop=True), refused
 
 
-# ---- the chart
-
-
 def plan_roofline(comparison: Comparison) -> Roofs | Message:
     """Plan the roofline of the pair with the largest difference over all calls; a text if there is nothing to draw."""
     roofs = roofline(comparison)
@@ -216,9 +213,6 @@ def _bubble(row: Mapping[str, Any], x: float, y: float, largest: float) -> Bubbl
     times = f" × {count:,.0f}" if count > 1 and count == int(count) else ""
     text = f"{shorten(cause, _CAUSE)}{times}  {format_ns(ns)}"
     return Bubble(float(x), float(y), float(ns) / largest, _COLOURS[side], text)
-
-
-# ---- words
 
 
 def _names(roofs: Roofline) -> dict[str, str]:

@@ -265,9 +265,6 @@ def _evidence(difference: Difference, top: int, markdown: bool) -> list[str]:
     return [f"<details><summary>{head}</summary>", "", *code_block(lines), "", "</details>"]
 
 
-# ---- bytes and FLOPs, by the model and by hardware counters
-
-
 def traffic_tables(difference: Difference) -> Iterator[TextTable]:
     """One table for both sides with the expected bytes, or with counters one per side with both."""
     both, gaps = difference.measured, difference.gaps

@@ -74,9 +74,6 @@ class Measured:
 BothMeasured = tuple[Measured | None, Measured | None]
 
 
-# ---- one side
-
-
 def measure(side: Selection, match: CounterMatch, expected_bytes: Mapping[str, int]) -> Measured:
     """The `Measured` of a side; ``expected_bytes`` of each cause come from the model, if any."""
     kernels = _kernel_rows(side, match)
@@ -190,9 +187,6 @@ def _unmatched(kernels: pd.DataFrame, match: CounterMatch, share: float) -> Iter
         )
     else:
         yield f"{no_match} ({format_share(1 - share)} of the kernel time)"
-
-
-# ---- all pairs
 
 
 def load_counters(

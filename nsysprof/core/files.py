@@ -26,8 +26,6 @@ _FORMULA = r"[=+\-@\t\r\n＝＋－＠]"  # how a spreadsheet may take a formula 
 _BEGINS_FORMULA, _MADE_SAFE = re.compile(_FORMULA).match, re.compile(f"'{_FORMULA}").match
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)").fullmatch
 
-# ---- write
-
 
 @contextmanager
 def whole_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
@@ -63,9 +61,6 @@ def give_final_name(part: Path, final: Path) -> None:
         if os.path.lexists(final):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(final)) from None
         part.replace(final)
-
-
-# ---- read
 
 
 class TooDeepError(ValueError):
@@ -153,9 +148,6 @@ def _check_regular(status: os.stat_result, path: Path, most: int | None) -> None
 
 def _too_large(path: Path, most: int) -> OSError:
     return OSError(errno.EFBIG, f"larger than {most >> 20:,} MiB, too large for such a file", str(path))
-
-
-# ---- cells of CSV
 
 
 def csv_field(text: object) -> str:

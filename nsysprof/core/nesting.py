@@ -104,9 +104,6 @@ def nest(start: Ints, end: Ints, up: Ints32 | None = None) -> Nest:
     return Nest(start, end, up, tuple(lifts))
 
 
-# ---- parents
-
-
 def sum_ancestors(values: Ints, parent: Ints32) -> Ints:
     """Add the values of all ancestors to each row's value, in a logarithmic number of rounds."""
     return _over_ancestors(np.add, values, 0, parent)
@@ -144,9 +141,6 @@ def innermost_marked(parent: Ints32, marked: Mask) -> AnyInts:
 def depths(parent: Ints32) -> Ints32:
     """Count the ancestors of each row."""
     return (sum_ancestors(np.ones(len(parent), np.int64), parent) - 1).astype(np.int32)
-
-
-# ---- lanes
 
 
 @dataclass(frozen=True)

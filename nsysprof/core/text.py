@@ -13,9 +13,6 @@ from nsysprof.errors import NsysprofError
 _BEFORE_SLASH = re.compile(r"(\\+)(?=/|\Z)")
 
 
-# ---- safe characters
-
-
 def visible(text: str) -> str:
     r"""Escape every character that a terminal would interpret instead of showing it, such as ``\x1b``.
 
@@ -45,9 +42,6 @@ def cell_count(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in text)
-
-
-# ---- shortening
 
 
 def one_line(text: str, width: int) -> str:
@@ -117,9 +111,6 @@ def shorten_both(one: str, other: str, most: int, shortened: Callable[[str, int]
     if first != second or one == other:
         return first, second
     return f"{shortened(one, most - 7)} (base)", f"{shortened(other, most - 6)} (new)"
-
-
-# ---- within commands and sentences
 
 
 def quote_path(path: Path) -> str:

@@ -63,9 +63,6 @@ class CountRequest:
     keep_reports: bool = False
 
 
-# ---- the command line
-
-
 def ncu_command(
     request: CountRequest, options: Collection[str], metrics: Sequence[str], out: Path, results: Path | None = None
 ) -> list[str]:
@@ -122,9 +119,6 @@ def _filters(select: str | None) -> Iterator[str]:
     head = _MAGIC.split(select, maxsplit=1)[0]
     pattern = re.sub(r"[^\w: -]", ".", head) or ".*"
     yield from (f"regex:.*@{pattern}/", f"regex:.*@{pattern}")
-
-
-# ---- its messages
 
 
 @contextmanager

@@ -189,8 +189,6 @@ class Case:
         at[place.windows] = np.arange(place.steps)
         return sums(at[self.pieces["window"][rows]], self.pieces["ns"][rows], place.steps)
 
-    # ---- the replay
-
     @cached_property
     def program(self) -> Program:
         """The program with all its steps, including warm-up, for trying changes."""

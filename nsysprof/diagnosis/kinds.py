@@ -150,9 +150,6 @@ def text_of(column: str) -> Callable[[Case, int], str]:
     return lambda case, row: one_line(case.facts.texts.words[case.pieces[column][row]], NAME)
 
 
-# ---- what pieces are
-
-
 def of_host(case: Case) -> Mask:
     """Pieces in which the GPU waited for the host."""
     return (case.pieces["cause"] == LATE_HOST) & ~case.once_for_all(in_mpi)

@@ -188,9 +188,6 @@ def _counted(busy: Busy, counters: CounterFile) -> dict[str, Floats]:
     return out
 
 
-# ---- GPU metrics
-
-
 def _sampled(busy: Busy, groups: Sequence[Index]) -> list[Mapping[str, Mean]]:
     """The means of GPU metrics while each group runs; nothing where its GPU was not sampled."""
     trace = busy.case.facts.attribution.trace

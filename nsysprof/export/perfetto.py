@@ -192,9 +192,6 @@ class _Packets:
         self._file.write(joined([numbers(whole, self._packet), *head, *event]).data.tobytes())
 
 
-# ---- slices: their names and notes, as pieces of the event that begins each
-
-
 def _slice_content(protos: Any, source: RecordSource, texts: TraceTexts) -> dict[What, Content]:
     """Prepare the content of slices by what they are. Every distinct half of an event is encoded here and once.
 

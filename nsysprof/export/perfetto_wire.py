@@ -104,9 +104,6 @@ def fields(number: int, content: Pieces) -> Pieces:
     return joined([numbers(content.size, tag(number, BYTES)), content])
 
 
-# ---- texts: each is sent once, and referred to by number
-
-
 class TraceTexts:
     """The texts of a trace, numbered by kind, and the fields of a TrackEvent that refer to them."""
 

@@ -90,9 +90,6 @@ def _add_lanes(
         tracks.append(Track(name, parent, content=Slices(what, row[at], start[at], end[at], lane.up, part)))
 
 
-# ---- processes
-
-
 def host_tracks(source: RecordSource) -> list[Track]:
     """Make a track per process, below it one per thread, main thread first, and below these ranges and calls."""
     trace, names = source.trace, source.trace.thread_names
@@ -152,9 +149,6 @@ def _place(tids: Ints, thread: AnyInts, tid: int) -> tuple[int, int]:
         return 0, 0
     first, last = np.searchsorted(thread, [code, code + 1]).tolist()
     return first, last
-
-
-# ---- GPUs
 
 
 def gpu_tracks(source: RecordSource, before: int) -> list[Track]:
@@ -254,9 +248,6 @@ def _add_projection(out: list[Track], ranges: StreamRanges, stream: str, parent:
     name = f"{stream} · {kind} · {source.trace.thread_label(ranges.thread)}"
     totals = {column: getattr(inside, column)[order] for column in _TOTALS}
     _add_lanes(out, name, parent, "range", row[order].astype(np.int32), start[order], end[order], up, totals)
-
-
-# ---- ranges on streams
 
 
 @dataclass(frozen=True)

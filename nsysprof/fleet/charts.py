@@ -127,8 +127,6 @@ def _shares(fleet: Fleet, share: float) -> BarPanel:
     return BarPanel(one_line(whose, 80), share, 1, parts, percent=True)
 
 
-# ---- ranks over time
-
 _LANES_INCHES, _MAX_LANE, _MIN_LANE = 6.8, 0.6, 0.03  # inches of all lanes, and of one
 _HOST_WIDTH = 24
 

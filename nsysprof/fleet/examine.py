@@ -135,9 +135,6 @@ def _peak_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-# ---- answers kept on the disk, so that an interrupted fleet goes on where it stopped
-
-
 def kept_in(folder: Path) -> Path:
     """The folder that keeps the answers of single reports until all are complete."""
     return folder / ".answers"

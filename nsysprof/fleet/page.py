@@ -68,8 +68,6 @@ def _warnings(fleet: Fleet) -> list[str]:
     return [*shown, f"{plural(more, 'more warning')}: see fleet.json"] if more else shown
 
 
-# ---- tables: heads, and rows of cells with their text and the number behind it
-
 _COUNT = "{:,}".format
 _RANGE_COLUMNS = (
     Column("path", "", "range"),

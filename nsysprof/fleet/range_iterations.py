@@ -198,9 +198,6 @@ def _detailed(size: AnyInts, order: Sequence[int], main: int | None) -> tuple[Ma
     return detailed, [f"{without:,} range paths with many instances have totals only, no iterations"]
 
 
-# ---- which iteration a range is in
-
-
 def _iteration_labels(attribution: Attribution, paths: Paths, merged: Paths, rows: Index) -> tuple[Ints, list[str]]:
     """Name the iteration of each range: the numbered names around it, or else how many of its path came before.
 

@@ -196,8 +196,6 @@ def _gpus(trace: Trace, process: int) -> list[tuple[str, int]]:
     ]
 
 
-# ---- what the GPUs do
-
 Line = tuple[Ints, Ints]
 
 

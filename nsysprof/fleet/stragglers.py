@@ -155,8 +155,6 @@ def _median(values: Floats, axis: int) -> Floats:
     return np.where(known, median, np.nan)
 
 
-# ---- collectives
-
 _WAITING = ("rank", "label", "collectives", "collective_ns", "waiting_ns", "caused_ns", "late_peer_ns")
 _LATE = ("rank", "label", "peer", "late_ns")
 

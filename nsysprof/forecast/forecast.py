@@ -207,9 +207,6 @@ def _steps(case: Case, wanted: Changes) -> list[Step]:
     return [*removed, *steps_of(case.program, replace(wanted, remove=others))]
 
 
-# ---- what is not known
-
-
 def _overlap(case: Case, times: Times) -> int:
     """For how long compute kernels of a GPU run side by side, added over GPUs; without those of a few blocks."""
     trace, known = case.program.attribution.trace, case.launches
@@ -224,9 +221,6 @@ def _overlap(case: Case, times: Times) -> int:
             start, end = times.start[rows], times.end[rows]
             total += int((end - start).sum()) - union_length(start, end)
     return total
-
-
-# ---- the answer
 
 
 def _answered(

@@ -187,9 +187,6 @@ def read_counters(path: Path) -> CounterFile:
     )
 
 
-# ---- the table
-
-
 def _columns(path: Path, text: str) -> tuple[dict[str, list[Any]], list[str], list[str]]:
     """Return the checked columns, ``range`` and ``kernel`` as codes, and the texts of these codes."""
     ranges: dict[str, int] = {}
@@ -236,9 +233,6 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
 
 def _look(path: Path) -> str:
     return f"head -n 3 {quote(str(path))}"
-
-
-# ---- the record
 
 
 def _read_record(path: Path, digest: str, table: Path) -> _Record | None:

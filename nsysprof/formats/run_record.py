@@ -67,9 +67,6 @@ class _Job(msgspec.Struct):
     rank: Annotated[int, msgspec.Meta(ge=0, lt=10**MAX_RANK_DIGITS)] | None = None
 
 
-# ---- read
-
-
 def read_runs(path: Path) -> dict[str, RecordedRun]:
     """Read the runs of a record or of workload results, by range name.
 
@@ -150,9 +147,6 @@ def _run(row: dict[str, Any]) -> RecordedRun:
     latency = row.get("latency_ns") if row.get("latency_clock") == EVENTS else None
     numbers = [ns for ns in latency if type(ns) is int and 0 < ns <= _MAX_NS] if isinstance(latency, list) else []
     return parse_leniently({**row, "latency_ns": numbers}, RecordedRun)
-
-
-# ---- write
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:

@@ -253,9 +253,6 @@ class _File(msgspec.Struct):
     rules: dict[str, Any] | None = None
 
 
-# ---- write
-
-
 def write_samples(document: Mapping[str, Any], path: Path) -> None:
     """Write the document as JSON, one line per point."""
     rest = {name: value for name, value in document.items() if name != "points"}
@@ -263,9 +260,6 @@ def write_samples(document: Mapping[str, Any], path: Path) -> None:
     points = ",\n".join(json.dumps(point, allow_nan=False) for point in document["points"])
     whole = f'{text[:-2]},\n "points": [\n{points}\n ]\n}}\n'
     path.write_text(whole, encoding="utf-8", errors="replace")  # names of files need not be UTF-8
-
-
-# ---- read
 
 
 def read_bench_samples(path: Path) -> BenchSamples:

@@ -144,7 +144,7 @@ def limits_of(
     )
 
 
-# ---- the links of a GPU, in each direction. PCIe: GT/s per lane × 128/130, of the generation that an architecture has,
+# The links of a GPU, in each direction. PCIe: GT/s per lane × 128/130, of the generation that an architecture has,
 # 16 lanes but for the small boards below. NVLink and NVLink-C2C: half of what the datasheets of V100, A100, H100, H200
 # and B200 (SXM, NVL), GH200 and GB200 state for both directions.
 _GIGATRANSFERS = {"6": 8, "7": 8, "8": 16, "9": 32, "10": 32, "12": 32}

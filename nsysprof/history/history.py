@@ -190,9 +190,6 @@ def _measured(
         return error.message.removeprefix(f"{path}: ")
 
 
-# ---- the order of runs
-
-
 def _ordered(runs: list[Run], order: str, notes: list[str]) -> list[Run]:
     by_name = sorted(runs, key=lambda run: natural_key(run.file))
     if order == "name":
@@ -253,9 +250,6 @@ def _since(runs: list[Run], since: str | None, last: int | None) -> list[Run]:
     if not runs:
         raise NsysprofError(f"no run since {since}", "an earlier --since")
     return runs
-
-
-# ---- comparable runs
 
 
 def _groups(runs: Sequence[Run]) -> list[list[int]]:
@@ -344,9 +338,6 @@ def _judged(runs: Sequence[Run], path: str, rows: tuple[int, ...], group: int, u
     levels = find_levels(logs, states, least=least, **({} if usual is None else {"usual": usual}))
     bare = Series(path, rows, times, levels, (), group)
     return replace(bare, changes=tuple(_change(runs, bare, logs, at) for at in range(1, len(levels.starts))))
-
-
-# ---- changes
 
 
 def _change(runs: Sequence[Run], series: Series, logs: Any, at: int) -> Change:

@@ -222,9 +222,6 @@ def _groups(busy: Busy, by: str) -> tuple[Ints, list[str]]:
     return of_name[busy.name], list(place)
 
 
-# ---- what limits a kernel
-
-
 @dataclass(frozen=True)
 class _Launch:
     """How a kernel is launched with most of its time; ``full``: the part of the GPU that it can keep busy."""
@@ -298,9 +295,6 @@ def _limit(found: Reached, roofs: Roofs, launch: _Launch, mean_ns: float) -> tup
     if mean_ns <= SHORTEST_NS:
         return LATENCY, "duration", np.nan, 1.0, ""
     return UNKNOWN, "", np.nan, np.nan, ""
-
-
-# ---- what the steps gain
 
 
 def _replay(case: Case, place: Place, spots: list[Spot], tried: int) -> None:

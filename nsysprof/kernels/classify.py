@@ -184,9 +184,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-# ---- groups for charts
-
-
 @dataclass(frozen=True)
 class OpGroups:
     """Groups of GPU ops: their ``labels``, and ``of`` uint8, the group of each op name in the report.

@@ -282,8 +282,6 @@ def _mangled_tokens(name: str) -> list[str]:
     return tokens
 
 
-# ---- the same name in Nsight Systems and Nsight Compute
-
 _CAST = re.compile(r"\((?:(?:un)?signed |const )*\w+\)(?=-?\d)")  # (int)4, (unsigned long)2, (bool)0
 _QUALIFIER = re.compile(r"(?:\w+|<unnamed>|\(anonymous namespace\))::")
 _SUFFIX = re.compile(r"(?<=\d)[uUlL]+\b")

@@ -101,9 +101,6 @@ def _policy(scripts: list[str]) -> str:
     )
 
 
-# ---- pictures
-
-
 def figures(charts: Sequence[Chart[Any]], pictures: Sequence[bytes]) -> list[dict[str, str]]:
     """List the pictures of charts with captions, for the macro ``charts``; empty if none were drawn."""
     pairs = zip(charts, pictures, strict=True) if pictures else ()

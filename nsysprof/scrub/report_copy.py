@@ -269,9 +269,6 @@ def _table(connection: sqlite3.Connection, name: str, sql: str) -> CopiedTable:
     return CopiedTable(sql, tuple(columns), tuple(texts), tuple(numbers))
 
 
-# ---- what a report is about
-
-
 def profiled_processes(copy: ReportCopy) -> list[int]:
     """The globalPid of each process that recorded some activity."""
     recorded: set[Any] = set()

@@ -154,9 +154,6 @@ def _scrub(work: ScrubWork, source: Path) -> None:
     work.removed[variables] = max(work.removed[variables], len(work.variables))
 
 
-# ---- what is not known to describe the work alone
-
-
 def _drop_unknown(work: ScrubWork, table: str) -> None:
     """Drop a table, or columns of it, unknown to nsysprof, and texts in columns of numbers."""
     copy = work.copy
@@ -197,9 +194,6 @@ def _empty_columns(work: ScrubWork) -> None:
                 work.copy.rows(f"SELECT DISTINCT {quoted(column)} FROM {quoted(table)} WHERE {foreign}")
             )
             work.copy.empty(table, column, foreign, otherwise="''")
-
-
-# ---- what is known to hold secrets
 
 
 def _kind(name: bytes, value: bytes) -> str | None:

@@ -153,9 +153,6 @@ def _in_segments(values: Floats, changes: Sequence[int], level: Callable[[Floats
     return np.concatenate([level(part) for part in np.split(values, list(changes))])
 
 
-# ---- patterns
-
-
 def _season(x: Floats) -> tuple[Floats, int]:
     """What each step takes more than the others by its place in a period, and the period; 0 where there is none.
 

@@ -124,9 +124,6 @@ def calls(attribution: Attribution, asked: Asked) -> Answer | None:
 SUMMARY = Summary("calls", "Host calls", (CALLS,), calls)
 
 
-# ---- each call
-
-
 def _recorded(attribution: Attribution, asked: Asked) -> _Calls | None:
     """The calls of the kinds that are asked for, the launches first; None where there are none."""
     trace = attribution.trace
@@ -207,9 +204,6 @@ def _busy_meanwhile(trace: Trace, tid: Ints, start: Ints, end: Ints) -> Ints:
     return covered_by(lines, tid & PROCESS_OF_THREAD, start, end)
 
 
-# ---- added up
-
-
 def _added_up(found: _Calls, key: AnyInts, per_name: int, recording: int) -> tuple[Ints, dict[str, Values]]:
     """The distinct keys of calls, sorted, of which each name has ``per_name``; and the columns of `CALLS` of each but
     those that say where the calls stand.
@@ -270,9 +264,6 @@ def _rows(trace: Trace, found: _Calls, asked: Asked, recording: int) -> tuple[Co
 def _longest_first(rows: ColumnTable) -> ColumnTable:
     """The same rows, those of CUDA before others."""
     return rows.take(np.lexsort((-rows["sum_ns"], rows.texts("kind").codes)))
-
-
-# ---- in words
 
 
 def _finding(trace: Trace, found: _Calls, names: ColumnTable, recording: int) -> Iterator[str]:

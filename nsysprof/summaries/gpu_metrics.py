@@ -291,9 +291,6 @@ def _judged(fit: Floats, *shifted: Floats) -> Mean:
     return Mean(mean, low, high, int(count), "regression")
 
 
-# ---- what readers see
-
-
 def _wide(rows: list[dict[str, Any]]) -> tuple[tuple[Column, ...], ColumnTable]:
     """The kernels and families, a row each, for readers: those with most time first."""
     some = [row for row in rows if row["what"] in ("kernel", "family") and row["metric"] in _SHOWN]

@@ -268,9 +268,6 @@ def _agents(child: subprocess.Popen[bytes]) -> Iterator[Process]:
             yield process
 
 
-# ---- an nsys that waits for ever
-
-
 class _Status(NamedTuple):
     """The status of a process under Linux: its name and state, CPU time in ticks, when it began, and how it ended."""
 

@@ -267,9 +267,6 @@ def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
     )
 
 
-# ---- nsys stats
-
-
 def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) -> list[dict[str, str]]:
     """The rows of ``nsys stats --report NAME``, as text; empty if the report has no data for it.
 

@@ -77,9 +77,6 @@ def steps_of(program: Program, changes: Changes) -> list[Step]:
     return made
 
 
-# ---- kernels
-
-
 def _kernels(program: Program, glob: str, option: str) -> list[int]:
     """The codes of the op names that a glob matches, and a note on how many and how much that is.
 
@@ -179,9 +176,6 @@ def _fuse(program: Program, rows: Index, glob: str, network: Network) -> None:
     first = np.append(True, (np.diff(place) != 0) | (np.diff(trace.ops.stream[ops].astype(np.int64)) != 0))
     whole = np.add.reduceat(network.length[ops], np.flatnonzero(first))
     edits.merge_ops(network, trace, ops, first, np.repeat(whole, np.diff(np.append(np.flatnonzero(first), len(ops)))))
-
-
-# ---- launches, calls, delays
 
 
 def _graph(program: Program, rows: Index, glob: str, network: Network) -> None:

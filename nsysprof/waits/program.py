@@ -73,8 +73,6 @@ class Program:
         """The GPU ops launched in ranges, and for each the index of its range in ``rows``."""
         return index_work(self.attribution, rows).ops_of(rows)
 
-    # ---- the network
-
     def know(self, rows: Index) -> None:
         """Add the moments of more ranges to the network; it is built again if it exists."""
         known = np.union1d(self.rows, rows).astype(np.intp)
@@ -108,8 +106,6 @@ class Program:
         """The positions of ranges in ``rows``."""
         return np.searchsorted(self.rows, rows)
 
-    # ---- replays
-
     @cached_property
     def spans(self) -> Spans:
         """The steps in the network."""
@@ -140,8 +136,6 @@ class Program:
     def lengths_without(self, cause: Cause) -> Ints:
         """The length of each step in ns, without a cause."""
         return self.lengths_with(lambda network: edits.remove(network, cause))
-
-    # ---- what the GPUs waited for
 
     @cached_property
     def waits(self) -> dict[str, Array]:

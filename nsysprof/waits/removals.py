@@ -73,9 +73,6 @@ def matching(names: Sequence[str], glob: str, what: str, file: str) -> list[int]
     return found
 
 
-# ---- causes, calls, code
-
-
 def _remove(program: Program, glob: str, network: Network) -> None:
     """What the GPU waited for by that name, with all that belongs to it, or computed."""
     trace, waits, words = program.attribution.trace, program.waits, program.facts.texts.words
@@ -131,9 +128,6 @@ def code_of(program: Program, glob: str) -> Cause:
     helper = time.piece >= len(parts[0][0])
     code = (time.call < 0) & np.where(helper, time.range < 0, np.isin(time.range, where))
     return Cause(thread=time.thread[code].astype(np.int64), start=time.start[code], end=time.end[code])
-
-
-# ---- copies, pages
 
 
 def _unblock(program: Program, pinned: bool, network: Network) -> None:

@@ -94,9 +94,6 @@ def _legend(instance: Instance, streams: Sequence[Stream]) -> list[tuple[str, st
     return [(WORDS.get(name, name), colour) for name, colour in WAITS.items() if name in used]
 
 
-# ---- sorted by cause
-
-
 def _bars(parts: Sequence[WindowPart], length: int) -> Iterator[Marks]:
     """A row per part, each from where the one before ends; above those of a section their sum."""
     at = 0
@@ -115,9 +112,6 @@ def _bars(parts: Sequence[WindowPart], length: int) -> Iterator[Marks]:
             label = section if len(mine) == 1 else part.group if part.group != section else ""
             yield row("" if label == above else label, part.ns, WAITS.get(part.group, OTHERS), part.text)
             at, above = at + part.ns, label
-
-
-# ---- as it came
 
 
 def _ranges(instance: Instance) -> Iterator[Marks]:

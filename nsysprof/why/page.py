@@ -72,9 +72,6 @@ def _path(answer: Why, path: str) -> dict[str, Any]:
     return {"name": name, "headline": headline, "findings": findings, "trees": trees}
 
 
-# ---- the timeline
-
-
 def _timeline(instance: Instance) -> dict[str, Any]:
     answer, length = instance.answer, max(instance.end_ns - instance.start_ns, 1)
     trace, pieces = answer.attribution.trace, instance.pieces

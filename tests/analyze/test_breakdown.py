@@ -48,9 +48,6 @@ def steps(count: int, **op: Any) -> list[Any]:
     return out
 
 
-# ---- the interface
-
-
 def test_frames_have_the_columns_of_the_files(trace: MakeTrace) -> None:
     """The columns of the CSV files come first, in the order that is promised."""
     found = broken_down(trace(*steps(2), duration=END))
@@ -101,9 +98,6 @@ def test_large_ids_and_times_survive(trace: MakeTrace) -> None:
     found = row(broken_down(path).instances, path="a")
     assert (found["pid"], found["tid"], found["start_ns"]) == (0xFFFFFE, 0xFFFFFD, start)
     assert (found["first_op_ns"], found["last_op_ns"], found["sum_ns"]) == (start + 3, start + 8, 5)
-
-
-# ---- rows of ranges
 
 
 def test_a_path_adds_up_its_instances_and_tells_their_spread(trace: MakeTrace) -> None:
@@ -159,9 +153,6 @@ def test_launches_that_caused_nothing_do_not_count(trace: MakeTrace) -> None:
     """`launches` are host calls that caused GPU work, not all host calls."""
     path = trace(Range("a", 0, 99), Launch(1, 2, 5), Launch(3, 4, 6), Kernel("k", 5, 6, 6), duration=END)
     assert row(broken_down(path).ranges, path="a")["launches"] == 1
-
-
-# ---- against the reference
 
 
 def chains(reference: Reference) -> dict[tuple[tuple[str, int, str], ...], list[int]]:
@@ -347,9 +338,6 @@ def test_there_are_no_instances_behind_a_row_that_is_not_there(trace: MakeTrace)
                 found.instances_of(len(found.merged))
 
 
-# ---- parts of the report
-
-
 def sums(frame: pd.DataFrame, keys: list[str], columns: list[str]) -> dict[tuple[Any, ...], list[int]]:
     """The added columns of each group that has anything."""
     out: dict[tuple[Any, ...], list[int]] = {}
@@ -498,9 +486,6 @@ def test_skip_leaves_warm_up_out_of_statistics(trace: MakeTrace) -> None:
     assert int(found.kernels["sum_ns"].sum()) == 23
     assert found.totals["sum_ns"] == int(found.ledger["sum_ns"].sum()) == 33
     assert found.warnings == ("warm-up instances left out: 1 (--skip 1)",)
-
-
-# ---- the whole report
 
 
 def test_totals_are_those_of_the_file(trace: MakeTrace) -> None:

@@ -95,9 +95,6 @@ def loop() -> list[Items]:
     return out
 
 
-# ---- rows
-
-
 def test_rows_of_the_shipped_report_are_its_eighteen_runs(measured: Breakdown) -> None:
     """Backends are compared as they are, the longest first; their iterations are the calls."""
     rows = rows_of(measured)
@@ -194,9 +191,6 @@ def test_rows_split_by_process_name_it(trace: MakeTrace) -> None:
         for item in (Range("r", 0, 90, process=pid), launch_kernel(GEMM, (1, 2), (3, 9), id=1, process=pid, device=pid))
     ]
     assert rows_of(broken_down(trace(*items), by="process")).labels == ["pid 4: r", "pid 5: r"]
-
-
-# ---- bars
 
 
 def test_bars_of_the_breakdown_are_the_busy_times(real: Breakdown) -> None:
@@ -405,9 +399,6 @@ def test_every_lane_gets_its_share_of_the_names(trace: MakeTrace) -> None:
     assert len(names_in(overview)) == 16 * 12
 
 
-# ---- words
-
-
 def test_titles_of_the_shipped_report_state_the_findings(run: Breakdown, measured: Breakdown) -> None:
     """Each title is a sentence with the numbers that matter."""
     assert [title_of(chart.figure(measured)) for chart in CHARTS[:2]] == [
@@ -554,9 +545,6 @@ def test_ugly_names_are_drawn_as_they_are(trace: MakeTrace, tmp_path: Path) -> N
     assert max(map(len, rows.labels)) <= 46
     for path in save_charts(CHARTS, breakdown, tmp_path / "charts"):
         assert path.stat().st_size > 10_000
-
-
-# ---- files
 
 
 def test_users_settings_neither_matter_nor_change(trace: MakeTrace, tmp_path: Path) -> None:

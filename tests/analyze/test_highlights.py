@@ -148,8 +148,6 @@ def test_without_ranges_nothing_is_shown(trace: MakeTrace) -> None:
     assert paths(broken_down(trace(work("k", 1, 2, 1))), 5) == []
 
 
-# ---- slow starts
-
 SLOW = "the first of 6 step* spans 4.00 µs, the median one 10 ns (--skip 1 excludes it)"
 
 
@@ -232,9 +230,6 @@ def test_nothing_starts_slowly_where_nothing_is(trace: MakeTrace) -> None:
     assert warned(trace(work("k", 1, 2, 1))) == []
     assert warned(trace(*[Range("step", 10 * number, 10 * number + 5) for number in range(9)])) == []
     assert warned(RUN) == warned(BLOCK) == []
-
-
-# ---- idle shares, against a count of every ns
 
 
 def run_at(at: int, length: int, id: int, **where: Any) -> Items:
@@ -339,9 +334,6 @@ def device_label(op: Op) -> str:
         _, process, device = op.gpu
         return f"device {device} of pid {process >> 24 & 0xFFFFFF}"
     return f"GPU {op.gpu}"
-
-
-# ---- what it tells apart
 
 
 def test_gaps_that_another_range_fills_are_not_idle(trace: MakeTrace) -> None:

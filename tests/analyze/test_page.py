@@ -64,9 +64,6 @@ def rows(table: Element) -> list[Element]:
     return list(table.one("tbody").all("tr"))
 
 
-# ---- the same numbers
-
-
 def test_totals_and_ledger_are_those_of_the_document(page: Element, run_sqlite: Breakdown, tmp_path: Path) -> None:
     """Every figure at the top, and every row of the ledger, equals analysis.json."""
     read = document(run_sqlite, tmp_path)
@@ -164,9 +161,6 @@ def test_the_environment_tells_what_the_run_record_says(page: Element) -> None:
         assert fact in text
 
 
-# ---- nothing but text, nothing from elsewhere
-
-
 def hostile(trace: MakeTrace) -> Path:
     items: list[Items] = []
     for number, name in enumerate(HOSTILE):
@@ -244,9 +238,6 @@ def test_charts_keep_their_look_at_a_third_of_their_size(run_sqlite: Breakdown) 
     for name in ("gemm", "attention", "softmax"):
         colour = [int(COLOURS[name][at : at + 2], 16) for at in (1, 3, 5)]
         assert (off[(one == colour).all(axis=-1)] == 0).all()
-
-
-# ---- the timeline
 
 
 def test_numbers_of_any_size_are_packed() -> None:

@@ -591,9 +591,6 @@ def test_a_verification_in_words() -> None:
     assert "\x1b" not in verification(Verification("1", 1, 0, {}, ("\x1b[31m",)))
 
 
-# ---- reports without annotation, and ranges without GPU work
-
-
 def test_without_ranges_all_gpu_ops_have_statistics(trace: MakeTrace) -> None:
     """As many rows as asked for, each with count, sum, share, median and extremes; no ledger of one row."""
     lengths = {"gemm_kernel": [30, 10, 50], "vectorized_elementwise_kernel": [7, 9], "softmax_kernel": [4]}

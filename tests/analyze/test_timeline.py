@@ -333,9 +333,6 @@ def test_families_are_those_of_the_whole_report_also_with_a_selection(trace: Mak
     assert [FAMILIES[code] for code in lane.group.tolist()] == ["gemm", "softmax"]
 
 
-# ---- what the zoom is on
-
-
 def steps(count: int, at: int, *, first: int = 1, length: int = 60) -> list[Items]:
     """Steps of 100 ns with two kernels each."""
     out: list[Items] = []

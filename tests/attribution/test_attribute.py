@@ -65,9 +65,6 @@ def inside(path: Path, threads: str = "follow") -> dict[str, dict[str, int]]:
     }
 
 
-# ---- examples of rules 1 to 7
-
-
 def test_rule_1_all_four_kinds_of_ops_join_their_launch(trace: MakeTrace) -> None:
     """A kernel, a memcpy, a memset and a graph launched inside a range are in it, each counted as what it is."""
     path = trace(
@@ -350,9 +347,6 @@ def test_rule_7_kernels_keep_their_full_name(trace: MakeTrace) -> None:
     names = ["void at::fill<int>(int *)", "void at::fill<float>(float *)"]
     path = trace(*(launch_kernel(name, (i, i + 1), (i, i + 1), id=i + 1) for i, name in enumerate(names)))
     assert core(path).trace.op_names == names
-
-
-# ---- the slow reference
 
 
 def assert_equal(found: Attribution, reference: Reference, context: object) -> None:

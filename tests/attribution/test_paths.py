@@ -199,9 +199,6 @@ def test_ancestors_and_depths_equal_a_walk() -> None:
         assert ancestors_or_self(parent, marked).tolist() == expected, seed
 
 
-# ---- which instances count
-
-
 def left_out(path: Path, skip: int) -> list[str]:
     """`name@start` of the ranges left out, in order of thread and start."""
     found = attributed(path)

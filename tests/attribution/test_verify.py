@@ -226,9 +226,6 @@ def test_only_sqlite_can_be_verified(trace: MakeTrace) -> None:
     assert "nsys export --type sqlite" in str(caught.value.hint)
 
 
-# ---- the real nsys
-
-
 @pytest.mark.nsys
 @pytest.mark.parametrize(("name", "ranges"), [("run", 795), ("block", 446), ("two-processes", 30)])
 def test_the_shipped_reports_equal_nsys(name: str, ranges: int, real_nsys: Nsys) -> None:

@@ -46,9 +46,6 @@ def column(results: BenchResults, backend: str, name: str) -> list[float]:
     return [float(value) for value in frame[frame["backend"] == backend].sort_values("seq")[name]]
 
 
-# ---- lines
-
-
 def test_latency_lines_are_the_medians_with_their_bands(sweep: BenchResults) -> None:
     """A solid line per backend, a dotted one per graph, and the interval as a band around each."""
     (axes,) = LATENCY.figure(sweep).axes
@@ -138,9 +135,6 @@ def test_dtypes_differ_by_the_line(mixed: BenchResults) -> None:
     assert any("solid: fp16, dashed: fp32" in text for text in texts(figure))
 
 
-# ---- roofline and violins
-
-
 def test_the_roofline_bends_where_memory_gives_way(sweep: BenchResults) -> None:
     """Both ceilings, each with its ridge at FLOP/s over bandwidth; no point above the datasheet's."""
     (axes,) = ROOFLINE.figure(sweep).axes
@@ -222,9 +216,6 @@ def test_few_samples_are_drawn_one_by_one(tmp_path: Path) -> None:
     assert not [band for band in figure.axes[0].collections if band.get_label() == "violin"]
 
 
-# ---- what PyTorch picks
-
-
 def test_the_selection_is_drawn_where_auto_was_measured_at_several_shapes(
     sweep: BenchResults, grid: BenchResults, tmp_path: Path
 ) -> None:
@@ -283,9 +274,6 @@ def test_the_selection_names_the_shape_that_costs_most(tmp_path: Path) -> None:
     assert found
     assert plan.columns[-1].texts[1].startswith("+")
     assert abs(float(plan.columns[-1].texts[1].strip("+ %").replace(",", "")) / 100 + 1 - float(found[1])) < 1
-
-
-# ---- looks
 
 
 @pytest.mark.parametrize("sight", SIGHT)

@@ -34,9 +34,6 @@ def pair_of(results: BenchResults, base: str, new: str, seq: int, kind: str = "e
     return results.speedups[kind, name, base, new]
 
 
-# ---- the table
-
-
 def test_the_columns_are_those_that_are_declared(sweep: BenchResults) -> None:
     """In the same order."""
     for declared in TABLES:
@@ -109,9 +106,6 @@ def test_errors_are_compared_with_their_own_tolerances(tmp_path: Path) -> None:
     assert (row["error"], row["tolerance"]) == (1e-4, 1.1e-4)
     assert math.isnan(row_of(results, "math", 512)["error"])
     assert any("math at" in line and "is wrong and was not timed" in line for line in results.warnings)
-
-
-# ---- shares that cannot be
 
 
 def test_the_published_share_is_refused_with_the_suspects(tmp_path: Path) -> None:
@@ -208,9 +202,6 @@ def test_without_a_gpu_there_are_no_peaks(tmp_path: Path) -> None:
     assert set(results.comparisons["kind"]) == {"eager"}
 
 
-# ---- comparisons
-
-
 def test_speedups_are_ratios_of_medians_with_verdicts(sweep: BenchResults) -> None:
     """flash over math, its interval around the ratio that the samples were made with."""
     pair = pair_of(sweep, "math", "flash", 4096)
@@ -285,9 +276,6 @@ def test_auto_repeats_what_was_measured_by_name(sweep: BenchResults, tmp_path: P
     assert results_of(tmp_path / "unseen", unseen).repeats == frozenset()
 
 
-# ---- decisions, auto, crossings
-
-
 def test_decisions_name_the_fastest_and_who_it_beats(sweep: BenchResults) -> None:
     """flash where launches count, cudnn from S=2048 on; auto is nobody's winner, since cudnn was measured."""
     eager = sweep.decisions[sweep.decisions["kind"] == "eager"]
@@ -347,9 +335,6 @@ def crossing_of(results: BenchResults, winner: str, loser: str) -> dict[str, Any
     found = found[(found["kind"] == "eager") & (found["winner"] == winner) & (found["loser"] == loser)]
     (row,) = found.to_dict("records")
     return {str(name): value for name, value in row.items()}
-
-
-# ---- growth and sweeps
 
 
 def test_memory_grows_as_the_backends_hold_it(sweep: BenchResults) -> None:
@@ -450,9 +435,6 @@ def test_mixed_dtypes_are_compared_and_marked(tmp_path: Path) -> None:
         ("naive", "fp32", "flash", "fp16"),
     }
     assert set(results.crossovers["dtype"]) == {"fp16"}
-
-
-# ---- warnings
 
 
 def test_what_is_wrong_with_a_run_is_reported(tmp_path: Path) -> None:

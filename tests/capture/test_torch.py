@@ -151,9 +151,6 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recording]
         return dict(zip(names, pool.map(record, names), strict=True))
 
 
-# ---- what the program notices
-
-
 def test_a_recorded_program_computes_the_same_bits(recordings: dict[str, Recording]) -> None:
     """Losses, gradients, traced graphs and what else it prints, in-place modules and compiled ones included."""
     plain, recorded = recordings["plain"], recordings["modules"]
@@ -239,9 +236,6 @@ def test_a_program_that_profiles_itself_keeps_its_profiler(recordings: dict[str,
     ops = {each["name"] for each in done.trace()["traceEvents"] if each.get("cat") == "cpu_op"}
     assert "aten::sum" in ops
     assert "aten::cumsum" not in ops
-
-
-# ---- ranges
 
 
 def test_ranges_of_nvtx_become_annotations(recordings: dict[str, Recording]) -> None:
@@ -359,9 +353,6 @@ def test_steps_are_marked_and_the_cost_is_recorded(recordings: dict[str, Recordi
     assert process["modules"]["backward_nodes"] > 400
 
 
-# ---- windows, ranks, and what is left
-
-
 def test_a_window_of_steps_is_all_that_is_recorded(recordings: dict[str, Recording]) -> None:
     """--steps 10:20 has the ten steps, and their thirty ops of each kind."""
     done = recordings["many"]
@@ -413,9 +404,6 @@ def test_nothing_is_overwritten_unasked(recordings: dict[str, Recording], tmp_pa
         assert (done.code, f"traces/{name}: exists already" in done.err) == (1, True)
         assert "ran\n" not in done.err
         (tmp_path / "traces" / name).unlink()
-
-
-# ---- what needs a GPU, without one
 
 
 def test_fully_shard_is_seen_through() -> None:
@@ -502,9 +490,6 @@ def test_a_gpu_that_has_failed_costs_no_trace(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(state.recording, "note", notes.append)
     assert kineto._disable() == "results"
     assert notes == ["CUDA had failed: GPU work may be missing (CUDA error: device-side assert triggered)"]
-
-
-# ---- how it gets in
 
 
 def test_what_cannot_be_reached_is_explained(tmp_path: Path) -> None:

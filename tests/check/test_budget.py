@@ -58,9 +58,6 @@ def limited(folder: Path, line: str) -> NsysprofError:
     return refused(folder, f'[[range]]\npath = "step*"\n{line}\n')
 
 
-# ---- what is understood
-
-
 def test_an_example_of_all_keys(tmp_path: Path) -> None:
     """What a budget can say means what it says."""
     found = read(tmp_path, EXAMPLE)
@@ -160,9 +157,6 @@ def test_a_thousand_ranges(tmp_path: Path) -> None:
     text = "".join(f'[[range]]\npath = "r{i}/*"\nmax_kernels = {i}\n' for i in range(1000))
     found = read(tmp_path, text).ranges
     assert [each.caps["kernels"] for each in found] == list(range(1000))
-
-
-# ---- what is refused
 
 
 @pytest.mark.parametrize(

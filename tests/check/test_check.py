@@ -64,9 +64,6 @@ def one(answer: BudgetCheck) -> dict[str, Any]:
     return row
 
 
-# ---- limits per call
-
-
 @pytest.mark.parametrize(
     ("limit", "rule", "found"),
     [
@@ -455,9 +452,6 @@ def test_exposed_communication_per_call(trace: MakeTrace, key: str) -> None:
     assert "max_exposed_communication, median" in check_summary(broken)
 
 
-# ---- ops that are forbidden, units, backends
-
-
 @pytest.mark.parametrize("threads", ["follow", "strict"])
 def test_ops_inside_are_those_of_the_families(trace: MakeTrace, threads: str) -> None:
     """For made-up reports of any shape the ops by name add up to the families of the breakdown, row by row."""
@@ -542,9 +536,6 @@ def test_rules_of_a_user(trace: MakeTrace, tmp_path: Path) -> None:
     assert [ok for _, _, ok in results(answer)] == [False, True]
 
 
-# ---- globs
-
-
 def test_a_glob_stands_for_the_outermost_ranges(trace: MakeTrace) -> None:
     """A star crosses `/`, the outermost of ranges inside one another is meant, and a name is found at any depth."""
     report = trace(
@@ -566,9 +557,6 @@ def test_a_glob_stands_for_the_outermost_ranges(trace: MakeTrace) -> None:
     assert found("RUN::[!a]") == ["RUN::b"]
     assert found("run::a") == []
     assert found("iter0") == []
-
-
-# ---- what a report may lack
 
 
 def test_a_report_without_ranges(trace: MakeTrace) -> None:
@@ -620,9 +608,6 @@ def test_a_report_with_a_part_that_cannot_be_read(trace: MakeTrace) -> None:
     report = trace(*step(0), launch_kernel("a", (1, 2), (3, 4), id=1), drop_columns={kernel: ["end"]})
     with pytest.raises(NsysprofError, match=f"cannot be checked: {kernel} has 1 rows but lacks end"):
         checked(report, "max_kernels = 0")
-
-
-# ---- against a baseline
 
 
 def growth(report: Path, base: Path, text: str = 'max_growth = { span = "5 %" }') -> dict[str, Any]:
@@ -771,9 +756,6 @@ def test_what_the_baseline_lacks(trace: MakeTrace) -> None:
         checked(new, "max_kernels = 1", baseline=new.with_name("missing.sqlite"))  # before anything is read
 
 
-# ---- what comes out
-
-
 def test_a_test_can_assert_it(trace: MakeTrace, tmp_path: Path) -> None:
     """`assert_ok` says nothing when all holds, and else fails with the table; reports and budgets may be open."""
     path = tmp_path / "b.toml"
@@ -828,9 +810,6 @@ def test_a_long_answer_is_cut_and_says_so(trace: MakeTrace) -> None:
     assert "  and 10 more: --json has all\n" in text
     assert "No limit holds." in text
     assert len(check_document(answer)["rows"]) == 60
-
-
-# ---- drafts
 
 
 def redrafted(report: Path) -> tuple[str, BudgetCheck]:
@@ -973,9 +952,6 @@ def test_a_long_draft_is_cut(trace: MakeTrace) -> None:
     assert text.count("\n[[range]]") == 200
     assert "# Left out: 30 ranges with less busy time than these." in text
     assert "range29x" not in text
-
-
-# ---- the time of steps
 
 
 def late_steps(python: int, name: str, count: int = 8, only: bool = False) -> list[Items]:

@@ -133,9 +133,6 @@ LONGER = f"UPDATE {KERNELS} SET end = end + (end - start) / 2 WHERE {NAMED}"
 SLOWER = LONGER.format("fmha_cutlassF")
 
 
-# ---- what is printed
-
-
 def test_the_whole_output(run: Run, budget: Path) -> None:
     """What broke, what could not be tested and what holds, to the letter; nothing is written."""
     done = run(SHIPPED, budget.name)
@@ -188,9 +185,6 @@ def test_all_holds(run: Run, budget: Path) -> None:
         "",
     )
     assert run(SHIPPED, budget.name, "--md").out.startswith("### ✅ run.sqlite keeps to budget.toml: 1 limit\n")
-
-
-# ---- drafts
 
 
 @pytest.mark.parametrize(
@@ -318,9 +312,6 @@ def test_a_draft_never_replaces_the_report(run: Run, tmp_path: Path) -> None:
     assert digest(report) == before
     assert "nowhere" in known_failure(run("--init", report, "-o", "nowhere/budget.toml"))
     assert files(tmp_path) == [report.name]
-
-
-# ---- against a baseline
 
 
 GROWTH = '[[range]]\npath = "RUN::*/iter*"\nmax_growth = { busy = "10 %", span = "10 %" }\n'
@@ -455,9 +446,6 @@ def test_an_analysis_that_counts_otherwise(run: Run, budget: Path, options: list
     assert "give the report itself, or: nsysprof analyze REPORT" in message
 
 
-# ---- usage and hostile input
-
-
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
@@ -511,9 +499,6 @@ def test_a_thousand_rules(run: Run, budget: Path) -> None:
     # three ranges have 20 kernels per call, three 15, one has 2, and the others 1: so many limits are less
     broken = 3 * 20 + 3 * 15 + 2 + 11
     assert done.out.startswith(f"run.sqlite breaks {broken} of 54,000 limits of budget.toml\n")
-
-
-# ---- from pytest
 
 
 def test_from_pytest(tmp_path: Path, budget: Path) -> None:

@@ -56,9 +56,6 @@ def boxes_of(axes: Axes, label: str) -> Floats:
     return np.array([(corners[:, 0].min(), corners[:, 0].max()) for corners in found]).reshape(-1, 2)
 
 
-# ---- the call
-
-
 def test_the_median_call_is_shown(trace: MakeTrace) -> None:
     """Of five calls the last has no next one; of the other four it is the shorter one in the middle."""
     found = answer(
@@ -91,9 +88,6 @@ def test_work_outside_of_all_calls_is_shown_whole(trace: MakeTrace) -> None:
     )  # fmt: skip
     call = of_base(answer(path, base="a", new="b"))
     assert (call.of, call.length_ns, call.start.tolist()) == (1, 200, [0])
-
-
-# ---- the chart
 
 
 def test_both_calls_are_on_one_axis(shipped: dict[str, Comparison]) -> None:

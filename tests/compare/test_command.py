@@ -179,9 +179,6 @@ RUN::math::S8 → RUN::flash::S8,idle: host: launch calls,0,0,1,0,0,1,0,0,"math:
 """  # noqa: E501
 
 
-# ---- the shipped report
-
-
 @lru_cache
 def compared(base: str, new: str) -> Comparison:
     return compare(attributed(), base=f"RUN::{base}::*", new=f"RUN::{new}::*", shape="B=1,H=8,D=64,fp16,causal")
@@ -316,9 +313,6 @@ def test_the_model_stays_within_what_the_memory_gives() -> None:
     assert len(rates) == 20
     assert rates.max() < 4.8143e12
     assert rates.max() > 0.85 * 4.8143e12  # the casts are all but limited by it
-
-
-# ---- the command
 
 
 @pytest.fixture

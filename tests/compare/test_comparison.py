@@ -386,9 +386,6 @@ def test_work_that_is_no_attention_is_compared_by_the_causes_of_the_rules(trace:
     }
 
 
-# ---- which instances
-
-
 def steps(name: str, start: int, lengths: list[int], first_id: int = 1) -> list[Items]:
     """A range with a call of one kernel for each length, 1,000 ns from call to call, launched in time."""
     out: list[Items] = [Range(name, start, start + 1000 * len(lengths))]
@@ -466,9 +463,6 @@ def test_without_merging_numbered_calls_are_still_calls(trace: MakeTrace) -> Non
     assert found.pairs[["base_calls", "new_calls"]].iloc[0].tolist() == [3, 3]
     found = answer(path, base="a/iter2", new="b/iter2", merge=None)
     assert found.pairs[["base", "new", "base_span_ns"]].iloc[0].tolist() == ["a/iter2", "b/iter2", 300]
-
-
-# ---- what must not mislead
 
 
 def test_pairs_rank_by_verdict_and_then_by_time(trace: MakeTrace) -> None:
@@ -571,9 +565,6 @@ def test_markdown_shows_names_as_they_are(trace: MakeTrace) -> None:
 def glob_of(name: str) -> str:
     """A glob for one name."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in name)
-
-
-# ---- the clock of steps
 
 
 def loop(name: str, at: int, *, load: int = 0, python: int = 0, kernel: int = 300, copy: int = 0) -> list[Items]:

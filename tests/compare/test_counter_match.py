@@ -57,8 +57,6 @@ def reads(found: Comparison, side: int = 0) -> dict[str, float]:
     return {str(cause): float(value) for cause, value in frame["dram_read_bytes"].items()}
 
 
-# ---- names
-
 SAME = [
     (
         "void at::native::elementwise_kernel<(int)128, (int)2, void at::native::gpu_kernel_impl_nocast<at::native::"
@@ -94,9 +92,6 @@ def test_other_kernels_have_other_names() -> None:
         "void g<[lambda() (instance 2)]>(T1)", "void g<[lambda(float) (instance 1)]>(T1)",
     ]  # fmt: skip
     assert len({plain_name(name) for name in names}) == len(names)
-
-
-# ---- order
 
 
 def test_order_within_a_call_tells_kernels_of_one_name_apart(trace: MakeTrace) -> None:
@@ -235,9 +230,6 @@ def test_what_no_counters_are_made_of(trace: MakeTrace) -> None:
     assert measured(found, 1).matched_share == 0.5
 
 
-# ---- figures
-
-
 def test_figures_stand_in_the_ledger(trace: MakeTrace) -> None:
     """Bytes per call over the time of the report, the share of the GPU's bandwidth, and what the model expects."""
     rows = both_calls()
@@ -286,9 +278,6 @@ def test_more_than_the_memory_can_do_is_refused(trace: MakeTrace) -> None:
         " (bytes that were in L2 in the report's run, or that earlier kernels wrote) or the bandwidth that the report"
         " states",
     )
-
-
-# ---- sentences and text
 
 
 def test_sentences_compare_the_measurement_with_the_model(trace: MakeTrace) -> None:
@@ -390,9 +379,6 @@ def test_the_same_sentence_on_caches_stands_once(trace: MakeTrace) -> None:
     assert text.count("DRAM: bytes read and written during a kernel") == 1
 
 
-# ---- which file
-
-
 def test_counters_of_other_ranges_are_reported(trace: MakeTrace) -> None:
     """Beside the report a warning, named an error; both tell what the file has."""
     path = math_and_flash(trace)
@@ -469,8 +455,6 @@ def test_a_gpu_of_unknown_bandwidth_has_bytes_and_no_share(trace: MakeTrace) -> 
     assert found.gaps["base_dram_bytes_per_s"].notna().sum() == 3
     assert measured(found).l2_bytes is None
 
-
-# ---- counters of an H200 beside its report: every kernel is found, and the figures are those of the hardware
 
 COUNTERS = TRACES / "run.counters.csv"
 shipped = pytest.mark.skipif(not COUNTERS.exists(), reason="traces/run.counters.csv is not there")

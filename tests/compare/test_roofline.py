@@ -52,9 +52,6 @@ def points(found: Comparison) -> Roofline:
     return answer
 
 
-# ---- where kernels stand
-
-
 def test_points_are_flops_per_byte_and_per_second(trace: MakeTrace) -> None:
     """By hand: bytes and FLOPs of the counters, the time of the report."""
     found = points(found_in(trace, *USUAL))
@@ -132,9 +129,6 @@ def test_without_counters_there_is_no_roofline(trace: MakeTrace) -> None:
     found = answer(math_and_flash(trace), **PAIR)
     assert roofline(found) is None
     assert len(comparison_charts(found)) == 2
-
-
-# ---- the chart
 
 
 def bubbles(figure: Figure, axes: int) -> EllipseCollection:
@@ -270,9 +264,6 @@ def test_thousands_of_kernels_are_not_all_drawn(trace: MakeTrace, monkeypatch: p
     assert len(plan.bubbles) == 20
     assert "70 kernels with less time are not drawn" in plan.heading.notes
     assert plan.bubbles[0].text == "kernel_13  9 ns"  # the first in the alphabet of those of 9 ns
-
-
-# ---- the command
 
 
 def test_the_command(trace: MakeTrace, tmp_path: Path, run: Run) -> None:

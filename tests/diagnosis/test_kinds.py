@@ -35,9 +35,6 @@ def diagnosis_of(path: Path, select: str | None = None) -> Diagnosis:
     return found
 
 
-# ---- what a program does in each step, behind twelve layers that the host launches ahead
-
-
 def nothing(program: Program) -> None:
     """A step that is over."""
 

@@ -105,9 +105,6 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-# ---- what it prints and writes
-
-
 def test_the_whole_output(small: Path, run: Run) -> None:
     """The summary of a small report, to the letter; the results alone are on stdout."""
     done = run("analyze", small.name)
@@ -206,9 +203,6 @@ def test_options_of_the_attention_workloads_come_last(run: Run) -> None:
     assert text.index("--profiler") < text.index("Attention workloads:") < text.index("--head-dim")
 
 
-# ---- several reports
-
-
 def test_a_report_alone_is_analysed(small: Path, run: Run) -> None:
     """The command may be left out."""
     assert run(small.name, "--no-charts").out == run("analyze", small.name, "--no-charts").out == SMALL
@@ -238,9 +232,6 @@ def test_several_reports_name_the_command_that_takes_them(
     done = run(*arguments.split())
     assert (done.code, done.out) == (2, "")
     assert done.err.splitlines()[1].startswith(f"  hint: {hint}")
-
-
-# ---- usage
 
 
 @pytest.mark.parametrize(
@@ -274,9 +265,6 @@ def test_a_report_is_needed(run: Run) -> None:
     done = run("analyze")
     assert done.code == 2
     assert "REPORT" in done.err
-
-
-# ---- hostile input
 
 
 def make_hostile(kind: str, path: Path) -> None:
@@ -362,9 +350,6 @@ def test_a_file_name_that_is_not_utf8(small: Path, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert done.out.startswith(r"b\udcff.sqlite: no step repeats; the GPU computes")
     assert (tmp_path / "b\udcff.analysis" / "analysis.json").is_file()
-
-
-# ---- the folder of the results
 
 
 def test_results_go_where_they_are_sent(small: Path, run: Run, tmp_path: Path) -> None:
@@ -461,9 +446,6 @@ def test_a_failed_answer_leaves_no_folder(small: Path, run: Run, tmp_path: Path)
     assert "no range of report.sqlite matches 'nope*'" in error
     assert "'train'" in error
     assert files(tmp_path) == ["report.sqlite"]
-
-
-# ---- options
 
 
 def test_range_keeps_what_lies_in_it(small: Path, run: Run, tmp_path: Path) -> None:
@@ -609,9 +591,6 @@ def test_nsys_that_does_not_exist(small: Path, run: Run) -> None:
     assert "nsysprof: /nowhere/nsys: not a working nsys" in done.err
 
 
-# ---- reports without something
-
-
 def test_reports_with_nothing_in_them(trace: MakeTrace, run: Run, tmp_path: Path) -> None:
     """Without NVTX, without kernels, or with neither: exit code 0, a warning that says what lacks, all files."""
     none: dict[str, list[Items]] = {
@@ -628,9 +607,6 @@ def test_reports_with_nothing_in_them(trace: MakeTrace, run: Run, tmp_path: Path
         lacking = {"copies.csv"} if name == "work.sqlite" else set(SUMMARIES)
         assert files(tmp_path / f"{Path(name).stem}.analysis") == sorted([*(set(TABLES) - lacking), *CHARTS])
     assert "it has no ranges at all" in known_failure(run("analyze", "work.sqlite", "--range", "x", "--no-charts"))
-
-
-# ---- the terminal
 
 
 def test_nothing_in_a_report_reaches_the_terminal_raw(trace: MakeTrace, run: Run) -> None:

@@ -169,9 +169,6 @@ def asked_of_sqlite(path: Path) -> tuple[int, int]:
     return count, total
 
 
-# ---- the same thing, said otherwise
-
-
 @pytest.mark.parametrize("way", SAME)
 def test_a_file_that_says_the_same_gives_the_same(trace: MakeTrace, analyze: Analyze, way: str) -> None:
     """Views, columns, order, indexes, encodings and pages are the user's business."""
@@ -235,9 +232,6 @@ def test_a_live_log_is_part_of_the_report(trace: MakeTrace, analyze: Analyze) ->
         connection.execute("ROLLBACK")
     assert (code, totals(out)) == (0, asked_of_sqlite(path))
     assert totals(out)[0] == 2 * 160 + 80
-
-
-# ---- tables that cannot be read
 
 
 @pytest.mark.parametrize(
@@ -343,9 +337,6 @@ def test_a_schema_that_doubles_is_refused_before_sqlite_plans_it(
         assert done.code == 0
 
 
-# ---- reports that change while they are read
-
-
 @pytest.mark.parametrize("how", ["replaced", "copied over", "written", "removed"])
 @pytest.mark.parametrize("form", ["sqlite", "with a log", "parquet"])
 def test_a_report_that_changes_between_two_tables_is_refused(trace: MakeTrace, form: str, how: str) -> None:
@@ -388,9 +379,6 @@ def test_a_report_that_changes_before_it_is_exported_is_refused(trace: MakeTrace
         shutil.copyfile(trace(*program()[:40], duration=END), path)
         with pytest.raises(NsysprofError, match="was changed while it was read"):
             record_source(breakdown)
-
-
-# ---- values that make no sense
 
 
 @pytest.mark.parametrize("column", ["start", "end"])
@@ -469,9 +457,6 @@ def test_names_that_would_break_a_table(trace: MakeTrace, analyze: Analyze) -> N
     assert {len(row) for row in rows} == {len(rows[0])}
 
 
-# ---- charts of odd shapes
-
-
 @pytest.mark.parametrize(
     "items",
     [
@@ -498,9 +483,6 @@ def test_charts_of_odd_times(trace: MakeTrace, analyze: Analyze, items: Sequence
         "kernel_counts.png",
         "timeline.png",
     ]
-
-
-# ---- odd places; tests/kit/fuzz.py damages files
 
 
 @pytest.mark.parametrize(
@@ -540,8 +522,6 @@ def test_rows_by_device_without_any_device(trace: MakeTrace, analyze: Analyze) -
     assert code == 0
     assert all("None" not in row for row in answer(out)["ranges"])
 
-
-# ---- small files: what a command reads beside a report
 
 _ODD: dict[str, bytes] = {
     "nothing": b"",

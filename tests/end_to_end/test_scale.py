@@ -80,9 +80,6 @@ def timed(trace: Trace, threads: str = "follow") -> tuple[float, Attribution]:
     return best, found
 
 
-# ---- shapes, by the number of kernels
-
-
 def forgotten_pops(count: int) -> Rows:
     """1,000 ranges of as many names that are never popped, one after another, and a closed range around each launch."""
     rows = Rows()
@@ -205,9 +202,6 @@ def test_attribution_takes_well_under_a_second_and_is_linear(
     assert first < 1, f"{first:.2f} s"
     second, _ = timed(big(make(2 * count)))
     assert second < 3 * max(first, 0.02), f"{first:.3f} s, and {second:.3f} s for twice as many"
-
-
-# ---- and the answers are right
 
 
 def test_forgotten_pops_reach_a_depth_of_1009(big: Callable[[Rows], Trace]) -> None:

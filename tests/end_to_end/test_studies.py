@@ -177,9 +177,6 @@ def test_every_study_is_in_the_index() -> None:
     assert named == {path.parent.name for path in ANALYSIS.glob("*/README.md")}
 
 
-# ---- what the READMEs say
-
-
 def claims_of_math_vs_flash() -> Iterator[str]:
     """Rows and phrases of the README."""
     at = study_figures("math-vs-flash")
@@ -442,9 +439,6 @@ def test_the_benchmark_in_the_manual_is_what_is_printed() -> None:
     printed = iter(bench_summary(read_bench_results(ANALYSIS / "math-vs-flash")).splitlines())
     for line in block.splitlines():
         assert line == "..." or line in printed, line
-
-
-# ---- what memory is made of
 
 
 @pytest.mark.parametrize("study", ["math-vs-flash", "baseline", "long"])

@@ -132,9 +132,6 @@ def by_name(instances: pd.DataFrame, names: Iterable[str]) -> dict[str, tuple[in
     return found
 
 
-# ---- the files
-
-
 @every
 def test_checksums_are_those_of_the_files(name: str) -> None:
     """The README's list and the record beside it have the checksum of each report, and its size is a small one."""
@@ -247,9 +244,6 @@ def test_the_machine_is_that_of_the_records() -> None:
         assert [word for word in words if word not in head] == []
 
 
-# ---- analyze
-
-
 @every
 def test_analyze_from_end_to_end(name: str, tmp_path: Path, run: Run) -> None:
     """The command ends well, says what is expected and no more, and leaves tables that add up and pictures."""
@@ -306,9 +300,6 @@ def test_every_kernel_has_a_family(name: str) -> None:
     assert kernels[kernels["family"] == "other"]["kernel"].tolist() == []
 
 
-# ---- the thread that PyTorch runs backward on
-
-
 def test_backward_is_launched_by_another_thread() -> None:
     """By SQL: all that was launched while a `backward` was open came from a thread that has no range of its own."""
     inside = f"""{COMMON} SELECT named.name, sum(launched.globalTid = named.globalTid),
@@ -352,9 +343,6 @@ def test_strict_is_what_nsys_projects() -> None:
     assert by_name(broken_down(BLOCK, "strict").instances, NSYS_BLOCK) == NSYS_BLOCK
     outside = broken_down(BLOCK, "strict").ledger.set_index("fate")["ops"]
     assert outside[outside > 0].to_dict() == {"own thread": 1_979, "outside every range": 1_965}
-
-
-# ---- two processes at once
 
 
 def test_correlation_ids_of_the_processes_collide() -> None:

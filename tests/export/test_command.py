@@ -282,9 +282,6 @@ def test_the_library_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         nsysprof.export(report, "xlsx")
 
 
-# ---- what trace_processor, the program behind ui.perfetto.dev, makes of traces
-
-
 @pytest.fixture(scope="module")
 def processor() -> Iterator[TraceProcessor]:
     """One for all traces, which it loads one after the other: it takes seconds to start."""

@@ -330,9 +330,6 @@ def test_nothing_but_failures_is_an_error() -> None:
         fleet_answer([ReportFailure("a", "a: empty file"), ReportFailure("b", "b: empty file")])
 
 
-# ---- stragglers
-
-
 def noisy(ranks: int, iterations: int, seed: int = 0) -> pd.DataFrame:
     """Own times whose iterations differ much more than the ranks do."""
     rng = np.random.default_rng(seed)

@@ -313,9 +313,6 @@ def test_a_url_is_fetched_with_its_record(trace: MakeTrace) -> None:
     assert file.name == "memory:///job/rank_5.sqlite"
 
 
-# ---- names
-
-
 def test_of_two_recorders_under_one_name_the_report_of_nsys_is_read(tmp_path: Path) -> None:
     """What is left out is named; alone it counts."""
     for name in ("run.sqlite", "run.json.gz", "run.json", "other.json.gz"):
@@ -428,9 +425,6 @@ def test_names_that_nothing_can_be_made_of_are_refused(tmp_path: Path) -> None:
         names_in(tmp_path / "list")
 
 
-# ---- identity
-
-
 def ranked(report: str, record: int | None, answer: ReportAnswer) -> ReportAnswer:
     return ReportAnswer(**{**answer.__dict__, "report": report, "record_rank": record})
 
@@ -496,9 +490,6 @@ def test_the_environment_in_a_report_names_its_rank(trace: MakeTrace) -> None:
     assert answer.record_rank is None
     report.with_suffix(".json").write_text('{"schema": "nsysprof-run/1", "job": {"rank": true}}')
     assert examined(report).record_rank is None
-
-
-# ---- kept answers
 
 
 def test_an_answer_survives_the_disk(trace: MakeTrace, tmp_path: Path) -> None:

@@ -187,9 +187,6 @@ def test_a_program_without_arguments_is_its_name() -> None:
     assert program_alone([]) == [""]
 
 
-# ---- written
-
-
 def test_a_record_is_short_and_comes_back_as_it_was(tmp_path: Path) -> None:
     """Samples stand on one line, however many; names that are not UTF-8 survive; NaN is read as None."""
     record = {

@@ -83,9 +83,6 @@ def agreement(verdict: BackendVerdict) -> list[object]:
     return [row["agrees"] for row in verdict.records()]
 
 
-# ---- what kernels show
-
-
 @pytest.mark.parametrize(
     ("kernels", "expected"),
     [
@@ -167,9 +164,6 @@ def test_log_softmax_has_a_cause_of_its_own() -> None:
     assert [cause.removesuffix(" backward") for cause in causes] == ["log-softmax"] * 5 + ["softmax"] * 3
 
 
-# ---- what was asked for
-
-
 @pytest.mark.parametrize(
     ("requested", "kernels", "expected"),
     [
@@ -220,9 +214,6 @@ def test_own_rules_name_own_backends(trace: MakeTrace, tmp_path: Path) -> None:
     assert observed(verdict) == [("RUN::naive::S64", "Naive"), ("RUN::naive::S128", "math")]
     assert agreement(verdict) == [True, False]
     assert verdict.warnings == ()
-
-
-# ---- which kernels count
 
 
 BACKWARD = [
@@ -363,9 +354,6 @@ def test_overlapping_windows_each_count_all(trace: MakeTrace, monkeypatch: pytes
     assert sum(found.values()) > 60
 
 
-# ---- rows
-
-
 def test_instances_that_agree_share_a_row(trace: MakeTrace) -> None:
     """A name of several processes, threads and times is one row with all their kernels."""
     path = trace(
@@ -415,9 +403,6 @@ def test_a_report_without_runs_has_no_rows(trace: MakeTrace) -> None:
         assert (verdict.records(), difference_lines(verdict), backend_table(verdict)) == ([], [], "")
 
 
-# ---- what names cannot tell
-
-
 def test_unknown_kernels_are_named_with_the_way_out(trace: MakeTrace) -> None:
     """One warning for all ranges whose kernels no rule knows: it names both, and the option that helps."""
     path = trace(
@@ -441,9 +426,6 @@ def test_many_unknown_names_are_not_all_listed(trace: MakeTrace) -> None:
     [warning] = judged(trace(*[item for each in items for item in each], duration=END)).warnings
     assert "RUN::mine::S4 and 2 more is unknown" in warning
     assert "qwxyz4 and 2 more;" in warning
-
-
-# ---- as text and as JSON
 
 
 def mixed(trace: MakeTrace) -> BackendVerdict:
@@ -520,9 +502,6 @@ def test_records_are_json(trace: MakeTrace) -> None:
         "kernels": 20,
         "evidence": f"{CUDNN} x 20",
     }
-
-
-# ---- the shipped report
 
 
 # What each request must have run.

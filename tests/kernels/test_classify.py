@@ -238,9 +238,6 @@ def test_real_report_leaves_under_one_percent_to_other(rules: kernel_rules.Rules
     assert {"flash", "efficient", "cudnn"} <= set(kinds.attention_backend)
 
 
-# ---- the rules themselves
-
-
 def test_every_shipped_rule_is_well_formed(rules: kernel_rules.Rules) -> None:
     """The shipped file passes the checks that a user's file must pass, with distinct rule names."""
     assert load_rules(kernel_rules.SHIPPED_RULES).rules == rules.rules * 2
@@ -409,9 +406,6 @@ def test_long_names_do_not_blow_up(rules: kernel_rules.Rules) -> None:
     start = time.process_time()
     assert classify(rules, names).family == ["copy", "other", "gemm", "other", "other"]
     assert time.process_time() - start < 1
-
-
-# ---- names
 
 
 @pytest.mark.parametrize(

@@ -96,9 +96,6 @@ class Hang(BaseException):
     """The time is over; nothing that catches errors may catch this."""
 
 
-# ---- what the file says
-
-
 def truth(path: Path) -> Truth:
     """Ask sqlite3, or pyarrow, for all rows. Raises whatever they raise."""
     rows: dict[str, list[Row]] = {}
@@ -231,9 +228,6 @@ def _text(cell: Any) -> str | None:
     return (
         None if cell is None else (cell if isinstance(cell, bytes) else str(cell).encode()).decode("utf-8", "replace")
     )
-
-
-# ---- what nsysprof says
 
 
 def commands(rng: random.Random, path: Path, out: Path, ranges: str = "nvtx") -> list[str]:

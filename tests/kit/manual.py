@@ -33,9 +33,6 @@ def _table(head: list[str], rows: list[list[str]]) -> list[str]:
     return markdown_table(head, rows, "l" * len(head), escape=lambda cell: cell.replace("|", "\\|"), even=False)
 
 
-# ---- commands.md
-
-
 def commands() -> dict[str, Any]:
     """The commands of the program by what is typed for them, `bench` and `bench diff` alike."""
     found: dict[str, Any] = {}
@@ -104,9 +101,6 @@ def commands_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-# ---- columns.md
-
-
 def declared_tables() -> dict[str, list[Table]]:
     """The tables that the rooms of the package declare, by room; one that several modules hold counts once."""
     found: dict[str, list[Table]] = {}
@@ -139,9 +133,6 @@ def columns_page() -> str:
         for table in rooms[room]:
             lines += ["", f"### {table.file}", "", f"{table.row[:1].upper()}{table.row[1:]}.", "", *table.dictionary()]
     return "\n".join(lines) + "\n"
-
-
-# ---- python.md
 
 
 def _documented(of: Any) -> str:

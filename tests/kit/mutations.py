@@ -96,9 +96,6 @@ def _simulated(seed: int) -> list[Item]:
     return simulate([*program, *program[-3:-1] * rng.randint(0, 4), program[-1]]).items
 
 
-# ---- SQL
-
-
 def _by_sql(rng: random.Random, path: Path) -> list[str]:
     done = []
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -297,9 +294,6 @@ CHANGES: tuple[Change, ...] = (
 )
 
 
-# ---- bytes
-
-
 def _by_bytes(rng: random.Random, path: Path) -> list[str]:
     data = bytearray(path.read_bytes())
     done = []
@@ -331,9 +325,6 @@ def _by_bytes(rng: random.Random, path: Path) -> list[str]:
         done.append(how)
     path.write_bytes(data)
     return done
-
-
-# ---- files
 
 
 def _as_file(rng: random.Random, path: Path) -> tuple[Path, str]:
@@ -386,9 +377,6 @@ def _with_log(path: Path, way: str) -> None:
         rest.unlink()
 
 
-# ---- Parquet
-
-
 def _as_parquet(rng: random.Random, path: Path) -> tuple[Path, list[str]]:
     folder = path.with_name("report_pqtdir")
     try:
@@ -424,8 +412,6 @@ def _as_parquet(rng: random.Random, path: Path) -> tuple[Path, list[str]]:
         done.append(f"{how} {file.stem}")
     return folder, done
 
-
-# ---- traces of the PyTorch profiler
 
 ODD: tuple[Any, ...] = (
     *(value for value in VALUES if not isinstance(value, bytes)),

@@ -189,8 +189,6 @@ class Walk:
         mine = self.ops[op]
         return mine.table in ("KERNEL", "GRAPH_TRACE") and not self.talks(op) and mine.end > mine.start
 
-    # ---- dependencies
-
     @cached_property
     def lanes(self) -> dict[Lane, list[int]]:
         """The ops of each stream in their order."""
@@ -366,8 +364,6 @@ class Walk:
         usual = {kind: median(some if len(some) >= 20 else pooled) if pooled else 0 for kind, some in every.items()}
         return {kind: int(min(max(4 * value, 20_000), 1_000_000)) for kind, value in usual.items()}
 
-    # ---- the walk
-
     def walk(self, start: int, end: int, op: int) -> Iterator[tuple[int, int, str, int]]:
         """The pieces of a gap, backwards: ``(start, end, kind, op)``; ``op`` -1: the host had nothing for the GPU."""
         if op < 0:
@@ -399,8 +395,6 @@ class Walk:
             yield max(start, self.ops[before].start), came, "runs", before
             at, op = min(came, self.ops[before].start), before
 
-    # ---- windows and gaps
-
     @cached_property
     def merged(self) -> list[str]:
         """The merged name of each range."""
@@ -423,8 +417,6 @@ class Walk:
     def outermost(self) -> list[int]:
         """The ranges in no other."""
         return [at for at, path in enumerate(self.paths) if len(path) == 1]
-
-    # ---- which ranges are the steps
 
     @cached_property
     def early(self) -> list[bool]:
@@ -508,8 +500,6 @@ class Walk:
 
         covering = [key for key, mine in levels.items() if covers(key, mine)]
         return sorted(levels[min(covering, key=rank)]) if covering else []
-
-    # ---- windows
 
     def windows(self, chosen: list[int]) -> list[Window]:
         """The windows of ranges with the pauses before them, or of the whole trace where none are chosen."""
@@ -617,8 +607,6 @@ class Walk:
                 at = max(at, end)
             if at < stop:
                 yield at, stop, last
-
-    # ---- the host
 
     @cached_property
     def calls(self) -> dict[int, list[Call]]:
@@ -800,8 +788,6 @@ class Walk:
         if row < 0:
             return " outside every range" if self.merged else ""
         return f" in {self.merged[row]}"
-
-    # ---- the account
 
     def account(self, chosen: list[int], warmed: bool = False) -> list[Piece]:
         """All pieces of the waits of the windows of ranges; of the whole trace where none are chosen.

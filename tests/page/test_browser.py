@@ -199,9 +199,6 @@ def requests(driver: Driver) -> list[str]:
     return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
 
 
-# ---- both pages
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -221,9 +218,6 @@ def test_a_page_opens_in_silence(arguments: tuple[str, ...], browser: Driver, pa
     asked = [url for url in requests(browser) if not url.startswith(("data:", "blob:"))]
     assert asked == [(folder / "report.html").as_uri()]
     assert all(image.get_property("naturalWidth") > 0 for image in found(browser, "img"))
-
-
-# ---- tables
 
 
 def test_the_numbers_shown_are_those_of_the_document(page: Driver, pages: Callable[..., Path]) -> None:
@@ -375,9 +369,6 @@ def test_the_address_keeps_what_is_looked_at(browser: Driver, pages: Callable[..
     assert view(browser) == pytest.approx(before, abs=1)
     assert shown(browser, "#t-ops") == ops
     assert shown(browser, "#t-ranges") == ranges
-
-
-# ---- the timeline
 
 
 def test_the_first_view_is_of_steady_work(page: Driver) -> None:
@@ -537,9 +528,6 @@ def test_a_hundred_thousand_ops_stay_smooth(
     assert boxes < marks / 3
     assert statistics.median(frames) < 5 * max(statistics.median(few), 2)
     assert browser.get_log("browser") == []
-
-
-# ---- other readers
 
 
 def test_hostile_names_do_nothing(

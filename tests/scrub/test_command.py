@@ -219,9 +219,6 @@ def scrubbed(source: Path, out: Path, **how: Any) -> Path:
     return out
 
 
-# ---- nothing is left
-
-
 @pytest.mark.parametrize(
     "how",
     [
@@ -308,8 +305,6 @@ def test_what_a_program_printed_is_not_read(trace: MakeTrace, tmp_path: Path) ->
     assert done.path.stat().st_size < 1 << 20
     assert ask(done.path, "SELECT text FROM NVTX_EVENTS") == [("step [environment]",)]
 
-
-# ---- what nobody knows goes
 
 UUID, OTHER_UUID = "14d5ca01-a82c-498c-87a0-c242cfef17f9", "2f1c9a44-0000-4a4e-9c1d-9f3b1f0a77aa"
 MAC, ADDRESS, LONG_ADDRESS, GUID = (
@@ -434,9 +429,6 @@ def test_the_help_lists_what_stays(run: Run) -> None:
     assert "all times" in said
 
 
-# ---- places where SQLite keeps what was
-
-
 def change(path: Path, *statements: str, parameters: Sequence[Any] = ()) -> None:
     """Do to a report what a user may do with sqlite3."""
     with closing(sqlite3.connect(path)) as connection:
@@ -542,9 +534,6 @@ def test_what_somebody_added_gives_nothing_away(trace: MakeTrace, tmp_path: Path
     assert ask(out, "PRAGMA integrity_check") == [("ok",)]
 
 
-# ---- the answer stays
-
-
 @pytest.mark.parametrize("style", ["2019", "2022.4", "2025.3"])
 def test_a_report_without_secrets_in_names_says_the_same(trace: MakeTrace, tmp_path: Path, style: str) -> None:
     """Ranges, kernels, ledger and totals are equal; users and hosts that are words change no name."""
@@ -580,9 +569,6 @@ def test_a_shipped_report_is_scrubbed_already_and_says_the_same(name: str, tmp_p
     shipped = TRACES / f"{name}.sqlite"
     assert set(scrub_report(shipped, tmp_path / "first.sqlite").removed) == {"ids of GPUs and of the session"}
     assert answers(scrubbed(shipped, tmp_path / "out.sqlite")) == answers(shipped)
-
-
-# ---- nothing half-written, nothing overwritten
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names are Unicode elsewhere")
@@ -716,9 +702,6 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# ---- the command
-
-
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `nsysprof …` in this process, in the test's own folder: exit code, stdout, stderr."""
@@ -794,9 +777,6 @@ def test_what_is_no_sqlite_report_is_refused_by_name(trace: MakeTrace, run: Run,
     assert code == 1
     assert "log of another file with that name" in err
     assert not (tmp_path / "out.sqlite").exists()
-
-
-# ---- the real nsys
 
 
 PROGRAM = """

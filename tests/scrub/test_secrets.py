@@ -27,9 +27,6 @@ def learned(kind: str, text: bytes) -> list[tuple[bytes, bool]]:
     return [(secret.text, secret.sure) for secret in secrets_of(kind, text)]
 
 
-# ---- what is a secret
-
-
 @pytest.mark.parametrize(
     ("kind", "text", "expected"),
     [
@@ -90,9 +87,6 @@ def test_each_folder_of_a_list_is_a_secret_of_its_own() -> None:
     texts = {secret.text for secret in environment_secrets(b"Path", rb"C:\Windows;D:\tool\bin")}
     assert rb"D:\tool\bin" in texts
     assert rb"C:\Windows" not in texts
-
-
-# ---- where it is cut
 
 
 @pytest.mark.parametrize(
@@ -168,9 +162,6 @@ def test_blobs_keep_their_length() -> None:
     known.add([Secret(b"hunter22", "environment")])
     raw = b"\0\1hunter22\2" + "hunter22".encode("utf-16-le")
     assert known.blank(raw) == b"\0\1" + b"x" * 8 + b"\2" + b"x" * 16
-
-
-# ---- what a text says by its form
 
 
 @pytest.mark.parametrize(
@@ -252,9 +243,6 @@ def test_json_loses_its_private_keys() -> None:
         assert without_private_keys(text) == text
     deep = b'{"a":' * 900 + b'{"user":"al"}' + b"}" * 900
     assert b"al" not in without_private_keys(deep)
-
-
-# ---- records
 
 
 def test_a_record_is_redacted() -> None:

@@ -115,8 +115,6 @@ def test_the_agent_of_an_nsys_is_found_by_its_session(session: str) -> None:
                 one.communicate()
 
 
-# ---- an nsys whose launcher was killed: ended where it would wait for ever, and left alone where it works on
-
 # Waits for no launcher, as nsys does; interrupted it ends with a report.
 NSYS = """\
 #!{python}

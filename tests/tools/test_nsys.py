@@ -368,9 +368,6 @@ def test_without_nsys_an_export_beside_the_report_is_offered(tmp_path: Path) -> 
     assert str(caught.value.hint).endswith(str(tmp_path / "r.sqlite"))
 
 
-# ---- the importer
-
-
 def importer(folder: Path, text: str) -> Nsys:
     """An nsys whose importer is a shell script."""
     path = folder / "host-linux-x64" / "QdstrmImporter"

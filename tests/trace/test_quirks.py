@@ -64,9 +64,6 @@ def outcomes(found: Breakdown) -> dict[str, int]:
     return {outcome: ops for outcome, ops in ledger if ops}
 
 
-# ---- what the file is
-
-
 def test_quirk_3_no_kernel_table(trace: MakeTrace) -> None:
     """A report of ranges alone is an answer with zeros and a warning, whatever the style."""
     found = answer(trace(Range("step", 0, 100), duration=END))
@@ -213,9 +210,6 @@ def test_quirks_change_no_answer(
     assert sums(found) == wanted
     assert int(found.ranges["exclusive_sum_ns"].sum()) == found.totals["sum_ns"]
     assert found.totals["launches"] == found.totals["ops"] == found.kernels["count"].sum()
-
-
-# ---- NVTX
 
 
 def test_quirk_7_names_by_text_and_by_id_are_one(trace: MakeTrace) -> None:
@@ -366,9 +360,6 @@ def test_nvtx_rows_that_are_no_ranges_are_none(trace: MakeTrace) -> None:
     }
 
 
-# ---- CUDA
-
-
 def test_quirk_16_gpu_rows_without_launch(trace: MakeTrace) -> None:
     """Unified-memory copies have id 0; rows of a cut file have ids that no call has. Both are in the ledger."""
     found = answer(
@@ -474,9 +465,6 @@ def test_quirk_21_no_stream(trace: MakeTrace) -> None:
     assert sums(answer(path)) == {"step": 10}
     with open_report(path) as report:
         assert [stream.id for stream in read_tables(report).streams] == [None]
-
-
-# ---- generations of the schema
 
 
 @pytest.mark.parametrize("style", STYLES)

@@ -218,9 +218,6 @@ def test_memory_that_was_not_recorded(trace: MakeTrace) -> None:
         assert read_memory(source_of(report)).by_use() == {}
 
 
-# ---- host calls that wait for the GPU, and grids
-
-
 @pytest.mark.parametrize(
     "api",
     [

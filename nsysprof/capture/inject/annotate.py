@@ -100,9 +100,6 @@ def _escaped(match: re.Match[str]) -> str:
     return "".join(f"%u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
-# ---- the program's own NVTX
-
-
 def _push(name: object, domain: object = None) -> int:
     """Begin a range of the program; returns its depth, as NVTX does."""
     stack = _local.__dict__.setdefault("stacks", {}).setdefault(domain, [])

@@ -93,9 +93,6 @@ def cost() -> dict[str, Any]:
     }
 
 
-# ---- forward
-
-
 def _entered(module: Any, _args: Any) -> None:
     if _hooks.torch.compiler.is_compiling() or not emitter.on:
         return
@@ -170,9 +167,6 @@ def _recomputing(here: _Here) -> _Call | None:
     return here.tasks[-1][1][-1][0] if here.tasks and here.tasks[-1][1] else None
 
 
-# ---- names
-
-
 def _names_of(root: Any) -> Names:
     names = _hooks.names.get(id(root))
     if names is None or not _is_named(root, names):
@@ -232,9 +226,6 @@ def _inside(module: Any) -> Any:
     while _wraps(module) and _only_child(module) is not None:
         module = _only_child(module)
     return module
-
-
-# ---- backward
 
 
 def _hook_nodes(here: _Here, output: Any) -> None:
@@ -314,9 +305,6 @@ def _end_tasks(here: _Here, first: int) -> None:
     while len(here.tasks) > first:
         for _, handle in reversed(here.tasks.pop()[1]):
             end(handle)
-
-
-# ---- torch.compile
 
 
 def _watch_compiled(module_class: Any) -> None:

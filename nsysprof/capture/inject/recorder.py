@@ -17,8 +17,6 @@ from .state import recording, safely
 
 _MAX_TIMES = 10_000  # steps whose ends are kept
 
-# ---- torch is imported
-
 
 @safely
 def torch_imported() -> None:
@@ -75,9 +73,6 @@ def _cuda_initialized() -> None:
         _step_begins()
 
 
-# ---- steps
-
-
 def _watch_steps(torch: Any) -> None:
     """Learn of each step of an optimizer once it is over: hooks of optimizers run inside of torch's own range of it."""
     optimizer = torch.optim.Optimizer
@@ -131,9 +126,6 @@ def _step_begins() -> None:
     rec = recording
     if rec.order["mark_steps"] and emitter.on and rec.first and not emitter.steps:
         rec.step_range = annotate.begin_step(f"step{rec.about['steps']}")
-
-
-# ---- others that profile or export
 
 
 def _leave_backward_to_numbers(torch: Any) -> None:

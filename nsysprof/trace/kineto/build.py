@@ -213,9 +213,6 @@ def _call_names(texts: list[str]) -> CallNames:
     return CallNames(texts, np.full(len(texts), CUDA_CALL, np.uint8), waits, np.zeros(len(texts), bool))
 
 
-# ---- GPU ops
-
-
 def _gpu_ops(
     events: Events, stream: Ints32, launch: Ints32, by_graph: Mask
 ) -> tuple[dict[str, Array], list[str], trace.Copies]:
@@ -258,9 +255,6 @@ def _memory_kind(text: str | None) -> int:
     return trace.MEMORY_KINDS.index(text) if text in trace.MEMORY_KINDS else len(trace.MEMORY_KINDS) - 1
 
 
-# ---- ranges
-
-
 def _ranges(events: Events, thread: Ints) -> tuple[trace.Ranges, list[RangeName], list[str]]:
     """Annotations as ranges, and a sentence where some of a thread overlap and do not nest."""
     host = events.host
@@ -295,9 +289,6 @@ def _ranges(events: Events, thread: Ints) -> tuple[trace.Ranges, list[RangeName]
 def _crossed(start: Ints, end: Ints) -> int:
     """How many of the ranges of a thread, in order, overlap another one without being inside it."""
     return int(crossing(start, end, enclosing(end)).sum()) if len(start) else 0
-
-
-# ---- what is missing
 
 
 def _warnings(events: Events, ranges: int, launches: int, ambiguous: int, calls: list[str]) -> Iterator[str]:

@@ -121,8 +121,6 @@ def _called(name: str) -> str:
     return f"{match[1]} {match[2]}" if match else name
 
 
-# ---- ranges
-
 _SOURCES = {"ops": (OPERATOR, OPERATOR_RANGE), "modules": (MODULE, MODULE_RANGE)}
 
 
@@ -186,9 +184,6 @@ def _threads_of_modules(events: Events, threads: Threads, rows: Ints) -> Ints:
     return np.where(count == 1, out, -1)
 
 
-# ---- dependencies
-
-
 def read_dependencies(events: Events, trace: Trace) -> details.Dependencies:
     """Stream `Dependencies` from `cuda_sync` events: which stream waits for which recorded event.
 
@@ -231,9 +226,6 @@ def _at(link: Ints, called: Ints, correlation: int) -> int | None:
     return int(called[at]) if correlation > 0 and at < len(link) and link[at] == correlation else None
 
 
-# ---- collectives
-
-
 def read_collectives(events: Events) -> details.Collectives:
     """The GPU ops with the name of a collective, with their communicators."""
     op = np.flatnonzero(events.gpu["collective"] >= 0)
@@ -258,9 +250,6 @@ def _named(collective: tuple[str, ...]) -> tuple[str, tuple[str, int]]:
         who = f"ranks {','.join(map(str, ranks))}" if ranks else f"{size} ranks" if size else "ranks not recorded"
     called = " ".join(filter(None, ("" if about == "undefined" else about, name and f"group {name}")))
     return kind, (f"{who} ({called})" if called else who, size)
-
-
-# ---- memory
 
 
 def read_memory(events: Events, threads: Threads) -> details.MemoryEvents:
@@ -310,9 +299,6 @@ def _pools(row: dict[str, Array], process: Ints) -> tuple[Ints, Ints]:
     return order[some], change[some]
 
 
-# ---- operators
-
-
 def read_operator_calls(events: Events, threads: Threads) -> details.OperatorCalls:
     """All operator calls, with shapes if recorded (``record_shapes=True``)."""
     host = events.host
@@ -329,9 +315,6 @@ def _list_of(text: bytes) -> list[Any]:
     except (msgspec.DecodeError, ValueError, RecursionError):
         return []
     return value if isinstance(value, list) else []
-
-
-# ---- autograd
 
 
 def read_autograd(events: Events, threads: Threads) -> details.AutogradOps:

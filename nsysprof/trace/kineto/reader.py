@@ -229,8 +229,6 @@ def _gpus(properties: Any) -> Iterator[Gpu]:
         )
 
 
-# ---- what is no trace of PyTorch
-
 _HINT = "use export_chrome_trace of torch.profiler, or an nsys report"
 
 

@@ -143,8 +143,6 @@ class TraceText:
         except _TooLongError:
             self.cut = f"it has an event of more than {_MOST >> 20} MiB"
 
-    # ---- the file
-
     def _read(self) -> Iterator[bytes]:
         """Blocks of the text in UTF-8, of plain or compressed files."""
         with open_regular(self.path) as file:
@@ -198,8 +196,6 @@ class TraceText:
             wanted -= len(block)
         self._text, self._at = b"".join(parts), 0
 
-    # ---- tokens
-
     def _next(self) -> bytes:
         """The next character that is no space, without taking it."""
         while True:
@@ -243,8 +239,6 @@ class TraceText:
                 whole, self._at = False, seen
             seen -= self._at
             self._more()
-
-    # ---- the document
 
     def _members(self) -> Iterator[list[Event]]:
         """Go through the members of the document, of which one is the list of events."""

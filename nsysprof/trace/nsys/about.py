@@ -186,8 +186,6 @@ def read_thread_names(source: Source) -> dict[int, str]:
     return {tid: name for name, tid in sorted((name, tid) for name, tid in named if name)}
 
 
-# ---- GPUs
-
 _NOT_CUDA = re.compile(r"Microsoft Basic|\bIntel\b|\bAMD\b|\bRadeon\b|\bllvmpipe\b", re.IGNORECASE)
 # What describes a GPU: the column of TARGET_INFO_GPU, and of TARGET_INFO_CUDA_GPU before 2021.2.
 _GPU_COLUMNS = (
@@ -284,8 +282,6 @@ def gpus_of_devices(source: Source, gpus: Sequence[Gpu], devices: Sequence[tuple
         by_process.get((pid, device), by_device.get(device)) for pid, (_, device) in zip(pids, devices, strict=True)
     ]
 
-
-# ---- the job
 
 _VARIABLE = re.compile(r"PROCESS_\d+:ENVIRONMENT_VARIABLE")
 _ASSIGNED = re.compile(r"(?:^|;)(\w+)=\"?(\d{1,9})(?=\"|;|$)")

@@ -61,9 +61,6 @@ class Source(Protocol):
         """The values of ``StringIds`` for these ids."""
 
 
-# ---- large tables
-
-
 class Growing:
     """Named columns that grow by appending arrays, without copying if the system can move pages.
 
@@ -157,9 +154,6 @@ def times(block: Block) -> tuple[Ints, Ints]:
     if no_start is not None:
         start = np.where(no_start, end, start)
     return start, end if no_end is None else np.where(no_end, start, end)
-
-
-# ---- small tables
 
 
 def named_rows(source: Source, table: str, *names: str) -> Iterator[tuple[Any, ...]]:

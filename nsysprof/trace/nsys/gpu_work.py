@@ -175,8 +175,6 @@ def _op_name(kind: int, number: int, texts: dict[int, str]) -> str:
     return f"CUDA graph {number}" if number else "CUDA graph"
 
 
-# ---- what GPU ops were launched with
-
 _DETAILS = ("correlation", "grid", "block", *_NUMBERS)
 
 

@@ -99,8 +99,6 @@ def _calls(source: Source, row: dict[str, Ints]) -> dict[str, Ints]:
     return {name: np.append(values, 0)[call] for name, values in columns.items()}
 
 
-# ---- page faults
-
 _CPU_FAULTS, _GPU_FAULTS = "CUDA_UM_CPU_PAGE_FAULT_EVENTS", "CUDA_UM_GPU_PAGE_FAULT_EVENTS"
 # by the numbers of ENUM_CUDA_UNIF_MEM_ACCESS_TYPE
 _ACCESS = ("", "read", "write", "atomic", "prefetch")

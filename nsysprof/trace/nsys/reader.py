@@ -167,9 +167,6 @@ def _source(file: Path) -> tuple[Source, str]:
     return SqliteSource(file), "sqlite"
 
 
-# ---- reports that must be exported first
-
-
 def export_report(
     path: Path, *, export_to: Path | None = None, nsys: Path | None = None
 ) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:
