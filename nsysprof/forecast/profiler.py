@@ -149,7 +149,7 @@ def _cheaper(network: Network, calls: Ints, cost: int) -> Network:
     """The network with ``cost`` ns less for each recorded call, never less than a part of what was recorded."""
     least = (_LEAST * network.gap).astype(np.int64)
     gap = np.minimum(network.gap, np.maximum(network.gap - cost * calls, least))
-    moment = np.flatnonzero((network.node >= 0) & (calls > 0))
+    moment = np.flatnonzero(network.node >= 0)
     node = network.node[moment]
     own, other = network.edges
     kept = own.moment[node] >= 0

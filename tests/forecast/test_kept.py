@@ -7,14 +7,21 @@ import pytest
 
 import nsysprof
 from nsysprof.forecast import forecast as forecasts
-from nsysprof.forecast.charts import plan_forecast
+from nsysprof.forecast import page
+from nsysprof.forecast.charts import overview, plan_forecast
 from nsysprof.forecast.files import forecast_document
+from nsysprof.forecast.text import forecast_text
 from tests.conftest import MakeTrace
 from tests.kit.kept import hold
 from tests.kit.program import MS, US, Program
-from tests.kit.reports import BLOCK
+from tests.kit.random_waits import random_waits
+from tests.kit.reports import BLOCK, TRACES, TWO
 from tests.kit.trace import Item
 
+RANK, TILED, LOADER = (
+    TRACES.parent / f"{name}.sqlite"
+    for name in ("analysis/two-ranks/rank_0", "analysis/tiled-attention/tiled", "docs/gallery/loader")
+)
 CHANGES: dict[str, dict[str, Any]] = {
     "scale": {"scale": ["gemm=0.5"]},
     "set": {"set": ["norm=10us"]},
@@ -52,28 +59,60 @@ def program() -> list[Item]:
     return made.items
 
 
+SHIPPED: dict[str, tuple[Path, str | None, dict[str, Any]]] = {
+    "graph": (BLOCK, "RUN::math::S1024/iter*", {"graph": ["backward"]}),
+    "scale": (BLOCK, "RUN::math::S1024/iter*", {"scale": ["*gemm*=0.7"]}),
+    "cause": (BLOCK, "RUN::math::S1024/iter*", {"remove": ["code in backward"]}),
+    "ranks": (RANK, None, {"scale": ["*nccl*=0.5"], "delay": ["*=20us"]}),
+    "processes": (TWO, None, {"remove": ["launch*", "code*"]}),
+    "loader": (LOADER, None, {"remove_code": ["*"]}),
+    "other paths": (TILED, None, {"set": ["*tiled*=1us"]}),
+}
+ODD: list[dict[str, Any]] = [{"scale": ["*=0.5"]}, {"delay": ["*=5us"]}, {"graph": ["step*"]}, {"remove": ["code*"]}]
+
+
 @pytest.fixture(autouse=True)
-def nothing_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def fixed_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """The record of earlier forecasts widens intervals, and changes with each study."""
-    monkeypatch.setattr(forecasts, "PUBLISHED", {})
+    record = {"graph": (0.01, 0.12, 0.1, 17), "delay": (0.02, 0.09, 0.07, 8), "remove": (0.04, 0.6, 0.5, 5)}
+    monkeypatch.setattr(forecasts, "PUBLISHED", record)
+    monkeypatch.setattr(page, "answer_page", lambda attribution, *parts: parts)
 
 
-def held(path: Path, case: str, select: str, **changes: Any) -> None:
-    """Whether the document, each step and the chart of a forecast are as they were."""
+def held(path: Path, case: str, select: str | None, **changes: Any) -> None:
+    """Whether the document, each step, the chart and the numbers in all texts of a forecast are as they were."""
     with nsysprof.open_report(path) as report:
-        answer = nsysprof.forecast(nsysprof.attribute(report), select, **changes)
-        document = forecast_document(answer)
-        hold(__file__, case, [document, answer.base, answer.forecast, answer.starts, plan_forecast(answer)])
+        try:
+            answer = nsysprof.forecast(nsysprof.attribute(report), select, **changes)
+        except nsysprof.NsysprofError as error:
+            return hold(__file__, case, [error.exit_code, error.message])
+        texts = [forecast_text(answer, full=full, markdown=not full) for full in (True, False)]
+        views = plan_forecast(answer), page.forecast_page(answer), [*overview(answer).details()], texts
+        hold(__file__, case, [forecast_document(answer), answer.base, answer.forecast, answer.starts, views])
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_numbers_are_as_they_were(trace: MakeTrace, case: str) -> None:
+def test_numbers_are_as_they_were(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     """Of the program as it was recorded."""
-    held(trace(*program()), case, "step", as_profiled=True, **CHANGES[case])
+    path = trace(*program())
+    monkeypatch.chdir(path.parent)
+    held(Path(path.name), case, "step", as_profiled=True, **CHANGES[case])
 
 
-@pytest.mark.parametrize("case", ["graph", "scale"])
-def test_numbers_without_a_profiler_are_as_they_were(case: str) -> None:
-    """Of a shipped report, whose record says how long its steps are then."""
-    change = {"graph": ["backward"]} if case == "graph" else {"scale": ["*gemm*=0.7"]}
-    held(BLOCK, f"plain {case}", "RUN::math::S1024/iter*", **change)
+@pytest.mark.parametrize("case", SHIPPED)
+def test_numbers_of_shipped_reports_are_as_they_were(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """Those with a record beside them as they are without a profiler."""
+    path, select, changes = SHIPPED[case]
+    monkeypatch.chdir(path.parent)
+    held(Path(path.name), f"plain {case}", select, **changes)
+
+
+@pytest.mark.parametrize("change", range(len(ODD)))
+@pytest.mark.parametrize("seed", [22, 51, 55, 85, 99, 115, 123])
+def test_odd_programs_are_answered_or_refused_as_they_were(
+    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, seed: int, change: int
+) -> None:
+    """Streams, threads, processes and GPUs that wait for one another, some ops without a launch."""
+    path = trace(*random_waits(seed))
+    monkeypatch.chdir(path.parent)
+    held(Path(path.name), f"odd {seed} {change}", None, **ODD[change])
