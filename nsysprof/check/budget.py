@@ -14,6 +14,7 @@ import msgspec
 
 from nsysprof.attribution.paths import DEFAULT_MERGE, Instances
 from nsysprof.core.document import Text, Texts, format_value, parse_as, read_toml, texts
+from nsysprof.core.expressions import compiled
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Family
 
@@ -79,8 +80,8 @@ class Expression(str):
         """Parse a value from a file; raises `ValueError` if it is invalid."""
         text = msgspec.convert(value, Text)
         try:
-            matches_all = re.compile(text).search("") is not None
-        except (re.error, OverflowError, RecursionError) as error:
+            matches_all = compiled(text).search("") is not None
+        except ValueError as error:
             raise ValueError(f"does not compile: {error}") from None
         if matches_all:
             raise ValueError("matches every name")

@@ -1,6 +1,5 @@
 """Apply the limits of a budget to the ranges of a report: the value found for each, and whether it holds."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -33,6 +32,7 @@ from nsysprof.check.measure import (
     with_whole_trace,
 )
 from nsysprof.core.arrays import Floats, Index, Mask
+from nsysprof.core.expressions import bounded, compiled
 from nsysprof.core.text import join_first
 from nsysprof.core.units import format_count, format_ns, format_share
 from nsysprof.kernels.backends import UNKNOWN
@@ -168,8 +168,9 @@ class Facts:
         if (by, text) not in self._named:
             kinds = self.breakdown.kinds
             if by == "kernel":
-                search = re.compile(text).search
-                meant = [search(name) is not None for name in self.breakdown.attribution.trace.op_names]
+                search = compiled(text).search
+                with bounded("the expressions for kernels", "the budget"):
+                    meant = [search(name) is not None for name in self.breakdown.attribution.trace.op_names]
             else:
                 words = {"family": kinds.family, "cause": kinds.cause, "unit": kinds.math_unit}[by]
                 meant = [fnmatchcase(word, text) for word in words]

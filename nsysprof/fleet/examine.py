@@ -1,5 +1,6 @@
 """The work of a worker on one report: open it, attribute it, and answer in a few kilobytes."""
 
+import asyncio
 import contextlib
 import gc
 import hashlib
@@ -7,8 +8,9 @@ import json
 import os
 import shutil
 import signal
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from nsysprof.fleet.range_iterations import Choice
 from nsysprof.fleet.rank_part import rank_part
 from nsysprof.formats.rank_answer import FORMAT, RankPart, ReportAnswer, read_answer, write_answer
 from nsysprof.formats.run_record import rank_in_record
-from nsysprof.kernels.classify import classify, load_rules
+from nsysprof.kernels.classify import Kinds, classify, load_rules
 from nsysprof.results.files import writing
 from nsysprof.trace.report import open_report
 from nsysprof.trace.trace import Report
@@ -117,11 +119,24 @@ def _parts(task: ReportTask, report: Report) -> tuple[tuple[RankPart, ...], tupl
         raise NsysprofError(
             f"{report.path}: nothing to compare: {trace.no_work}", f"record GPU work: {reader.recording}"
         )
-    communication = np.array([family == "communication" for family in classify(rules, trace.op_names).family], bool)
+    communication = _in_main_thread(lambda: classify(rules, trace.op_names)).communication
     facts = wait_facts(trace, communication)
     lacks = lacking(reader.dependencies(trace), facts.activity)
     parts = [rank_part(attribution, communication, each, facts, lacks, task.choice) for each in processes]
     return tuple(sorted(parts, key=lambda part: (part.gpu_ids, part.pid))), trace.warnings
+
+
+def _in_main_thread(work: Callable[[], Kinds]) -> Kinds:
+    """Classify in the main thread of a Dask worker: only there, rules of a user that never end can be ended."""
+    try:
+        loop = sys.modules["distributed"].get_worker().loop.asyncio_loop
+    except (KeyError, ValueError):  # no worker
+        return work()
+
+    async def called() -> Kinds:
+        return work()
+
+    return asyncio.run_coroutine_threadsafe(called(), loop).result()
 
 
 def _peak_bytes() -> int:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from nsysprof.core.expressions import compiled
 from nsysprof.errors import NsysprofError
 from nsysprof.fleet.examine import ReportFailure
 from nsysprof.formats.rank_answer import RankPart, ReportAnswer
@@ -37,8 +38,8 @@ def rank_pattern(text: str) -> re.Pattern[str]:
     Raises `NsysprofError` if it is invalid.
     """
     try:
-        pattern = re.compile(text)
-    except re.error as error:
+        pattern = compiled(text)
+    except ValueError as error:
         raise NsysprofError(
             f"--rank-from {text!r} is no regular expression: {error}", r"--rank-from 'rank_(\d+)'"
         ) from None

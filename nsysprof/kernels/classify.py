@@ -6,19 +6,16 @@ is searched only in names with its word.
 """
 
 import re
-import signal
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NoReturn
 
 import msgspec
 import numpy as np
 
 from nsysprof.core.arrays import Bytes, Mask
-from nsysprof.errors import NsysprofError
+from nsysprof.core.expressions import bounded
 from nsysprof.kernels.names import dtype, function_name, is_plausible, own_words, short_name
 from nsysprof.kernels.rules import FAMILIES, MATH_UNITS, Family, Rule, Rules, fields_of, load_rules
 from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace, op_slices
@@ -40,7 +37,6 @@ LAST = (OTHER, *NO_KERNELS)  # what stands behind the names of kernels
 MAX_NAMES = 8
 _NAMED = 0.95  # of the kernels' time: what names beyond it share is one group
 _LABEL = 40
-_PATIENCE_S = 5  # of the processor, for rules of a user
 _CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
 
 
@@ -79,7 +75,8 @@ def classify(rules: Rules, names: Sequence[str]) -> Kinds:
         starts.setdefault(word[:2], []).append(word)
     known: dict[str, frozenset[int]] = {}
     found = []
-    with _patience(rules):
+    mine = len(rules.rules) > len(load_rules().rules)
+    with bounded("the kernel rules", "--rules") if mine else nullcontext():
         for name in names:
             candidates = set(always)
             for word in set(_WORDS(name.lower())):
@@ -95,27 +92,6 @@ def classify(rules: Rules, names: Sequence[str]) -> Kinds:
         causes,
         [rule.name if rule else UNMATCHED for rule in rules_],
     )
-
-
-@contextmanager
-def _patience(rules: Rules) -> Iterator[None]:
-    """End the search for expressions of a user that go back and forth in a name; only the main thread can."""
-    main = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
-    if not main or len(rules.rules) == len(load_rules().rules):
-        yield
-        return
-
-    def stop(*_: object) -> NoReturn:
-        what = f"the kernel rules take more than {_PATIENCE_S} s of CPU time"
-        raise NsysprofError(what, "do not repeat what repeats, such as (a+)+, in an expression of --rules")
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, _PATIENCE_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
 
 
 def kinds_of(trace: Trace, rules: Rules | None = None) -> Kinds:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +12,8 @@ from typing import Literal, get_args
 import msgspec
 
 from nsysprof.core.document import Texts, parse_as, read_toml, texts
+from nsysprof.core.expressions import compiled
+from nsysprof.core.text import shorten
 from nsysprof.errors import NsysprofError
 
 Family = Literal[
@@ -131,7 +132,7 @@ def _read_rules(path: Path, check: bool) -> tuple[Rule, ...]:
     rules = []
     for number, entry in enumerate(entries, 1):
         label = entry.get("name") if isinstance(entry, dict) else None
-        where = f"{path}: rule {number}" + (f' ("{label}")' if isinstance(label, str) else "")
+        where = f"{path}: rule {number}" + (f' ("{shorten(label, 80)}")' if isinstance(label, str) else "")
         rule = parse_as(entry, Rule, where, hint)
         reason = next(_reasons(rule), None) if check else None
         if reason is not None:
@@ -147,14 +148,12 @@ def _reasons(rule: Rule) -> Iterator[str]:
     groups: set[str] = set()
     for pattern in rule.patterns:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", FutureWarning)
-                compiled = re.compile(pattern)
-        except (re.error, FutureWarning) as error:
-            yield f"expression {pattern!r} does not compile: {error}"
+            expression = compiled(pattern)
+        except ValueError as error:
+            yield f"expression {shorten(pattern, 80)!r} does not compile: {error}"
             continue
-        groups |= set(compiled.groupindex)
-        if compiled.search("") is not None:
-            yield f"expression {pattern!r} matches every name"
+        groups |= set(expression.groupindex)
+        if expression.search("") is not None:
+            yield f"expression {shorten(pattern, 80)!r} matches every name"
     for field in (field for cause in rule.causes for field in fields_of(cause) if field not in groups):
-        yield f"cause uses {{{field}}}, which no expression names as a group"
+        yield f"cause uses {{{shorten(field, 80)}}}, which no expression names as a group"

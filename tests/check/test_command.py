@@ -501,6 +501,18 @@ def test_a_thousand_rules(run: Run, budget: Path) -> None:
     assert done.out.startswith(f"run.sqlite breaks {broken} of 54,000 limits of budget.toml\n")
 
 
+def test_an_expression_that_never_ends_is_ended(
+    run: Run, trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes back and forth in the name of a kernel; the line says what to write in its place."""
+    monkeypatch.setattr("nsysprof.core.expressions._PATIENCE_S", 0.1)
+    report = trace(Range("step", 0, 9), launch_kernel("a" * 200 + "!", (1, 2), (3, 4), id=1))
+    (tmp_path / "b.toml").write_text('[[range]]\npath = "*"\nforbid_kernels = ["(a+)+$"]\n', encoding="utf-8")
+    done = run(report, "b.toml")
+    assert done.code == 1
+    assert done.err.startswith("nsysprof: the expressions for kernels take more than 0.1 s of CPU time\n  hint: do not")
+
+
 def test_from_pytest(tmp_path: Path, budget: Path) -> None:
     """A test that asserts a budget fails with the table that the command prints."""
     test = tmp_path / "test_budget.py"

@@ -1,11 +1,14 @@
 """What a worker says of a report: times per iteration that add up, collectives, identity, and what it keeps on disk."""
 
+import asyncio
 import errno
 import io
 import json
 import pickle
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO
 
 import numpy as np
@@ -551,6 +554,25 @@ def test_a_full_disk_is_reported_with_the_folder(
     with pytest.raises(NsysprofError, match=r"cannot keep .* in .*kept: No space left on device"):
         keep_answer(answer, folder / "a.npz")
     assert not list(folder.iterdir())
+
+
+def test_rules_that_never_end_are_ended_in_a_worker(
+    trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask reads a report in a thread, which no signal can stop: its rules are tried where Dask serves."""
+    monkeypatch.setattr("nsysprof.core.expressions._PATIENCE_S", 0.1)
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rule]]\nname = "mine"\nmatch = "(a+)+$"\nfamily = "norm"\n', encoding="utf-8")
+    report = trace(launch_kernel("a" * 200 + "!", (1, 2), (3, 4), id=1))
+
+    async def served() -> object:
+        worker = SimpleNamespace(loop=SimpleNamespace(asyncio_loop=asyncio.get_running_loop()))
+        monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(get_worker=lambda: worker))
+        return await asyncio.to_thread(examine_report, ReportTask(ReportFile(str(report), ""), rules=str(rules)))
+
+    failed = asyncio.run(served())
+    assert isinstance(failed, ReportFailure)
+    assert failed.reason == "the kernel rules take more than 0.1 s of CPU time"
 
 
 def test_workers_share_what_a_control_group_allows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -289,7 +289,7 @@ def test_own_rules_are_asked_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize("match", ["(a+)+$", "(a|aa)+$", "a*a*a*a*a*a*b"])
 def test_rules_that_go_back_and_forth_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, match: str) -> None:
     """An expression that would take for ever is refused in a sentence; other names and rules are not."""
-    monkeypatch.setattr("nsysprof.kernels.classify._PATIENCE_S", 0.1)
+    monkeypatch.setattr("nsysprof.core.expressions._PATIENCE_S", 0.1)
     rules = load_rules(write(tmp_path, f'[[rule]]\nname = "mine"\nmatch = "{match}"\nfamily = "norm"\n'))
     assert classify(rules, ["gemm"]).family == ["gemm"]
     with pytest.raises(NsysprofError, match=r"the kernel rules take more than 0\.1 s"):
@@ -341,6 +341,10 @@ def test_where_function_looks_at_the_function_only(tmp_path: Path) -> None:
             r"does not compile: Possible nested set at position 1",
         ),
         ("[[rule]]\nname = 'a'\nmatch = '.*'\nfamily = 'gemm'", r"expression '\.\*' matches every name"),
+        (
+            f"[[rule]]\nname = 'a'\nmatch = '{'(' * 5000}'\nfamily = 'gemm'",
+            r"expression '\({9,}…\({9,}' does not compile: maximum recursion",
+        ),
         ("[[rule]]\nname = 'a'\nmatch = []\nfamily = 'gemm'", "match: expected array of length >= 1"),
         ("[[rule]]\nname = 'a'\nmatch = [1]\nfamily = 'gemm'", r"match\[0\]: expected str, got int"),
         ("[[rule]]\nname = 1\nmatch = 'abc'\nfamily = 'gemm'", "rule 1: name: expected str, got int"),

@@ -1,0 +1,46 @@
+"""Regular expressions that users write: errors give the reason, and searches that do not end are ended."""
+
+import re
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from nsysprof.errors import NsysprofError
+
+_PATIENCE_S = 5  # of the processor
+
+
+def compiled(text: str) -> re.Pattern[str]:
+    """Compile an expression; raises `ValueError` with the reason if Python refuses it or warns of it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return re.compile(text)
+    except (ValueError, re.error, OverflowError, RecursionError, Warning) as error:
+        raise ValueError(str(error)) from None
+
+
+@contextmanager
+def bounded(what: str, where: str) -> Iterator[None]:
+    """End searches for expressions that backtrack without end; works only in the main thread.
+
+    Raises `NsysprofError`: ``what`` takes more than some seconds, and ``where`` has the expression.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(*_: object) -> NoReturn:
+        hint = f"do not repeat what repeats, such as (a+)+, in an expression of {where}"
+        raise NsysprofError(f"{what} take more than {_PATIENCE_S} s of CPU time", hint)
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _PATIENCE_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
