@@ -74,12 +74,13 @@ TABLES = {
 }
 PROCESS = -0x1000000
 NAMELESS = "[not in StringIds]"
+LONGEST_NS = 1 << 55  # a year: what a trace says lasts longer counts as 0, and the answer says so
 Row = dict[str, Any]
 Table = Callable[..., list[Row]]
 
 
 class Truth(NamedTuple):
-    """What the file says: numbers under the keys of `analysis.json`, kernels by name, and rows without a time."""
+    """What the file says: numbers under the keys of `analysis.json`, kernels by name, and rows of no possible time."""
 
     totals: dict[str, int]
     kernels: dict[str, tuple[int, int]]
@@ -106,7 +107,7 @@ def truth(path: Path) -> Truth:
             if rows[name] and not rows[name][0]:
                 missing[name], rows[name] = len(rows[name]), []
         numbers = {_name_id(row) for row in rows[f"{CUPTI}KERNEL"]}
-        strings = table("StringIds", ("id", "value"), numbers)
+        strings = table("StringIds", ("id", "value"), numbers) if numbers else []
         texts = {_integer(row["id"]): _text(row["value"]) for row in strings}
     totals: Counter[str] = Counter(ops=0, sum_ns=0, kernels=0, memops=0, graph_traces=0, migrations=0)
     by_name: dict[str, list[int]] = defaultdict(lambda: [0, 0])
@@ -140,7 +141,9 @@ def truth_of_trace(path: Path) -> Truth | None:
         rows = [plain_kineto.times(each) for each in ops if each.get("ph") == "X"]
     except (ValueError, TypeError, LookupError, ArithmeticError, OSError, EOFError, RecursionError, zlib.error):
         return None
-    return Truth({"ops": len(rows), "sum_ns": sum(end - start for start, end in rows)}, {}, None, 0, {})
+    lengths = [end - start for start, end in rows]
+    possible = [length for length in lengths if length < LONGEST_NS]
+    return Truth({"ops": len(rows), "sum_ns": sum(possible)}, {}, None, len(lengths) - len(possible), {})
 
 
 def _name_id(row: Row) -> int:
@@ -172,7 +175,10 @@ def _sqlite(path: Path) -> Iterator[Table]:
                     return [{}] * connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0]
                 wanted = ", ".join(f'"{column}"' for column in asked) or "NULL"
                 where = f" WHERE id IN ({', '.join(map(str, ids))})" if ids and there.get(b"id") else ""
-                rows = connection.execute(f'SELECT {wanted} FROM "{name}"{where}').fetchall()
+                try:
+                    rows = connection.execute(f'SELECT {wanted} FROM "{name}"{where}').fetchall()
+                except sqlite3.DatabaseError:  # a damaged tree may have rows that a search for their ids cannot find
+                    rows = connection.execute(f'SELECT {wanted} FROM "{name}"').fetchall()
                 return [dict(zip(asked, row, strict=False)) for row in rows]
 
             yield table
@@ -361,6 +367,7 @@ def differences(arguments: Sequence[str], out: Path, file: Truth) -> Iterator[st
             name != "ranges" or "--ranges=nvtx" in arguments or "nvtx" in arguments
         ):
             yield f"{name} {answer['totals'][name]} != {number}"
+    yield from _untold(file, answer["warnings"])
     if file.unlaunched is None:
         return
     missing = {row["table"]: row["rows"] for row in answer["missing"]}
@@ -369,8 +376,6 @@ def differences(arguments: Sequence[str], out: Path, file: Truth) -> Iterator[st
     unlaunched = sum(row["ops"] for row in answer["ledger"] if row["fate"] == "no launch row")
     if unlaunched != file.unlaunched:
         yield f"ops without a launch {unlaunched} != {file.unlaunched}"
-    if bool(file.untimed) != any("lack a start or an end" in text for text in answer["warnings"]):
-        yield f"{file.untimed} rows without a time, and the warnings are {answer['warnings']}"
     if not {"--skip", "--range"} & set(arguments):
         kernels: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for row in answer["kernels"]:
@@ -380,6 +385,14 @@ def differences(arguments: Sequence[str], out: Path, file: Truth) -> Iterator[st
         for name, (count, ns) in file.kernels.items():
             if kernels[name] != [count, ns]:
                 yield f"kernel {name!r}: {kernels[name]} != {[count, ns]}"
+
+
+def _untold(file: Truth, warnings: Sequence[str]) -> Iterator[str]:
+    """Rows of no possible time about which the answer says nothing; or it speaks of some, and the file has none."""
+    fault = "longer than a year" if file.unlaunched is None else "lack a start or an end"
+    told = any(fault in text for text in warnings)
+    if bool(file.untimed) != told and (file.untimed or file.unlaunched is not None):  # calls of a trace have times, too
+        yield f"{file.untimed} rows of no possible time, and the warnings are {warnings}"
 
 
 def prepared(seed: int, folder: Path, *, kineto: bool = False, every: bool = False) -> tuple[Path, list[str], str]:
@@ -432,8 +445,8 @@ def _beside(rng: random.Random, path: Path) -> list[str]:
 
 def _refusal(command: str, code: int, said: str) -> str:
     """How a command ended that ended with a code."""
-    if (command, code) == ("check", 3):
-        return "answered"  # a limit is broken
+    if (command, code) in {("check", 3), ("compare", 3)}:
+        return "answered"  # a limit is broken; the two cannot be compared
     known = (1, 3) if command == "forecast" else (1,)
     if command == "fleet":  # the others' answers come before
         said = said[max(said.rfind("\nnsysprof: "), -1) + 1 :].rstrip("\n")

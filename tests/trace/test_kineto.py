@@ -312,16 +312,18 @@ def test_a_file_cut_anywhere_is_answered_as_far_as_it_goes(
 
 
 def test_faults_of_events_are_counted(tmp_path: Path) -> None:
-    """Events without a time are left out, negative durations count as 0, unknown categories are named."""
+    """Events without a time are left out, impossible durations count as 0, unknown categories are named."""
     events = [
         *STEP,
         annotation("back", 50, 40),
         event("strange", "x", 1, 2),
         {"ph": "X", "cat": "cpu_op", "name": "n"},
         {"ph": "X", "cat": "cpu_op", "name": "n", "ts": "1E999990"},  # too many digits to make a number of
+        *({"ph": "X", "cat": "cpu_op", "name": "n", "ts": 1, "dur": each} for each in ("9e18", "1e30", "-1e30", "nan")),
     ]
     warnings = read(write_trace(tmp_path / "t.json", events)).trace.warnings
-    for words in ("without a time: 2;", "negative duration: 1;", "strange (1)"):
+    faults = ("longer than a year: 2;", "without a duration: 1;", "negative duration: 2;")
+    for words in ("without a time: 2;", *faults, "strange (1)"):
         assert any(words in sentence for sentence in warnings), words
 
 

@@ -236,8 +236,10 @@ def _times(out: Events, event: Event) -> tuple[int, int] | None:
         out.faults["without a time"] += 1
         return None
     if length is None or not 0 <= length < _LONGEST_NS:
-        fault = "without a duration" if length is None else "with a negative duration"
-        out.faults["longer than a year" if length and length > 0 else fault] += 1
+        if event.dur is None or event.dur.is_nan():
+            out.faults["without a duration"] += 1
+        else:
+            out.faults["longer than a year" if event.dur > 0 else "with a negative duration"] += 1
         length = 0
     if out.whole_us and (start % 1000 or length % 1000):
         out.whole_us = False
