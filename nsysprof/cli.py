@@ -177,6 +177,8 @@ def main() -> None:
         app()
     except NsysprofError as error:
         _fail(error)
+    except MemoryError:
+        _fail(NsysprofError("there is not enough memory for this recording", "free -h"))
     except OSError as error:
         # Reports and results have errors of their own, so this is stdout, or the folder for temporary files, on a
         # full disk. What stdout still holds would fail once more when Python flushes it on exit: into nothing.

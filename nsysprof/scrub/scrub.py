@@ -89,7 +89,7 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
             give_final_name(part, out)
     except FileExistsError:
         raise taken from None
-    except (sqlite3.Error, UnicodeError) as error:  # the latter: names of tables that are no text
+    except (sqlite3.Error, UnicodeError, MemoryError) as error:  # names of tables that are no text; doubled columns
         raise _explained(source, out, error) from None
     except OSError as error:
         real, failed = os.path.realpath(source), os.fsdecode(error.filename or "")
@@ -115,7 +115,7 @@ def _check_kept(work: ScrubWork) -> None:
 
 
 def _explained(source: Path, out: Path, error: Exception) -> NsysprofError:
-    message = " ".join(str(error).split())[:160]
+    message = " ".join(str(error).split())[:160] or "there is not enough memory"
     if "full" in message or "I/O" in message:
         return NsysprofError(f"{out}: cannot be written: {message}", f"df -h {quote(str(out.parent))}")
     hint = f"sqlite3 {quote(str(source))} 'PRAGMA integrity_check'"
