@@ -5,6 +5,8 @@ import gc
 import os
 import sys
 import warnings
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -12,23 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from nsysprof import __version__
-from nsysprof.commands.analyze import analyze
-from nsysprof.commands.bench import bench_app
-from nsysprof.commands.capture import capture
-from nsysprof.commands.check import check
-from nsysprof.commands.compare import compare
-from nsysprof.commands.counters import counters
-from nsysprof.commands.doctor import doctor
-from nsysprof.commands.export import export
-from nsysprof.commands.fleet import fleet
-from nsysprof.commands.forecast import forecast
 from nsysprof.commands.front_door import OneScreenCommand, command_for
-from nsysprof.commands.history import history
-from nsysprof.commands.hotspots import hotspots
-from nsysprof.commands.ranges import ranges
-from nsysprof.commands.scrub import scrub
-from nsysprof.commands.steps import steps
-from nsysprof.commands.why import why
 from nsysprof.core.text import visible
 from nsysprof.errors import NsysprofError
 
@@ -56,24 +42,12 @@ class _Workflow(TyperGroup):
                 formatter.write_dl(rows)
 
 
-app = typer.Typer(
-    name="nsysprof",
-    cls=_Workflow,
-    help=_ABOUT,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"nsysprof {__version__}")
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version and exit.")
@@ -82,84 +56,128 @@ def _options(
     """Find out where the time of a GPU program went, why, and what to fix first."""
 
 
-def _examples(*lines: str) -> str:
-    """The end of a help: commands to copy, line by line."""
-    return "\b\nExamples:\n" + "\n".join(f"  nsysprof {line}" for line in lines)
+@dataclass(frozen=True)
+class _Command:
+    """A command under a panel of `--help`, with the question that it answers, examples, and options of typer."""
+
+    panel: str
+    name: str
+    question: str
+    examples: tuple[str, ...]
+    more: dict[str, Any]
+
+    def register(self, app: typer.Typer) -> None:
+        """Import the command and add it."""
+        module = import_module(f"nsysprof.commands.{self.name}")
+        run = getattr(module, "bench_app" if self.name == "bench" else self.name)
+        lines = "\n".join(f"  nsysprof {line}" for line in self.examples)
+        about: dict[str, Any] = {"rich_help_panel": self.panel, "short_help": self.question}
+        about |= {"epilog": f"\b\nExamples:\n{lines}", **self.more}
+        if isinstance(run, typer.Typer):
+            app.add_typer(run, name=self.name, **about)
+        else:
+            app.command(cls=OneScreenCommand, **about)(run)
 
 
-def _command(panel: str, run: Any, question: str, *examples: str, **more: Any) -> None:
-    """Register a command under a panel of `--help`, with the question that it answers and examples."""
-    if isinstance(run, typer.Typer):
-        app.add_typer(run, rich_help_panel=panel, short_help=question, epilog=_examples(*examples), **more)
-        return
-    more = {"cls": OneScreenCommand, "epilog": _examples(*examples), **more}
-    app.command(rich_help_panel=panel, short_help=question, **more)(run)
+_COMMANDS: dict[str, _Command] = {}
+
+
+def _command(panel: str, name: str, question: str, *examples: str, **more: Any) -> None:
+    _COMMANDS[name] = _Command(panel, name, question, examples, more)
 
 
 _ANY_PROGRAM = {"context_settings": {"allow_interspersed_args": False}}
 RECORD, READ, COMPARE, GUARD, SHARE = "Record", "Read", "Compare", "Guard", "Share"
 _command(
-    RECORD, capture, "Run a program under nsys or PyTorch's profiler, and write a report.",
+    RECORD, "capture", "Run a program under nsys or PyTorch's profiler, and write a report.",
     "capture -o run -- python train.py", "capture --profiler torch --modules -o run -- python train.py",
     "capture --backend math --backend flash --seq 1024 --seq 4096",
     **_ANY_PROGRAM,
 )  # fmt: skip
 _command(
-    RECORD, counters, "How much memory traffic and how many FLOPs did the hardware count?",
+    RECORD, "counters", "How much memory traffic and how many FLOPs did the hardware count?",
     "counters --backend math --backend flash --seq 4096", "counters -o run --range 'step3' -- python train.py",
     **_ANY_PROGRAM,
 )  # fmt: skip
-_command(RECORD, doctor, "Can this machine record, and what must be fixed?", "doctor", "doctor --json")
+_command(RECORD, "doctor", "Can this machine record, and what must be fixed?", "doctor", "doctor --json")
 _command(
-    READ, analyze, "Where did the time go, and what to fix first?",
+    READ, "analyze", "Where did the time go, and what to fix first?",
     "analyze run.sqlite", "analyze run.sqlite --range 'RUN::*' --html",
     "analyze run.sqlite --from step3 --to step5 --sort time --depth 2", "analyze run.sqlite --json",
 )  # fmt: skip
 _command(
-    READ, why, "Why does the GPU wait, and which code causes it?",
+    READ, "why", "Why does the GPU wait, and which code causes it?",
     "why run.sqlite", "why run.sqlite --range 'step*' --md", "why run.sqlite --json",
 )  # fmt: skip
 _command(
-    READ, steps, "Which steps were slow, and what did they spend more time on?",
+    READ, "steps", "Which steps were slow, and what did they spend more time on?",
     "steps run.sqlite", "steps run.sqlite --per 'step*' --json",
 )  # fmt: skip
 _command(
-    READ, hotspots, "Which kernel should I optimize first, and what limits it?",
+    READ, "hotspots", "Which kernel should I optimize first, and what limits it?",
     "hotspots run.sqlite", "hotspots run.sqlite --by family --json",
 )  # fmt: skip
 _command(
-    READ, forecast, "How much would a change save?",
+    READ, "forecast", "How much would a change save?",
     "forecast run.sqlite --graph 'step*'", "forecast run.sqlite --scale '*gemm*=0.5'",
 )  # fmt: skip
-_command(READ, ranges, "Which ranges does a report have?", "ranges run.sqlite", "ranges run.sqlite '*backward*'")
+_command(READ, "ranges", "Which ranges does a report have?", "ranges run.sqlite", "ranges run.sqlite '*backward*'")
 _command(
-    READ, fleet, "Which of many ranks is slow, and who waits for whom?",
+    READ, "fleet", "Which of many ranks is slow, and who waits for whom?",
     "fleet traces/", "fleet 'job/*/rank_*.sqlite' --workers 8",
 )  # fmt: skip
 _command(
-    COMPARE, compare, "Why is this range slower than that one, or this run than the last?",
+    COMPARE, "compare", "Why is this range slower than that one, or this run than the last?",
     "compare run.sqlite --base 'RUN::math::*' --new 'RUN::flash::*'", "compare before.sqlite after.sqlite",
 )  # fmt: skip
 _command(
-    COMPARE, history, "Which change made it slower, over many runs?",
+    COMPARE, "history", "Which change made it slower, over many runs?",
     "history traces/", "history 'nightly/*.nsys-rep' --since 2026-11-01 --limit 3",
 )  # fmt: skip
 _command(
-    COMPARE, bench_app, "Attention lab: which backend is faster, without the profiler?",
+    COMPARE, "bench", "Attention lab: which backend is faster, without the profiler?",
     "bench --preset math-vs-flash", "bench --backend flash --backend cudnn --seq 1024 --seq 4096",
-    "bench diff BEFORE AFTER", "bench report DIR", name="bench",
+    "bench diff BEFORE AFTER", "bench report DIR",
 )  # fmt: skip
 _command(
-    GUARD, check, "Does a report keep to its budget? For CI.",
+    GUARD, "check", "Does a report keep to its budget? For CI.",
     "check --init run.sqlite", "check run.sqlite budget.toml --baseline earlier.sqlite --md",
 )  # fmt: skip
 _command(
-    SHARE, export, "Open the data in Perfetto, DuckDB or a spreadsheet.",
+    SHARE, "export", "Open the data in Perfetto, DuckDB or a spreadsheet.",
     "export run.sqlite --to perfetto", "export run.sqlite --to parquet -o tables/",
 )  # fmt: skip
 _command(
-    SHARE, scrub, "Copy a report without private data.", "scrub run.sqlite", "scrub run.sqlite --names -o shared.sqlite"
+    SHARE,
+    "scrub",
+    "Copy a report without private data.",
+    "scrub run.sqlite",
+    "scrub run.sqlite --names -o shared.sqlite",
 )
+
+
+def make_app(asked: str = "") -> typer.Typer:
+    """The command line: all commands, or ``asked`` alone if that is one, as others take a while to import."""
+    app = typer.Typer(
+        name="nsysprof",
+        cls=_Workflow,
+        help=_ABOUT,
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    for command in [_COMMANDS[asked]] if asked in _COMMANDS else _COMMANDS.values():
+        command.register(app)
+    return app
+
+
+def __getattr__(name: str) -> Any:
+    """Make ``app``, the command line with all commands, on first use."""
+    if name != "app":
+        raise AttributeError(name)
+    return vars(sys.modules[__name__]).setdefault(name, make_app())
 
 
 def main() -> None:
@@ -174,7 +192,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # range names may hold what the terminal cannot show
     warnings.formatwarning = lambda message, *_: f"nsysprof: {visible(str(message))}\n"
     try:
-        app()
+        (globals().get("app") or make_app(*sys.argv[1:2]))()
     except NsysprofError as error:
         _fail(error)
     except MemoryError:

@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from nsysprof import cli
@@ -66,16 +65,17 @@ def test_the_worked_question_prints_what_it_says(
     worked: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command of the example, registered as printed, runs on the shipped report and prints the block below it."""
-    monkeypatch.setattr(cli, "app", app := typer.Typer())
+    monkeypatch.setattr(cli, "_COMMANDS", {})
+    worked("nsysprof.commands.tiny")
     [registration] = re.findall(r"`(_command\(.*tiny.*\))`", GUIDE)
-    exec(registration, {**vars(cli), "tiny": worked("nsysprof.commands.tiny").tiny})
+    exec(registration, vars(cli))
     report, table = ROOT / "traces" / "run.sqlite", tmp_path / "tiny.csv"
-    done = CliRunner().invoke(app, [str(report), "--top", "3", "--csv", str(table)])
+    done = CliRunner().invoke(app := cli.make_app("tiny"), ["tiny", str(report), "--top", "3", "--csv", str(table)])
     assert done.exit_code == 0, done.output
     [shown] = [text for language, text in BLOCKS if language == "text" and "sum of tiny" in text]
     assert done.stdout == shown
     assert table.read_text(encoding="utf-8").startswith("merged_path,kernels,tiny,tiny_share,tiny_ns\n")
-    rows = json.loads(CliRunner().invoke(app, [str(report), "--json"]).stdout)["ranges"]
+    rows = json.loads(CliRunner().invoke(app, ["tiny", str(report), "--json"]).stdout)["ranges"]
     assert [row["tiny"] for row in rows[:3]] == [478, 399, 320]
 
 
