@@ -33,7 +33,6 @@ from nsysprof.core.parallel import side_by_side
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose
 from nsysprof.diagnosis.finding import Finding
-from nsysprof.hotspots.hotspots import Spot, hottest
 from nsysprof.kernels.classify import Kinds, OpGroups, op_groups
 from nsysprof.kernels.launches import Launches, launches_of, no_launches
 from nsysprof.summaries.every import SUMMARIES
@@ -45,6 +44,8 @@ from nsysprof.waits.windows import steady
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from nsysprof.hotspots.hotspots import Spot
 
 
 def _frame(table: str) -> cached_property[pd.DataFrame]:
@@ -174,6 +175,8 @@ class Breakdown(Shown):
         """The kernel that takes most of the steps, not replayed; None if there is none, or in large recordings."""
         if len(self.attribution.trace.ops) > MAX_OPS:
             return None
+        from nsysprof.hotspots.hotspots import hottest  # noqa: PLC0415 (large recordings do without)
+
         return next(iter(hottest(self.case, tried=0, most=1).spots), None)
 
     @cached_property

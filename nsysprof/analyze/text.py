@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,17 +12,18 @@ from nsysprof.analyze.findings import steps_table
 from nsysprof.analyze.highlights import annotated
 from nsysprof.analyze.range_text import range_rows
 from nsysprof.attribution.attribute import FOLLOWED, MIGRATED, OUTSIDE, OWN_THREAD
-from nsysprof.attribution.verify import Verification
 from nsysprof.core.text import drop_repeats, join_words, one_line, plural, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
 from nsysprof.diagnosis.text import findings_text, headline
-from nsysprof.hotspots.text import spot_words
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
 from nsysprof.results.one_screen import Rows, answer_lines, grave
 from nsysprof.results.table import Column, TextTable, screen_width, show_columns, wrap
 from nsysprof.trace.about import Diagnostic
 from nsysprof.trace.plausibility import tells_of_dropped_events
 from nsysprof.trace.trace import KERNEL, PUSH_POP, START_END, Report, Trace
+
+if TYPE_CHECKING:
+    from nsysprof.attribution.verify import Verification
 
 MOST, _FINDINGS, _STEPS, _RANGES, _KERNELS = 20, 3, 3, 8, 5  # rows of each table, and those of one screen
 _MAX_DIFFERENCES, _MAX_DIAGNOSTICS = 20, 3
@@ -103,6 +104,8 @@ def _hottest(breakdown: Breakdown, width: int) -> str:
     spot, diagnosis = breakdown.hottest, breakdown.diagnosis
     if spot is None or diagnosis.idle_share > _HALF or not diagnosis.repeats:
         return ""
+    from nsysprof.hotspots.text import spot_words  # noqa: PLC0415 (large recordings do without)
+
     return "\n" + wrap(visible(f"Longest kernel: {spot_words(spot)} (nsysprof hotspots)."), "", "  ", width)
 
 
@@ -283,7 +286,7 @@ def _summaries(breakdown: Breakdown, top: int, width: int) -> Iterator[str | Row
             yield Rows(answer.show(top))
 
 
-def verification(result: Verification) -> str:
+def verification(result: "Verification") -> str:
     """Write the result as lines of text: the number compared, explained differences by reason, and others."""
     if not result.compared:
         return f"Nothing to verify: nsys {visible(result.nsys)} and nsysprof find no range with GPU work\n"

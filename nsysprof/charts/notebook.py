@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,7 @@ class Shown:
 
     def _repr_html_(self) -> str:
         seen = self.overview()
-        parts = [f"<p><b>{escape(visible(seen.headline))}</b></p>"]
+        parts = [f"<p><b>{_escaped(seen.headline)}</b></p>"]
         parts += [_table(each) if isinstance(each, TextTable) else _sentence(each) for each in seen.details()]
         return "\n".join(parts)
 
@@ -77,8 +76,14 @@ class Plots:
         return f"<Plots: {', '.join(f'{name}()' for name in self._charts)}>"
 
 
+def _escaped(text: str) -> str:
+    from html import escape  # noqa: PLC0415 (its table of entities is long, and notebooks alone need it)
+
+    return escape(visible(text))
+
+
 def _sentence(text: str) -> str:
-    return f"<p>{escape(visible(text))}</p>"
+    return f"<p>{_escaped(text)}</p>"
 
 
 def _table(table: TextTable) -> str:
@@ -86,7 +91,7 @@ def _table(table: TextTable) -> str:
 
     def row(cells: Sequence[str], tag: str) -> str:
         each = (
-            f'<{tag} style="text-align:{side}">{escape(visible(cell))}</{tag}>'
+            f'<{tag} style="text-align:{side}">{_escaped(cell)}</{tag}>'
             for cell, side in zip(cells, sides, strict=True)
         )
         return f"<tr>{''.join(each)}</tr>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,8 +14,10 @@ from nsysprof.commands.question import Question, Read, answer_reports
 
 if TYPE_CHECKING:
     from nsysprof.analyze.breakdown import Breakdown
+    from nsysprof.charts.chart import Chart
 
 _TABLE_FILES = ("analysis.json", "ranges.csv", "instances.csv", "kernels.csv")
+PICTURES = ("kernel_counts.png", "kernel_breakdown.png", "timeline.png")
 _Sort = Literal["time", "busy", "span", "cpu", "instances", "launches", "name"]
 _By = Literal["process", "device", "thread", "stream"]
 
@@ -81,7 +84,6 @@ def analyze(
 
     def question() -> Question[Breakdown]:
         from nsysprof.analyze.analyze import break_down
-        from nsysprof.analyze.charts import analysis_charts
         from nsysprof.analyze.files import write_tables
         from nsysprof.analyze.text import summary
         from nsysprof.attribution.paths import DEFAULT_MERGE
@@ -112,10 +114,15 @@ def analyze(
         def text(breakdown: Breakdown) -> str:
             return summary(breakdown, top, full=writing.full or verbose, sort=sort, depth=depth)
 
-        files, charts = _TABLE_FILES + FILES, analysis_charts(top or 20)
+        charts: Sequence[Chart[Breakdown]] = ()
+        if writing.charts:
+            from nsysprof.analyze.charts import analysis_charts
+
+            charts = analysis_charts(top or 20)
+        files = _TABLE_FILES + FILES
         return Question(
             "analyze", "adding up", "analysis", ANALYSIS_SCHEMA, files, charts, tables, "analysis_page",
-            ask=ask, text=text, ending="analysis",
+            ask=ask, text=text, ending="analysis", pictures=PICTURES,
         )  # fmt: skip
 
     breakdown = answer_reports([report], output, reading, writing, question)

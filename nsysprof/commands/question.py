@@ -38,7 +38,8 @@ class Question(Generic[A]):
 
     ``doing`` is the text of the progress bar, ``earlier`` the name of an earlier result in messages. ``write`` makes
     the ``files`` in a folder, the first of which is the document with ``schema``; ``page`` is a function in the room's
-    `page.py`. ``drawn`` selects from the ``charts``; ``ending`` is the ending of the folder name, by default the room.
+    `page.py`. ``drawn`` selects from the ``charts``; ``ending`` is the ending of the folder name, by default the room;
+    ``pictures`` are the files of charts that may be missing in ``charts`` if none are drawn.
     """
 
     room: str
@@ -53,6 +54,7 @@ class Question(Generic[A]):
     text: Callable[[A], str]
     drawn: Callable[[A], Sequence[Chart[A]]] | None = None
     ending: str = ""
+    pictures: Sequence[str] = ()
 
 
 def answer_reports(
@@ -81,7 +83,7 @@ def answer_reports(
         question, rules = question_of(), load_rules(reading.rules)
         files = [opened(file) for file in reports]
         place = output or Path(f"{'-'.join(map(report_stem, reports))}.{question.ending or question.room}")
-        drawn = files_of(question.charts)
+        drawn = tuple(question.pictures or files_of(question.charts))
         results = report_folder(
             place,
             question.room,

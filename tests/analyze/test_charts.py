@@ -15,7 +15,8 @@ from nsysprof.analyze.chart_rows import ChartRows, chart_rows, grouped
 from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.subject import group_colours
 from nsysprof.analyze.timeline import timeline
-from nsysprof.charts.chart import save_charts
+from nsysprof.charts.chart import files_of, save_charts
+from nsysprof.commands.analyze import PICTURES
 from nsysprof.core.arrays import Floats
 from nsysprof.kernels.classify import FAMILIES
 from tests.conftest import MakeTrace
@@ -93,6 +94,11 @@ def loop() -> list[Items]:
         out += calls(8, at + 400, first=100 * step + 10, name=SOFTMAX)
         out += calls(1, at + 850, first=100 * step + 50)
     return out
+
+
+def test_the_command_knows_the_files_of_charts_that_it_does_not_draw() -> None:
+    """By these it finds out what an earlier run left in the folder."""
+    assert files_of(CHARTS) == PICTURES
 
 
 def test_rows_of_the_shipped_report_are_its_eighteen_runs(measured: Breakdown) -> None:
