@@ -34,6 +34,7 @@ from nsysprof.charts.marks import (
 from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import IDLE, INK, MEMORY, OTHERS, TINTS
 from nsysprof.core.arrays import Array, Ints, Ints32, Mask
+from nsysprof.core.intervals import clip
 from nsysprof.core.text import plural, printable, shorten, shorten_all
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.text import sentence
@@ -245,8 +246,7 @@ def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
     for stream in np.sort(streams[busiest]).tolist():
         at = np.flatnonzero(zoom.ops["stream"] == stream)
         own, name = zoom.ops["own"][at], zoom.ops["name"][at]
-        start = np.maximum(zoom.ops["start"][at], zoom.start_ns) - zoom.start_ns
-        end = np.minimum(zoom.ops["end"][at], zoom.end_ns) - zoom.start_ns
+        start, end = clip(zoom.ops["start"][at], zoom.ops["end"][at], zoom.start_ns, zoom.end_ns)
         colours = np.where(own, colour[group[name]], OTHERS).tolist()
         names = np.where(own, texts[name], "").tolist()
         out.append(Marks(shorten(labels[stream], _LABEL), STREAM, start, end, colours, names))

@@ -7,7 +7,7 @@ import numpy as np
 from nsysprof.charts.marks import RANGE, Marks
 from nsysprof.core.arrays import Bytes, Ints, Ints32
 from nsysprof.core.columns import sums
-from nsysprof.core.intervals import busy_columns
+from nsysprof.core.intervals import busy_columns, clip
 from nsysprof.core.text import shorten
 from nsysprof.trace.details import CUDA, PROFILER, HostActivity
 from nsysprof.trace.trace import PROCESS_OF_THREAD, Trace, tid_of
@@ -49,7 +49,7 @@ class HostLane:
         rows = np.flatnonzero((self.end > begin) & (self.start < stop))
         if len(rows) > MAX_BOXES:
             rows = np.sort(rows[np.argsort((self.start - self.end)[rows], kind="stable")[:MAX_BOXES]])
-        start, end = np.maximum(self.start[rows], begin) - begin, np.minimum(self.end[rows], stop) - begin
+        start, end = clip(self.start[rows], self.end[rows], begin, stop)
         colours = [KINDS[kind][1] for kind in self.kind[rows].tolist()]
         names = [shorten(self.names[name], _NAME) for name in self.name[rows].tolist()]
         return Marks(shorten(self.label, _LABEL), RANGE, start, end, colours, names, process)

@@ -13,12 +13,12 @@ from nsysprof.analyze.zoom import Zoom
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.charts.palette import TINTS
 from nsysprof.core.arrays import AnyInts, Index, Ints, Mask
-from nsysprof.core.intervals import column_edges
+from nsysprof.core.intervals import clip, column_edges
 from nsysprof.core.nesting import depths, stack
 from nsysprof.core.text import shorten
 from nsysprof.core.units import format_count
 from nsysprof.kernels.classify import FAMILIES
-from nsysprof.page.packing import PageRow, busy_shares, clip, longest, op_leads, op_names, pack
+from nsysprof.page.packing import PageRow, busy_shares, longest, op_leads, op_names, pack
 from nsysprof.summaries.gpu_metrics import means
 from nsysprof.summaries.memory import gpu_memory, most_live
 from nsysprof.trace.details import NO_HOST_CALLS

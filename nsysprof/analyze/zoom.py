@@ -10,6 +10,7 @@ So the longest wait, the copies before the first kernel, and migrations of unifi
 
 import re
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from nsysprof.attribution.range_work import launches_inside
 from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import ColumnTable, marked, sums
 from nsysprof.core.intervals import merge
-from nsysprof.core.nesting import ancestors_or_self
+from nsysprof.core.nesting import ancestors_or_self, levels_inside
 from nsysprof.trace.trace import GRAPH, KERNEL, Ops, Trace
 
 # An instance with at most so many ops is shown whole; of a longer one, and without ranges, so many are shown.
@@ -250,17 +251,16 @@ def _ranges_around(breakdown: Breakdown, row: int | None, begin: int, end: int) 
     """List the range and the levels inside it that reach into the extent."""
     attribution = breakdown.attribution
     ranges = attribution.trace.ranges
-    level = {} if row is None else {row: 0}
-    generation = [*level]
-    for number in range(1, _MAX_LEVELS):
-        generation = np.flatnonzero(np.isin(attribution.parent, generation)).tolist()
-        level.update((child, number) for child in generation)
-    rows = np.array(sorted(level), np.intp)
-    rows = rows[(ranges.end[rows] > begin) & (ranges.start[rows] < end)][:_MAX_MARKS]
+    outer = np.array([] if row is None else [row], np.intp)
+    levels = [*islice(levels_inside(attribution.parent, outer, ranges.start, ranges.end, (begin, end)), _MAX_LEVELS)]
+    level = np.repeat(np.arange(len(levels), dtype=np.int32), [len(each) for each in levels])
+    rows = np.concatenate([outer[:0], *levels])
+    first = np.argsort(rows)[:_MAX_MARKS]
+    rows = rows[first]
     columns = {
         "start": np.maximum(ranges.start[rows], begin),
         "end": np.minimum(ranges.end[rows], end),
-        "level": np.array([level[one] for one in rows.tolist()], np.int32),
+        "level": level[first],
         "path": breakdown.paths.of[rows],
     }
     return ColumnTable(columns)

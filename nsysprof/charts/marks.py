@@ -87,7 +87,7 @@ class Heat:
 
 @dataclass(frozen=True)
 class Column:
-    """Array beside the bars, as text, right-aligned below their heading."""
+    """Numbers beside the bars, as text, right-aligned below their heading."""
 
     heading: str
     texts: Sequence[str]

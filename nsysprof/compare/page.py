@@ -17,11 +17,12 @@ from nsysprof.compare.pairs import SIDES, Pair
 from nsysprof.compare.selection import Selection
 from nsysprof.compare.text import clock_table, gap_table, pair_table, totals_tables, traffic_tables
 from nsysprof.core.arrays import Index, Ints
+from nsysprof.core.intervals import clip
 from nsysprof.core.text import drop_repeats, one_line, shorten, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns
 from nsysprof.kernels.classify import FAMILIES, short_name
 from nsysprof.page.environment import report_facts
-from nsysprof.page.packing import PageRow, clip, longest, pack
+from nsysprof.page.packing import PageRow, longest, pack
 from nsysprof.page.template import figures, fill
 from nsysprof.waits.causes import WAITING_FOR
 

@@ -17,6 +17,12 @@ _MAX_LAYERS = 8  # one by one in `contained_sums`
 _BLOCK = 256  # values that `slice_reduce` reduces beforehand
 
 
+def clip(start: Ints, end: Ints, begin: int, stop: int) -> tuple[Ints, Ints]:
+    """Clip intervals to a stretch of time, and measure them from its begin; none has a negative length."""
+    first = np.clip(start, begin, stop)
+    return first - begin, np.clip(end, first, stop) - begin
+
+
 def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Merge intervals into their union, disjoint intervals ``(start, end)``, sorted; touching ones are joined.
 

@@ -1,8 +1,9 @@
 """Nested intervals: enclosing ones, sums along parents, and lanes without crossings.
 
-Like `intervals`, this is numpy on whole arrays. Ints32 are row numbers, -1 for none.
+Like `intervals`, this is numpy on whole arrays. Parents are row numbers, -1 for none.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
@@ -233,3 +234,10 @@ def walk(up: Ints32) -> Ints:
     out[begins] = np.arange(count)
     out[begins + 2 * size - 1] = ~np.arange(count)
     return out
+
+
+def levels_inside(parent: Ints32, rows: Index, start: Ints, end: Ints, extent: tuple[int, int]) -> Iterator[Index]:
+    """Yield some intervals, those directly inside, and so on: those of a level that reach into ``extent``, by start."""
+    while len(rows := rows[(start[rows] < extent[1]) & (end[rows] > extent[0])]):
+        yield rows[np.argsort(start[rows], kind="stable")]
+        rows = np.flatnonzero(np.isin(parent, rows))

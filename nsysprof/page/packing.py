@@ -87,12 +87,6 @@ def longest(start: Ints, end: Ints, most: int) -> Mask | None:
     return marked(np.argpartition(start - end, most)[:most], len(start))
 
 
-def clip(start: Ints, end: Ints, begin: int, stop: int) -> tuple[Ints, Ints]:
-    """Clip times to a timeline and measure them from its start, as in a `PageRow`."""
-    first = np.clip(start, begin, stop)
-    return first - begin, np.clip(end, first, stop) - begin
-
-
 def op_names(names: Sequence[str], kinds: Kinds, group: Bytes) -> list[tuple[Any, ...]]:
     """List the page's data per GPU op name: the name, its kind, and its colour number."""
     texts = [shorten(short_name(name, _NAME), _NAME) for name in names]

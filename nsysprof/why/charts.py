@@ -1,7 +1,8 @@
 """The chart ``why.png``: the time of one window, sorted by cause, and over time."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -22,13 +23,13 @@ from nsysprof.charts.marks import (
 )
 from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import IDLE, OTHERS, TINTS, WAITS
-from nsysprof.core.arrays import Bytes, Index, Ints
+from nsysprof.core.arrays import Bytes, Ints
 from nsysprof.core.intervals import NOTHING, busy_columns, column_edges, merge
 from nsysprof.core.text import join_words, one_line, shorten
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.results.table import TextTable
-from nsysprof.trace.trace import MEMCPY, MEMSET, MIGRATION
+from nsysprof.trace.trace import MEMCPY, MEMSET
 from nsysprof.why.instance import SECTIONS, Instance, WindowPart, median_instance
 from nsysprof.why.text import places, ranked_paths, tree
 from nsysprof.why.why import Why
@@ -52,8 +53,8 @@ def plan_why(answer: Why) -> Plan:
         )
     length = max(instance.end_ns - instance.start_ns, 1)
     ops = _ops(instance)
-    streams, left_out = _streams(instance, ops)
-    bars = [*_bars(_parts(instance, ops), length)]
+    streams, left_out = _streams(instance, *ops)
+    bars = [*_bars(_parts(instance, *ops), length)]
     parts = f"Where its {format_ns(length)} go: the bars add up to the step"
     lanes: list[Stream | Marks] = [*_ranges(instance), *streams, _waits(instance)]
     panels = [
@@ -116,46 +117,22 @@ def _bars(parts: Sequence[WindowPart], length: int) -> Iterator[Marks]:
 
 def _ranges(instance: Instance) -> Iterator[Marks]:
     """Lanes of the ranges inside the instance, on its thread."""
-    attribution, number = instance.answer.attribution, int(instance.answer.windows["range"][instance.number])
-    ranges = attribution.trace.ranges
-    level = [number] if number >= 0 else []
-    place: dict[int, int] = {}
-    for depth in range(1, _MAX_LEVELS + 1):
-        inside = np.flatnonzero(np.isin(attribution.parent, level)) if level else np.empty(0, np.intp)
-        if not len(inside):
-            return
-        level = inside.tolist()
-        shown = inside[np.argsort(ranges.start[inside] - ranges.end[inside], kind="stable")[:_MAX_MARKS]]
-        shown = shown[np.argsort(ranges.start[shown], kind="stable")]
-        shown = shown[(ranges.start[shown] < instance.end_ns) & (ranges.end[shown] > instance.start_ns)]
-        start = np.clip(ranges.start[shown], instance.start_ns, instance.end_ns)
-        end = np.clip(ranges.end[shown], start, instance.end_ns)
-        codes = ranges.name[shown].tolist()
-        names = [one_line(attribution.trace.range_names[code].text, _NAME) for code in codes]
+    trace, place = instance.answer.attribution.trace, dict[int, int]()
+    ranges, label = trace.ranges, "host: ranges inside"
+    for inside in islice(instance.ranges(), 1, _MAX_LEVELS + 1):
+        shown = np.sort(np.argsort(ranges.start[inside] - ranges.end[inside], kind="stable")[:_MAX_MARKS])
+        start, end = instance.inside(ranges.start[inside[shown]], ranges.end[inside[shown]])
+        codes = ranges.name[inside[shown]].tolist()
+        names = [one_line(trace.range_names[code].text, _NAME) for code in codes]
         colours = [TINTS[place.setdefault(code, len(place)) % len(TINTS)] for code in codes]
-        label = "host: ranges inside" if depth == 1 else ""
-        if len(shown):
-            yield Marks(label, RANGE, start - instance.start_ns, end - instance.start_ns, colours, names)
+        yield Marks(label, RANGE, start, end, colours, names)
+        label = ""
 
 
-@dataclass(frozen=True)
-class _Ops:
-    """The GPU ops of a window: rows of `Trace.ops`, start and end in ns of the window, and codes of `RUNS`."""
-
-    row: Index
-    start: Ints
-    end: Ints
-    kind: Bytes
-
-
-def _ops(instance: Instance) -> _Ops:
-    trace = instance.answer.attribution.trace
-    ops = trace.ops
-    meanwhile = (ops.start < instance.end_ns) & (ops.end > instance.start_ns)
-    row = np.flatnonzero((trace.op_gpu == instance.gpu) & meanwhile & (ops.kind != MIGRATION))
-    kind = kinds_of_names(instance)[ops.name[row]]
-    start = np.maximum(ops.start[row], instance.start_ns) - instance.start_ns
-    return _Ops(row, start, np.minimum(ops.end[row], instance.end_ns) - instance.start_ns, kind)
+def _ops(instance: Instance) -> tuple[Ints, Ints, Bytes]:
+    """Start and end of the GPU ops of a window, in ns from its start, and their codes of `RUNS`."""
+    ops, row = instance.answer.attribution.trace.ops, instance.ops
+    return *instance.inside(ops.start[row], ops.end[row]), kinds_of_names(instance)[ops.name[row]]
 
 
 def kinds_of_names(instance: Instance) -> Bytes:
@@ -170,26 +147,26 @@ def kinds_of_names(instance: Instance) -> Bytes:
     return out
 
 
-def _parts(instance: Instance, ops: _Ops) -> list[WindowPart]:
+def _parts(instance: Instance, start: Ints, end: Ints, kind: Bytes) -> list[WindowPart]:
     """The parts of the window; of compute those kernels apart that another stream waits for while nothing else runs."""
-    computes, held = np.isin(ops.kind, (0, 3)), ops.kind == 3
+    computes, held = np.isin(kind, (0, 3)), kind == 3
     every, others = (
-        int(np.subtract(*merge(ops.start[some], ops.end[some])[::-1]).sum()) for some in (computes, computes & ~held)
+        int(np.subtract(*merge(start[some], end[some])[::-1]).sum()) for some in (computes, computes & ~held)
     )
     first, *rest = instance.parts
     if every == others or first.group != "compute":
         return instance.parts
-    names = instance.answer.attribution.trace.op_names
-    kernels = {short_name(names[code]) for code in instance.answer.attribution.trace.ops.name[ops.row[held]].tolist()}
+    trace = instance.answer.attribution.trace
+    kernels = {short_name(trace.op_names[code]) for code in trace.ops.name[instance.ops[held]].tolist()}
     alone = WindowPart("compute", "kernel", f"{join_words(sorted(kernels))}, alone", every - others)
     return [replace(first, text="other kernels", ns=first.ns - alone.ns), alone, *rest]
 
 
-def _streams(instance: Instance, shown_ops: _Ops) -> tuple[list[Stream], list[str]]:
+def _streams(instance: Instance, start: Ints, end: Ints, kind: Bytes) -> tuple[list[Stream], list[str]]:
     """Lanes of the streams that run anything meanwhile, the busiest ones, and a note on the others."""
     trace = instance.answer.attribution.trace
     length = instance.end_ns - instance.start_ns
-    stream, start, end, kind = trace.ops.stream[shown_ops.row], shown_ops.start, shown_ops.end, shown_ops.kind
+    stream = trace.ops.stream[instance.ops]
     edges = column_edges(0, length, PLOT_COLUMNS)
     labels, lanes = stream_labels(trace), []
     codes, of = np.unique(stream, return_inverse=True)

@@ -1,12 +1,15 @@
 """The critical path of windows piece by piece, and the one window in pictures: the median of its path."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32
+from nsysprof.core.intervals import clip
+from nsysprof.core.nesting import levels_inside
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.why.why import Why
 
@@ -123,6 +126,22 @@ class Instance:
     def findings(self) -> list[Finding]:
         """The findings on its path."""
         return self.answer.findings[self.path]
+
+    def inside(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+        """Clip intervals to the window, in ns from its start."""
+        return clip(start, end, self.start_ns, self.end_ns)
+
+    @cached_property
+    def ops(self) -> Index:
+        """The rows of the GPU ops that run on its GPU meanwhile."""
+        ops, on_gpu = self.answer.attribution.trace.ops, self.answer.attribution.trace.op_gpu == self.gpu
+        return np.flatnonzero(on_gpu & (ops.start < self.end_ns) & (ops.end > self.start_ns))
+
+    def ranges(self) -> Iterator[Index]:
+        """The rows of its range, of the ranges directly inside, and so on, level by level."""
+        ranges, number = self.answer.attribution.trace.ranges, int(self.answer.windows["range"][self.number])
+        rows, extent = np.array([number] if number >= 0 else [], np.int64), (self.start_ns, self.end_ns)
+        return levels_inside(self.answer.attribution.parent, rows, ranges.start, ranges.end, extent)
 
 
 def median_instance(answer: Why, path: str | None = None) -> Instance | None:

@@ -1,19 +1,19 @@
 """The page of `nsysprof why`: findings, the median window's critical path above its timeline, trees and waits."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.charts.palette import TINTS, WAITS
-from nsysprof.core.arrays import Ints
 from nsysprof.core.text import one_line, shorten, visible
 from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.text import gain_text
 from nsysprof.kernels.classify import FAMILIES
-from nsysprof.page.packing import PageRow, clip, longest, op_leads, op_names, pack
+from nsysprof.page.packing import PageRow, longest, op_leads, op_names, pack
 from nsysprof.page.template import answer_page, figures
 from nsysprof.why.charts import CHARTS, RUNS, WORDS, kinds_of_names, title_of
 from nsysprof.why.files import WHY
@@ -78,7 +78,7 @@ def _timeline(instance: Instance) -> dict[str, Any]:
     ranges = [*_range_rows(instance)]
     codes = list(dict.fromkeys(code for _, names in ranges for code in names))
     place = {code: at for at, code in enumerate(codes)}
-    place_of_waits = _inside(instance, pieces.start, pieces.end)
+    place_of_waits = instance.inside(pieces.start, pieces.end)
     columns = pieces.group, pieces.text
     rows = [PageRow("critical path", "what the GPU waits for", "waits", *place_of_waits, columns)]
     for row, names in ranges:
@@ -105,40 +105,27 @@ def _timeline(instance: Instance) -> dict[str, Any]:
     return {"data": pack(rows, length, head), "caption": visible(caption), "notes": []}
 
 
-def _inside(instance: Instance, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    return clip(start, end, instance.start_ns, instance.end_ns)
-
-
 def _range_rows(instance: Instance) -> Iterator[tuple[PageRow, list[int]]]:
     """A row per level of the ranges inside the instance, on its thread, with the codes of their names."""
-    attribution, number = instance.answer.attribution, int(instance.answer.windows["range"][instance.number])
-    ranges, inside = attribution.trace.ranges, attribution.inclusive
-    rows = np.array([number] if number >= 0 else [], np.int64)
-    for _ in range(MAX_LEVELS):
-        rows = rows[(ranges.start[rows] < instance.end_ns) & (ranges.end[rows] > instance.start_ns)]
-        if not len(rows):
-            return
-        rows = rows[np.argsort(ranges.start[rows], kind="stable")]
+    ranges, inside = instance.answer.attribution.trace.ranges, instance.answer.attribution.inclusive
+    for rows in islice(instance.ranges(), MAX_LEVELS):
         columns = [values[rows] for values in (inside.launches, inside.kernels, inside.busy_ns)]
-        place = _inside(instance, ranges.start[rows], ranges.end[rows])
+        place = instance.inside(ranges.start[rows], ranges.end[rows])
         yield PageRow("host", "ranges", "ranges", *place, columns), ranges.name[rows].tolist()
-        rows = np.flatnonzero(np.isin(attribution.parent, rows))
 
 
 def _stream_rows(instance: Instance) -> Iterator[PageRow]:
     """A row per stream of the GPU that runs anything meanwhile, and one for the launches of these GPU ops."""
     trace = instance.answer.attribution.trace
     ops, launches, labels = trace.ops, trace.launches, stream_labels(trace)
-    meanwhile = (ops.start < instance.end_ns) & (ops.end > instance.start_ns)
-    rows = np.flatnonzero((trace.op_gpu == instance.gpu) & meanwhile)
-    rows = rows[np.argsort(ops.start[rows], kind="stable")]
+    rows = instance.ops[np.argsort(ops.start[instance.ops], kind="stable")]
     kind = kinds_of_names(instance)
     launch = np.unique(ops.launch[rows][ops.launch[rows] >= 0])
     seen = (launches.end[launch] > instance.start_ns) & (launches.start[launch] < instance.end_ns)
     launch = launch[seen]
     launch = launch[np.argsort(launches.start[launch], kind="stable")]
     if len(launch):
-        place = _inside(instance, launches.start[launch], launches.end[launch])
+        place = instance.inside(launches.start[launch], launches.end[launch])
         yield PageRow("host", "launches", "calls", *place, columns=(np.ones(len(launch), np.int64),))
     for code in np.unique(ops.stream[rows]).tolist():
         mine = rows[ops.stream[rows] == code]
@@ -146,7 +133,7 @@ def _stream_rows(instance: Instance) -> Iterator[PageRow]:
             "GPU",
             shorten(labels[code], _LABEL),
             "ops",
-            *_inside(instance, ops.start[mine], ops.end[mine]),
+            *instance.inside(ops.start[mine], ops.end[mine]),
             columns=(ops.name[mine], np.zeros(len(mine), np.int64), op_leads(trace, mine)),
             family=kind[ops.name[mine]],
             kept=longest(ops.start[mine], ops.end[mine], MAX_OPS),
