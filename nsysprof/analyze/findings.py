@@ -26,10 +26,12 @@ def steps_table(diagnosis: Diagnosis, most: int = MAX_STEPS) -> TextTable | None
     if not diagnosis.repeats or not diagnosis.times:
         return None
     by_path: dict[str, dict[str, Any]] = {}
-    for each in diagnosis.times:  # of several GPUs the busiest has the numbers of a path
-        row = {"path": one_line(each.path, _PATH), "steps": each.steps, "step_ns": each.step_ns}
-        row |= {f"{name}_share": getattr(each, f"{name}_ns") / max(each.total_ns, 1) for name in _PARTS}
-        by_path.setdefault(each.path, row)
+    for path in dict.fromkeys(each.path for each in diagnosis.times):  # of all GPUs together
+        mine = [each for each in diagnosis.times if each.path == path]
+        row = {"path": one_line(path, _PATH), "steps": max(each.steps for each in mine), "step_ns": mine[0].step_ns}
+        total = max(sum(each.total_ns for each in mine), 1)
+        row |= {f"{name}_share": sum(getattr(each, f"{name}_ns") for each in mine) / total for name in _PARTS}
+        by_path[path] = row
     rows = [*by_path.values()][:most]
     empty = {f"{name}_share" for name in _PARTS[1:3] if not any(row[f"{name}_share"] for row in rows)}
     columns = [column for column in _STEPS if column.name not in empty]

@@ -28,6 +28,8 @@ WHOLE = "the whole trace"  # the path of windows that are of no range
 MIN_REPEATS = 3  # instances from which on a range is taken for the step of a program
 MIN_SHARE = 0.5  # of the busy time of the GPUs behind warm-up: what covers less is not the program's steps
 _ALONE = 1.01  # of their union: ops whose durations add up to no more run one after the other
+_ANOTHER = 0.25  # of the time of the loop with most work: another one that takes so long has steps of the program, too
+_LOOP = re.compile(r"iteration [B-Z]\b")  # as `find_iterations` names them
 _SWEEP, _UNEQUAL = 10, 8  # of so few iterations that were found none takes so many times as long as another
 _KINDS = (PUSH_POP, START_END, MODULE, FOUND)
 _NAME, _FEW = 40, 3
@@ -194,8 +196,21 @@ def _repeated(attribution: Attribution, merge_names: Sequence[str] | None) -> Le
             return Level(attribution, rows, of[rows], merged.texts(), None, False)
         share = busy.share_of_level(rows, levels[key], named=_rank(key[0]) == 0 and key[2] != FOUND)
         if share >= MIN_SHARE and not (key[2] == FOUND and _ragged(attribution.inclusive.span_ns[rows])):
+            if key[2] == FOUND:
+                others = [levels[other] for other in levels if other[1:] == key[1:] and _LOOP.match(other[0])]
+                more = [rows, *(also for codes in others if len(also := _also(attribution, rows, of, codes)))]
+                rows = np.unique(np.concatenate(more))
+                share = busy.share(rows) or share
             return Level(attribution, rows, of[rows], merged.texts(), share, False)
     return None
+
+
+def _also(attribution: Attribution, rows: Index, of: Ints32, codes: list[int]) -> Index:
+    """The iterations of another loop that takes a good part of the time of those found first; empty for others."""
+    ranges, also = attribution.trace.ranges, np.flatnonzero(np.isin(of, codes))
+    first, other = (int((ranges.end[each] - ranges.start[each]).sum()) for each in (rows, also))
+    much = other >= _ANOTHER * first and not _ragged(attribution.inclusive.span_ns[also])
+    return also if much else also[:0]
 
 
 def _ragged(span: Ints) -> bool:

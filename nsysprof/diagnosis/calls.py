@@ -20,6 +20,7 @@ from nsysprof.diagnosis.kinds import (
     dialect_text,
     in_calls,
     in_mpi,
+    in_steps,
     launching,
     of_host,
     removal,
@@ -46,6 +47,7 @@ from nsysprof.waits.purposes import (
 )
 from nsysprof.waits.whole import Cause
 
+OVERLAP = "; start MPI_Isend and MPI_Irecv before the work that needs none of their data, and balance the ranks"
 _SOON = 0.25  # of a wait for input: another thread that woke up within so much of its end made the input then
 _CALL = "the GPU waits for {cause}: {amount}"
 _ONCE = "the GPU waits for {cause}: {amount}"
@@ -210,6 +212,7 @@ MESSAGES = Kind(
     lambda case, rows: np.where(_called(case, rows), *(case.pieces[name][rows] for name in ("culprit", "range"))),
     lambda case, row: text_of("culprit" if _called(case, row) else "range")(case, row),
     _CALL,
+    note=lambda case, group: OVERLAP * in_steps(case, group),
 )
 HOST_PAGES = _kind(
     "page-fault", _each_step(PAGES), {"cuda": "touch or pin the memory once, before the loop, and reuse it"}

@@ -11,6 +11,7 @@ from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import merge
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_share
+from nsysprof.diagnosis.calls import OVERLAP
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import BOUND, NAME
 from nsysprof.diagnosis.kinds import Group, Kind, Remedy, dialect_text, fetched, in_steps, of_host, removal
@@ -48,6 +49,7 @@ _AWAITED = {
     " them, prefetch_factor, less work per sample)",
     "cuda": "let what the thread waits for come earlier: another thread or process, a file, or the network",
 }
+_MESSAGES = re.compile(r"\((?:lib(?:p?mpi|uc[pst]|hcoll|open-|psm|fabric)|h?mca_)")  # MPI, and what it runs on
 _ENOUGH, _HARDLY = 20, 0.1  # samples of a thread that runs; part of these in one that sleeps
 _FEW_SAMPLES = 5
 _STARTS = {"main", "_start", "__libc_start_main", "__libc_start_call_main", "__libc_start_main_impl", "start_thread"}
@@ -110,6 +112,8 @@ def _operators(case: Case) -> Ints:
 def _move(case: Case, group: Group) -> Iterable[Remedy]:
     if not in_steps(case, group):  # what a program does once between two kernels is no step's work
         return
+    if _MESSAGES.search(_sampled_in(case, group)):
+        return
     if _asleep(case, group):
         yield removal(dialect_text(case, _AWAITED), group)
     if case.once_for_all(_operators)[group.rows].any():
@@ -168,8 +172,14 @@ def _alike(case: Case) -> Ints:
 
 
 def _unknown_code(case: Case, group: Group) -> str:
-    known = in_steps(case, group) or _sampled_in(case, group)
-    return "" if known else "; annotate this code with ranges, or sample the CPU, to see what it does"
+    sampled = _sampled_in(case, group)
+    if _MESSAGES.search(sampled):
+        return OVERLAP
+    return (
+        ""
+        if sampled or in_steps(case, group)
+        else "; annotate this code with ranges, or sample the CPU, to see what it does"
+    )
 
 
 # ---- samples of the CPU

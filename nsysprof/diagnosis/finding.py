@@ -21,6 +21,7 @@ PACED, COLD = "paced", "cold-start"  # kinds that say what all others are worth
 _ALONE = 0.05  # of the steps: less, without a remedy, is no answer even if nothing else is one
 _BESIDE = 0.5  # of the largest cause that is told: what costs less, and has no remedy, only distracts from it
 OFTEN_SO = 0.1  # of the steps: less of what hardly any program is without is no finding, nor what has no remedy
+SHARED = "launched work starts late, as if another process shared the GPU"  # a cause that makes others doubtful
 NAME = 60  # characters of a name in a sentence
 
 
@@ -113,8 +114,8 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
     """Tried findings first, by likely gain; then untried ones, by loss; one-time work last.
 
     If two remedies fix the same cause of a path, the simpler one is first if it has a good part of the gain, see
-    `_BEFORE`. Findings about pacing or a cold start come before all others, then pauses of an outer loop: causes in
-    some steps that cost several times as much as any remedy gains.
+    `_BEFORE`. Findings about pacing, a cold start or a shared GPU come before all others, then pauses of an outer loop:
+    causes in some steps that cost several times as much as any remedy gains.
     """
     others, most = {(each.path, each.kind): each for each in found}, dict[str, int]()
     for each in found:
@@ -126,7 +127,8 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
             gain = max(gain, other.likely_ns + (other is not each))
         untried, some = each.basis == UNTRIED, each.often not in (EVERY, ONCE) and each.kind != SLOW
         leads = untried and some and each.lost_ns > _TIMES * most[each.path] > 0
-        first = each.kind not in (PACED, COLD)
+        shared = each.cause == SHARED and each.lost_ns >= OFTEN_SO * each.total_ns
+        first = each.kind not in (PACED, COLD) and not shared
         return first, each.often == ONCE, not leads, untried, -gain, -each.lost_ns, each.id
 
     return sorted(found, key=place)

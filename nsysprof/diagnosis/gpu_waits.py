@@ -10,7 +10,7 @@ from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import NAME, OFTEN_SO, Finding
+from nsysprof.diagnosis.finding import NAME, OFTEN_SO, SHARED, Finding
 from nsysprof.diagnosis.kinds import Group, Kind, Remedy, by_text, counted, dialect_text, each_step, text_of
 from nsysprof.kernels.names import short_name
 from nsysprof.waits.changes import Changes
@@ -147,6 +147,14 @@ STREAMS = Kind(
     text_of("culprit"),
     "the GPU waits for {cause}, which runs elsewhere: {amount}",
 )
+
+
+def _unusual(case: Case, group: Group) -> str:
+    """What may be the matter where launches take many times as long as usual to start."""
+    long = case.pieces["ns"][group.rows].mean() >= _USUAL_NS
+    return "; launches usually start within 10 µs: another process may use the GPU (nvidia-smi lists it)" * bool(long)
+
+
 LATENCY = Kind(
     "launch-latency",
     lambda case: _caused(case, QUEUED),
@@ -154,6 +162,7 @@ LATENCY = Kind(
     lambda case, row: "launch latency between kernels that were ready to run",
     "{cause}: {amount}",
     least_share=OFTEN_SO,
+    note=_unusual,
 )
 
 
@@ -163,7 +172,7 @@ def _not_recorded(case: Case) -> Mask:
     return (pieces["cause"] == NOBODY) & (2 * (pieces["communication_ns"] + pieces["copies_ns"]) < pieces["ns"])
 
 
-_SHARED = "launched work starts late, as if another process shared the GPU"
+_USUAL_NS = 50_000  # from launch to start: less is usual for launches
 
 
 def _in_which_call(case: Case, row: int) -> str:
@@ -171,7 +180,7 @@ def _in_which_call(case: Case, row: int) -> str:
     half of it; else the reason that is not there.
     """
     if _launched_before(case, row):
-        return _SHARED
+        return SHARED
     pieces, calls = case.pieces, case.facts.activity.calls
     start, end = int(pieces["start_ns"][row]), int(pieces["end_ns"][row])
     inside = np.minimum(calls.end, end) - np.maximum(calls.start, start)
@@ -189,7 +198,7 @@ def _launched_before(case: Case, row: int) -> bool:
 
 
 def _alone(_: Case, group: Group) -> str:
-    return "; record again with the GPU to yourself: nvidia-smi lists who uses it" * (group.cause == _SHARED)
+    return "; record again with the GPU to yourself: nvidia-smi lists who uses it" * (group.cause == SHARED)
 
 
 NOT_RECORDED = Kind(

@@ -1,5 +1,6 @@
 """A kind of finding: the pieces of waits that it explains, the name of its cause, and the remedies to try."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from nsysprof.waits.whole import Cause
 
 _OFTEN = 8  # times in a recording without steps: of less there is no loop
 MIN_SHARE = 0.02  # of the steps: less is worth no advice
+_MPI = re.compile(r"(?i)(?<![a-z])mpi(?![a-z])")  # a word in the name of a range
 _HAS = 0.1  # of the most that a step waited for a cause: a step with so much has it
 # What a host does that launches and is not held up: calls that wait for nothing.
 LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
@@ -157,7 +159,7 @@ def of_host(case: Case) -> Mask:
 
 def in_mpi(case: Case) -> Mask:
     """Pieces in MPI, with all calls that MPI makes."""
-    named = [purpose_of(text) == MPI for text in case.facts.texts.words]
+    named = [purpose_of(text) == MPI or _MPI.search(text) is not None for text in case.facts.texts.words]
     mine = np.array(named, bool)[case.pieces["range"]] | (case.purpose[case.pieces["call"]] == MPI)
     return mine & (case.pieces["cause"] == LATE_HOST)
 

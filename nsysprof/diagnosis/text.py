@@ -79,11 +79,13 @@ def _outside_text(diagnosis: Diagnosis) -> str:
     if not diagnosis.chosen.level.found:
         return ""
     share, idle = diagnosis.outside_share, diagnosis.idle_outside_ns
-    busy = f"; {format_share(share)} of its busy time lies outside them, {diagnosis.outside}" * (share >= _OUTSIDE)
+    one = len({each.gpu for each in diagnosis.times}) == 1
+    of = f"{format_share(share)} of {'its' if one else 'their'} busy time"
+    busy = f"; {of} lies outside them, {diagnosis.outside}" * (share >= _OUTSIDE)
     if idle < _IDLE * diagnosis.recorded_ns:
         return busy
     gap = f", {format_ns(diagnosis.gap_ns)} at once" * (diagnosis.gap_ns < idle)
-    who = "it idles" if len({each.gpu for each in diagnosis.times}) == 1 else "a GPU idles on average"
+    who = "it idles" if one else "a GPU idles on average"
     return f"{busy}; outside them {who} for {format_ns(idle)} of {format_ns(diagnosis.recorded_ns)}{gap}"
 
 

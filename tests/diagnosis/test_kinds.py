@@ -1005,8 +1005,32 @@ def test_work_that_starts_late_is_not_unrecorded(trace: MakeTrace) -> None:
     """Kernels start 2 ms after their launch, as where processes share a GPU."""
     late = diagnosis_of(trace(*steps(late_kernels(2 * MS)).items)).findings
     [found] = [each for each in late if each.kind == "unknown"]
+    assert found is late[0]
     assert found.cause.startswith("launched work starts late")
     assert "GPU to yourself" in found.text
+
+
+def test_a_second_loop_has_steps_too(trace: MakeTrace) -> None:
+    """A solver on one GPU, then another one that waits for messages in each step; a short loop does not count."""
+    for count, paths in ((40, ["iteration*", "iteration B*"]), (4, ["iteration*"])):
+        program = Program()
+        for _ in range(60):
+            program.launch("jacobi", 3 * MS)
+            program.copy(2, 4, US)
+            program.wait()
+        for _ in range(count):
+            program.launch("jacobi", MS)
+            program.copy(8, 1 << 16, US)
+            program.copy(1, 1 << 16, US)
+            program.wait()
+            with program.range("MPI exchange"):
+                program.code(2 * MS)
+        found = diagnosis_of(trace(*program.items))
+        assert found.chosen.level.paths == paths
+        if count == 40:
+            first = found.findings[0]
+            assert (first.kind, first.path, first.cause) == ("mpi", "iteration B*", "MPI exchange")
+            assert "start MPI_Isend and MPI_Irecv before" in first.text
 
 
 def test_where_cpu_work_lies_decides_where_it_goes(trace: MakeTrace) -> None:
