@@ -14,13 +14,14 @@ from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import COLD, ONCE, UNTRIED, Finding
 from nsysprof.diagnosis.kinds import of_host
 from nsysprof.diagnosis.page_fault import SOME_FAULTS, fault_share
-from nsysprof.trace.trace import GRAPH, KERNEL
+from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION
 from nsysprof.waits.purposes import ALLOCATE, COMPILE, EVENT, FREE, LAUNCH, MANAGED, MODULE, PIN, PURPOSES
 from nsysprof.waits.purposes import SET_UP as SET_UP_PURPOSES
 
 MIN_NS = 1_000_000  # of set-up: less is not worth a line
 _LITTLE_NS, _TIMES = 1_000_000, 10  # of GPU work, beside so many times as much set-up: a demo
-_SMALL_NS = 20_000_000  # the same of one pass in which nothing is known to be slow
+# The same of one pass in which no fix is known, and which moves no managed memory for longer; and of its kernels alone.
+_SMALL_NS, _FEW_NS = 20_000_000, 5_000_000
 _SHORT_NS = 50_000_000  # of GPU work with next to no kernels: no program is tuned for its copies alone
 # Of the time from the first GPU operation to the last, by kernels and by all GPU operations: in one pass with less the
 # CPU is all that matters. Public recordings of one pass have less than 0.5 %, or more than 3 %, by kernels.
@@ -79,7 +80,10 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     little = max(busy, span) if level.found else busy
     hardly = kernels < _LITTLE_NS and busy < min(_SHORT_NS, recorded_ns / _TIMES)
     hardly |= kernels < _NO_KERNELS * span and busy < _NO_WORK * span and inside < _MOSTLY * place.total_ns
-    small = not len(level.rows) and busy < _SMALL_NS and not any(each.remedy for each in found)
+    moves = int((trace.ops.end - trace.ops.start)[trace.ops.kind == MIGRATION].sum())
+    small = not len(level.rows) and moves < busy and not any(each.remedy for each in found)
+    hardly |= small and kernels < min(_FEW_NS, _NO_WORK * recorded_ns) and busy < _NO_WORK * recorded_ns
+    small &= busy < _SMALL_NS
     dropped = [each for each in found if each.path == WHOLE and each.kind in _EACH_LAUNCH]
     if not kernels and (launched := int((case.purpose[:-1] == LAUNCH).sum())):
         text = (

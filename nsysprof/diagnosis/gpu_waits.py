@@ -13,6 +13,7 @@ from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import NAME, OFTEN_SO, SHARED, Finding
 from nsysprof.diagnosis.kinds import Group, Kind, Remedy, by_text, counted, dialect_text, each_step, text_of
 from nsysprof.kernels.names import short_name
+from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.culprits import LATE_PEER
 from nsysprof.waits.facts import COMMUNICATION, NOBODY, OTHER_KERNEL, OVERHEAD, QUEUED
@@ -172,6 +173,7 @@ def _not_recorded(case: Case) -> Mask:
     return (pieces["cause"] == NOBODY) & (2 * (pieces["communication_ns"] + pieces["copies_ns"]) < pieces["ns"])
 
 
+_LATE = "launched work starts late, for work of other streams or processes that is not recorded"
 _USUAL_NS = 50_000  # from launch to start: less is usual for launches
 
 
@@ -180,7 +182,7 @@ def _in_which_call(case: Case, row: int) -> str:
     half of it; else the reason that is not there.
     """
     if _launched_before(case, row):
-        return SHARED
+        return SHARED if _cannot_wait(case, row) else _LATE
     pieces, calls = case.pieces, case.facts.activity.calls
     start, end = int(pieces["start_ns"][row]), int(pieces["end_ns"][row])
     inside = np.minimum(calls.end, end) - np.maximum(calls.start, start)
@@ -195,6 +197,14 @@ def _launched_before(case: Case, row: int) -> bool:
     trace, pieces = case.facts.attribution.trace, case.pieces
     launch = int(trace.ops.launch[pieces["op"][row]])
     return launch >= 0 and int(trace.launches.end[launch]) <= (pieces["start_ns"][row] + pieces["end_ns"][row]) // 2
+
+
+def _cannot_wait(case: Case, row: int) -> bool:
+    """Whether no kernels of other streams can hold up the work of a GPU unseen."""
+    trace = case.facts.attribution.trace
+    op = int(case.pieces["op"][row])
+    kernels = (trace.ops.kind == KERNEL) & (trace.op_gpu == trace.op_gpu[op])
+    return len(np.unique(trace.ops.stream[kernels])) <= 1 or bool(len(case.facts.dependencies.waits))
 
 
 def _alone(_: Case, group: Group) -> str:
