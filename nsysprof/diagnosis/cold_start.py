@@ -11,7 +11,7 @@ from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case
-from nsysprof.diagnosis.finding import COLD, ONCE, UNTRIED, Finding
+from nsysprof.diagnosis.finding import COLD, ONCE, SHARED, UNTRIED, Finding
 from nsysprof.diagnosis.kinds import of_host
 from nsysprof.diagnosis.page_fault import SOME_FAULTS, fault_share
 from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION
@@ -26,7 +26,7 @@ _SHORT_NS = 50_000_000  # of GPU work with next to no kernels: no program is tun
 # Of the time from the first GPU operation to the last, by kernels and by all GPU operations: in one pass with less the
 # CPU is all that matters. Public recordings of one pass have less than 0.5 %, or more than 3 %, by kernels.
 _NO_KERNELS, _NO_WORK = 0.01, 0.05
-_MOSTLY = 0.5  # of the time from the first GPU operation to the last
+_MOSTLY, _SOME = 0.5, 0.25  # of the time from the first GPU operation to the last
 _FEW = 8  # long calls of one purpose: more of them are a loop's
 _MEMORY = {PIN: "pinning", ALLOCATE: "allocation", FREE: "freeing", MANAGED: "managed memory", EVENT: "streams"}
 _WORDS = {**_MEMORY, MODULE: "module loading", COMPILE: "compilation"}
@@ -81,7 +81,11 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     hardly = kernels < _LITTLE_NS and busy < min(_SHORT_NS, recorded_ns / _TIMES)
     hardly |= kernels < _NO_KERNELS * span and busy < _NO_WORK * span and inside < _MOSTLY * place.total_ns
     moves = int((trace.ops.end - trace.ops.start)[trace.ops.kind == MIGRATION].sum())
-    small = not len(level.rows) and moves < busy and not any(each.remedy for each in found)
+    small = (
+        not len(level.rows)
+        and moves < busy
+        and not any(each.remedy and each.kind not in _EACH_LAUNCH for each in found)
+    )
     hardly |= small and kernels < min(_FEW_NS, _NO_WORK * recorded_ns) and busy < _NO_WORK * recorded_ns
     small &= busy < _SMALL_NS
     dropped = [each for each in found if each.path == WHOLE and each.kind in _EACH_LAUNCH]
@@ -112,6 +116,8 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         if each.lost_ns >= _MOSTLY * each.total_ns:
             text += f"; the GPU waits for {each.cause} for {format_share(each.lost_ns / each.total_ns)} of the time"
             text += f" ({each.where})" * bool(each.where)
+    if any(each.cause == SHARED and each.lost_ns >= _SOME * each.total_ns for each in found):
+        text, remedy = f"{text}; {SHARED}", f"{remedy}, with the GPU to yourself"
     first = Finding(
         COLD, WHOLE, place.gpu, ONCE, place.steps, text, "set-up", "order", inside, remedy, total_ns=place.total_ns
     )

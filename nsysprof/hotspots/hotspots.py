@@ -16,6 +16,7 @@ from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.charts.notebook import Shown
 from nsysprof.core.arrays import Floats, Index, Ints
 from nsysprof.core.columns import Column, ColumnTable, Texts
+from nsysprof.core.intervals import union_length
 from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_share
 from nsysprof.diagnosis.busy import Busy, busy_kernels
@@ -264,10 +265,16 @@ def _spot(
         reason = suspect or missing
     return Spot(
         *name, kinds.family[int(busy.name[rows[0]])], op, len(rows) / place.steps,
-        float(np.median(np.bincount(step, length, place.steps))), total / max(place.total_ns, 1), limit, basis, share,
+        float(np.median(np.bincount(step, length, place.steps))), total / max(_elapsed(busy), 1), limit, basis, share,
         found.unit or rates.unit, rates.flops_per_s, rates.bytes_per_s,
         rates.flops_per_s / rates.bytes_per_s if rates.bytes_per_s > 0 else np.nan, scale, reason,
     )  # fmt: skip
+
+
+def _elapsed(busy: Busy) -> int:
+    """The time of all steps, once where steps of several threads overlap."""
+    windows = busy.case.windows.take(busy.place.windows)
+    return union_length(windows.start, windows.end)
 
 
 def _globs(trace: Trace, names: Sequence[str]) -> list[str]:
