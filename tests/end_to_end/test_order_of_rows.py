@@ -2,7 +2,9 @@
 
 import os
 import re
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,7 @@ def _undone(text: str) -> str:
     text = _MAY_DIFFER.sub("", text.replace("lobd", "load"))
     text = re.sub(r"(?<![\d.])[45](,?0\d\d)(?![\d.])", r"4\1", text)
     text = re.sub(r"(?<=thread )[45]0*…", "…", text)
+    text = re.sub(r"(?<!\d)(10{5})[12](\d{9})(?!\d)", r"\1\2", text)  # some reports begin after eleven days
     return re.sub(r"(?<![\d.])(?:[12](?=0)|1?(?=999))(\d{9})(?!\d)", r"\1", text)
 
 
@@ -101,7 +104,8 @@ def answers(
     monkeypatch.chdir(folder)
     name = ("load", "lobd") if order else ("", "")
     for file, source in zip(("r.sqlite", "o.sqlite"), sources, strict=True):
-        permute(source, folder / file, seed * order, 10**9 * (1 + order), name, 4_000 + 1_000 * order)
+        later = 10**9 * (1 + order * _all_ranges_end(source))  # those that do not last to the same end of the recording
+        permute(source, folder / file, seed * order, later, name, 4_000 + 1_000 * order)
         os.utime(folder / file, (1_000_000_000, 1_000_000_000))
     done = [(arguments, quietly(*arguments)) for arguments in _READS]
     told = {" ".join(arguments): f"{each.code} {each.out} {each.err}" for arguments, each in done}
@@ -113,7 +117,15 @@ def answers(
     return {name: _undone(text) for name, text in {**told, **files}.items()}
 
 
-@pytest.mark.parametrize("seed", [4, 7, 15, 16, 39])
+def _all_ranges_end(report: Path) -> bool:
+    with closing(sqlite3.connect(report)) as connection:
+        return not connection.execute('SELECT 1 FROM NVTX_EVENTS WHERE "end" IS NULL AND eventType <> 34').fetchall()
+
+
+_SHUFFLES = range(1000, 1000 + int(os.environ.get("NSYSPROF_SHUFFLES", "0")))  # by hand: NSYSPROF_SHUFFLES=2000 -n 16
+
+
+@pytest.mark.parametrize("seed", [4, 7, 15, 16, 39, *_SHUFFLES])
 def test_times_and_numbers_decide_nothing(
     seed: int, trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
