@@ -20,14 +20,53 @@ _COMMON_ENDS = rb"com|net|org|edu|gov"
 _LOCAL_ENDS = rb"internal|local|lan|corp|cloud|intranet"  # words of programs, too: a host has a number or a dash
 _OTHER_ENDS = rb"io|ai|dev|tech|info|eu|de|fr|ch|at|nl|se|dk|uk|ca|us|au|jp|cn|kr|in|br|mil"  # a host has a dash
 _HOST = rb"(?i:(?:[a-z0-9][a-z0-9-]{0,62}\.)+(?:%b))(?![\w-]|\.\w)"
-# What stands in every text that matches, in lower case; and the form. What its first group matches stays.
+# How tokens of known services begin, which are random from there on; none of these is a word of a program.
+_SERVICES = rb"""
+CCIPAT_ CFPAT- CLOJARS_ FLWSECK- FLWSECK_TEST- HRKU- NRAK- NRII- NRJS- PMAK- aio_ amzn.mws. api_org_ atlasv1. bkua_
+csk- dckr_oat_ dckr_pat_ ddp_ doo_v1_ dop_v1_ dor_v1_ dp.ct. dp.pt. dp.st. dt0c01. dt0s01. duffel_live_ duffel_test_
+esecret_ figd_ fio-u- fm1a_ fm1r_ fm2_ gho_ ghp_ ghr_ ghs_ ghu_ glc_ glffct- glimt- gloas- glsa_ gsk_ gta_ hf_ ico-
+jina_ lin_api_ lin_oauth_ lsv2_pt_ lsv2_sk_ nfp_ npm_ ntn_ ops_ pat-eu1- pat-na1- pat. pcsk_ phc_ phx_ pk_live_
+pk_test_ pnb_ pnu_ pscale_oauth_ pscale_pw_ pscale_tkn_ pul- r8_ rdme_ rk_live_ rk_test_ rnd_ rpa_ rubygems_ rzp_live_
+rzp_test_ sb_secret_ sbp_ sdk- secret_ sgp_ sgp_local_ sha256~ shippo_live_ shippo_test_ shpat_ shpca_ shppa_ shpss_
+sk_ sk_live_ sk_test_ sl. sntrys_ sntryu_ sq0atp- sq0csp- sqa_ sqp_ squ_ t1. tfp_ tk-eu- tk-us- tskey-api- tskey-auth-
+tskey-client- v1.0- vercel_blob_rw_ wandb_v1_ whsec_ xkeysib-
+""".split()
+_DIGIT, _CASES = rb"(?=[A-Za-z]{0,20}\d)", rb"(?=[a-z\d]{0,30}[A-Z])(?=[A-Z\d]{0,30}[a-z])"
+_RANDOM = rb"(?:%b[A-Za-z0-9]{12,}|%b[A-Za-z0-9]{24,}|%b[\w-]{30,})" % (_DIGIT, _CASES, rb"(?=[\w-]{0,29}\d)" + _CASES)
+_UUID = rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+# In each of those tokens: a search for it takes as long as one for a few hints.
+_RUN = re.compile(rb"[_.~:-](?:%b[A-Za-z0-9]{12,}|[A-Za-z0-9]{24,})" % _DIGIT)
+# What stands in every match, in lower case ("": a `_RUN`), and the form. What its first group matches stays.
 _FORMS: tuple[tuple[bytes, bytes], ...] = (
-    (b"github_pat_", rb"()(?<![A-Za-z0-9])github_pat_\w{16,}"),
     (
-        b"ghp_ gho_ ghu_ ghs_ ghr_ hf_ npm_ api_org_ r8_ gsk_ dckr_pat_ dop_v1_ lin_api_ shpat_ _live_ _test_ whsec_",
-        rb"()(?<![A-Za-z0-9])(?:gh[pousr]|hf|npm|api_org|r8|gsk|dckr_pat|dop_v1|lin_api|shpat|[rsp]k_(?:live|test)|whsec)"
-        rb"_[A-Za-z0-9]{16,}",
+        b"",
+        rb"()(?<![A-Za-z0-9])(?:%b)(?:(?:\w{1,8}[_-])?%b|%b)[\w~=%%-]*(?:\.[\w-]{16,})*"
+        % (b"|".join(map(re.escape, _SERVICES)), _RANDOM, _UUID),
     ),
+    (b"", rb"()(?<![A-Za-z0-9])(?:a[ks]-|pa-|fw_)%b%b[A-Za-z0-9]{20,}" % (_DIGIT, _CASES)),
+    (b"", rb"(AC[0-9a-f]{32}:|(?<!\w)1/\d{16}:|oauth:|github_pat_)\w{20,}"),
+    (b"", rb"()(?<!\w)(?:M[TUZ][\w-]{20,40}\.[\w-]{6}\.[\w-]{27,}|[\w-]{3}\dQ~[\w~.-]{31,34}|pat\w{14}\.[0-9a-f]{64})"),
+    (b"access_token$", rb"()access_token\$\w{1,20}\$\w{1,40}\$[0-9a-f]{32}"),
+    (b"key- -us dapi live_ test_", rb"()(?<!\w)(?:(?:(?:pub)?key-|dapi|live_|test_)[0-9a-f]{32,}|[0-9a-f]{32}-us\d)"),
+    (
+        b"akcp ltai akid aqvn atbb atctt3 atta ezak eztk eaaa eaac gr1348941 cmvmdgtu dg9ro absk eyjrijoi aaaaaaaaa"
+        b" 1//0 munge: :apa91b",
+        rb"()(?<![A-Za-z0-9])(?:AKCp|LTAI|AKID|AQVN|ATBB|ATCTT3|ATTA|EZ[AT]K|EAA[AC]|GR1348941|cmVmdGtu|dG9rO|ABSK"
+        rb"|eyJrIjoi|AAAAAAAAA|1//0|MUNGE:|[\w-]{11}:APA91b)(?=[\w=%+/-]{0,40}\d)[\w=%+/-]{16,}",
+    ),
+    (
+        b"api- oy2 cio a3- 00d",
+        rb"()(?<!\w)(?:API-[A-Z0-9]{25,}|oy2[a-z0-9]{43}|cio[A-Za-z0-9]{32}|A3(?:-[A-Z0-9]{5,6}){6}"
+        rb"|00D\w{12,15}![\w.]{40,})(?!\w)",
+    ),
+    # hashes of passwords can be guessed from
+    (b"$", rb"()\$(?:2[aby]|[156y]|apr1|argon2\w*|scrypt|pbkdf2[\w-]*)\$[\w./$,=+-]{20,}"),
+    (b"response= nonce=", rb"((?i:response|nonce)=%b)[0-9a-f]{32,}" % _QUOTE),
+    (b"ssws splunk ntlm", rb"((?i:ssws|splunk|ntlm) )[\w+/=-]{16,}"),
+    # of command lines and ~/.netrc
+    (b"-u --user", rb"((?<![\w-])(?:-u|--user)[ =\"',]+[\w.@-]+:)[^\s\"'\\/:\[]{6,}"),
+    (b"sshpass mysql", rb"((?:sshpass|mysql\w{0,9}(?: [^\n\[]{0,99})?) -p ?)[^\s\"'\\\[-][^\s\"'\\]{5,}"),
+    (b"login", rb"(login\s{1,9}\S{1,99}\s{1,9}password\s{1,9})[^\s\"'\\\[]+"),
     (
         b"glpat- gldt- glrt- glft- glcbt- glptt- glsoat- glagent- nvapi- pypi- gocspx- pplx- xai- tvly- age-secret",
         rb"()(?<![A-Za-z0-9-])(?:gl(?:pat|dt|rt|ft|cbt|ptt|soat|agent)|nvapi|pypi|GOCSPX|pplx|xai|tvly|AGE-SECRET-KEY)"
@@ -54,7 +93,13 @@ _FORMS: tuple[tuple[bytes, bytes], ...] = (
         b"token key session sid",
         rb"((?:(?i:token|session[_-]?id|sid)|(?<![A-Za-z])KEY)%b)%b[\w+/=.-]{16,}" % (_IS + _QUOTE + b"?", _MIXED),
     ),
-    (b"_token", rb"([A-Z]_TOKEN%b)(?=[\w+/=.-]{0,99}[A-Za-z])[\w+/=.-]{8,}" % (_IS + _QUOTE + b"?")),
+    (
+        b"key session _pat auth pass",
+        rb"((?<![A-Za-z])(?i:key(?:-data)?|session|pat|auth|pass)%b)(?:base64:)?%b[A-Za-z0-9+/=]{20,}"
+        % (_IS + _QUOTE + b"?", _MIXED),
+    ),
+    (b"token", rb"((?i:token)%b)(?=[a-z]*[A-Z])(?=[A-Z]*[a-z])[A-Za-z]{16,}(?!\w)" % (_IS + _QUOTE + b"?")),
+    (b"token", rb"((?<![a-z])TOKEN%b)(?=[\w+/=.-]{0,99}[A-Za-z])[\w+/=.-]{8,}" % (_IS + _QUOTE + b"?")),
     (_WORDS, rb"(%b%b(?P<quote>%b))(?!\[)(?:(?!(?P=quote))(?:\\.|[^\\\r\n])){1,500}" % (_KEY, _IS, _QUOTE)),
     (_WORDS, rb"(%b%b)[^\s\"',;&<\\}\)>\[\]]+" % (_KEY, _IS)),
     # options, words of a list, and files such as ~/.netrc: a value that looks like one
@@ -77,7 +122,7 @@ _FORMS: tuple[tuple[bytes, bytes], ...] = (
     (b"%3a%2f%2f", rb"((?i:%3A%2F%2F))[\w.~+%-]{1,99}?(?=%40)"),
     (b"://", rb"(://[^\s?\"'\\<>]{1,500}\?)(?!\[)[^\s\"'\\<>]+"),
     (b"sig= signature= code= key= token=", rb"([?&](?i:sig|signature|code|key|[\w-]*token)=)[^\s&\"'\\<>\[]{8,}"),
-    (b"services/ hook", rb"(://[^\s?\"'\\<>]{1,500}/(?i:services|webhooks?\w*)/)[^\s\"'\\<>\[]{16,}"),
+    (b"services/ hook workflows/", rb"(/(?i:services|workflows|webhooks?\w*)/)[^\s\"'\\<>\[]{16,}"),
     (
         b"@ %40",
         rb"()(?<![\w.+%-])[\w.+%-]{1,64}(?:@|%40)(?:[A-Za-z0-9-]{1,63}\.)+(?!(?:py|cu|cuh|so|h|hpp|c|cpp)\b)[A-Za-z]{2,24}"
@@ -103,7 +148,7 @@ def without_credentials(text: bytes, *, same_length: bool = False) -> tuple[byte
 
     With ``same_length`` (for binary data), they are overwritten, in UTF-8 and UTF-16.
     """
-    low, count = text.lower(), 0
+    low, count, run = text.lower(), 0, _RUN.search(text)
 
     def cut(match: re.Match[bytes]) -> bytes:
         nonlocal count
@@ -119,7 +164,7 @@ def without_credentials(text: bytes, *, same_length: bool = False) -> tuple[byte
         return b"".join(b"%c\0" % char for char in narrow) if more else match[0]
 
     for hints, form in _CREDENTIALS:
-        if any(hint in low for hint in hints):
+        if any(hint in low for hint in hints) or (not hints and run):
             text = form.sub(cut, text)
     return (_WIDE.sub(wide, text) if same_length else text), count
 
@@ -135,13 +180,18 @@ def _names_user(word: bytes) -> bool:
 def lines_without_credentials(text: bytes) -> bytes:
     """Remove the same from long text in which no match spans lines, such as JSON; most lines are skipped."""
     low, lines = text.lower(), {}
-    for hints, _ in _CREDENTIALS:
-        for hint in hints:
-            at = low.find(hint)
-            while at >= 0:
-                begin, end = low.rfind(b"\n", 0, at) + 1, low.find(b"\n", at) + 1 or len(low)
-                lines[begin] = end
-                at = low.find(hint, end)
+
+    def look(at: int) -> int:
+        begin, end = low.rfind(b"\n", 0, at) + 1, low.find(b"\n", at) + 1 or len(low)
+        lines[begin] = end
+        return end
+
+    for hint in {hint for hints, _ in _CREDENTIALS for hint in hints}:
+        at = low.find(hint)
+        while at >= 0:
+            at = low.find(hint, look(at))
+    for match in _RUN.finditer(text):
+        look(match.start())
     parts, at = [], 0
     for begin, end in sorted(lines.items()):
         parts += [text[at:begin], without_credentials(text[begin:end])[0]]

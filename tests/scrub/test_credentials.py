@@ -1,6 +1,7 @@
 """Credentials planted wherever texts of a program come to stand: none is left in any byte of what may be passed on."""
 
 import gzip
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,46 @@ TEXTS = {
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIb8Mw9": "AAAAIb8Mw9",
     "ssh gpu-07.c7Lx0acme.io": "c7Lx0acme",
 }
+# How tokens of services begin, with something random behind it.
+BEGINNINGS = (
+    "AQVN ATBB ATTA AKCp ABSK CCIPAT_ CFPAT- CLOJARS_ EAAC EZAK FLWSECK_TEST- GR1348941 HRKU- LTAI NRAK- "
+    "PMAK- aio_ ak- as- bkua_ csk- dckr_oat_ ddp_ dop_v1_ dor_v1_ dp.pt. dt0c01. duffel_live_ eyJrIjoi figd_ "
+    "fio-u- fm2_ fw_ ghr_ glc_ gloas- glsa_ gta_ ico- jina_ lin_oauth_ lsv2_pt_ nfp_ ntn_ ops_ pa- pat-na1- pcsk_ "
+    "phx_ pnu_ pscale_pw_ pul- rdme_ rnd_ rpa_ rubygems_ sb_secret_ sbp_ secret_ sgp_local_ sha256~ shippo_live_ "
+    "shpss_ sl. sntrys_ sq0csp- squ_ tfp_ tk-us- tskey-auth- vercel_blob_rw_ wandb_v1_ xkeysib-"
+)
+TEXTS |= {
+    f"use {begin}{f'K7xQ{number:02}m' * 6} now": f"K7xQ{number:02}mK7"
+    for number, begin in enumerate(BEGINNINGS.split())
+}
+HEX = [hashlib.sha256(b"%d" % number).hexdigest()[:32] for number in range(8)]
+TEXTS |= {
+    "TOKEN=abcdEFGHijklmnopQR": "abcdEFGHijkl",
+    'say "token": "hlRuQFHABzemVXCC"': "hlRuQFHABzem",
+    f"key-{HEX[0]}": HEX[0],
+    f"{HEX[1]}-us12": HEX[1],
+    f"Digest username='u', uri='/', response='{HEX[2]}'": HEX[2],
+    f"dapi{HEX[3]}": HEX[3],
+    f"AC{HEX[0][::-1]}:{HEX[4]}": HEX[4],
+    f"access_token$production$abcdef012345${HEX[5]}": HEX[5],
+    f'{{"username": "x", "key": "{HEX[6]}"}}': HEX[6],
+    f"Ocp-Apim-Subscription-Key: {HEX[7]}": HEX[7],
+    "MTEzSST85IOArykeFbCYHvWvTI.5aYiv3.s989Nzwe0OsBdLJox2L0rvOBLIYam": "s989Nzwe0O",
+    "pat65qw44Wts3Dpcl.7521377f4ae6e622c33537f49ad3c554e18b183ab86a425b0815b19ea3dc9246": "7521377f4ae6",
+    "abc8Q~Tk2RkV9aPlmeGZoQxUwYd4Lh7Jn0Cs5Bx": "Tk2RkV9aPlme",
+    "1/1200000000000000:b7f03a1ffff437f8dbf040e55bad1da7": "b7f03a1ffff4",
+    "A3-PXVGXK-7XVGXK-HJOS0-HJOS1-HJOS2-HJOS3": "PXVGXK-7XVG",
+    f"oy2{'k8z' * 14}q": "k8zk8zk8z",
+    "Authorization: Splunk 0d1e2f3a4b5c6d7e": "0d1e2f3a4b5c",
+    f"API-{'J9QX' * 7}": "J9QXJ9QX",
+    "APP_KEY=base64:lDqtuFoUmEIKAsskcQ5iLIiuhTjNrrVwI14n6NHdrt4=": "lDqtuFoUmEIK",
+    '{"auths": {"x": {"auth": "nzPAqy29fNjxTOVRUo1uZVJ2vLbrxG=="}}}': "nzPAqy29fNjx",
+    "root:$6$rounds=5000$somesalt$D4IrlXatmP7rx3P3InaxBe": "D4IrlXatmP7r",
+    "curl -u user:Zq7Xw9Kd3mP https://h.test": "Zq7Xw9Kd3mP",
+    "sshpass -p Yq8Xw9Kd3mP ssh h": "Yq8Xw9Kd3mP",
+    "machine h login u password hunterSecret": "hunterSecret",
+    "https://hooks.example.test/workflows/T20PRJJ/A20/8XGNkM1fJqlr1s97LI": "8XGNkM1fJqlr",
+}
 # What programs really call things: words of that kind alone give nothing away.
 PLAIN = (
     *("tokens: 1024", "token=17", "backward pass=2", "void foo::token::bar<int>(password::x)", "sk-learn", "a@b"),
@@ -99,6 +140,28 @@ PLAIN = (
     ),
     *(
         "k_c8d7e6f511112222",
+        *(
+            "key=fp16_layers_of_12_heads",
+            "token=BOS",
+            "hf_bigbirdpegasusattention",
+            "as_strided_12",
+            "fw_conv2d_128x128",
+        ),
+        *(
+            "pat.match12",
+            "sl.layer_norm12",
+            "std::vector16_tests_0123",
+            "cudnn.sm90_fprop_implicit_gemm_f16",
+            "sort -u a:b",
+        ),
+        *(
+            "login step",
+            "mysql -p",
+            "$6 of $12",
+            "test_attention_layer0",
+            "$_6_nn_sigmoid2",
+            "sk_attention_layer_norm_12",
+        ),
         "graph b7d7e6f5-1111-2222-3333-b7d7e6f5a4b3",
         "PWD",
         "x.0.in",
