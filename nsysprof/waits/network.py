@@ -50,7 +50,24 @@ def network_of(
         *handover_joins(attribution, host),
         *first_joins(trace, host),
     ]
-    return _assembled(host, items, distinct_joins(joins, host), parts, done, length, known)
+    network = _assembled(host, items, distinct_joins(joins, host), parts, done, length, known)
+    return replace(network, part=_parts(trace, network))
+
+
+def _parts(trace: Trace, network: Network) -> Ints32:
+    """The process of each node: that of its thread, of its GPU op, or of what it depends on."""
+    out = np.full(len(network.recorded), -1, np.int32)
+    moments = np.flatnonzero(network.node >= 0)
+    out[network.node[moments]] = trace.thread_process[network.thread[moments]]
+    out[network.start] = trace.op_process
+    rows = np.flatnonzero(out < 0)
+    while len(rows):
+        found = np.maximum(*(out[each.to[rows]] for each in network.edges))
+        if (found < 0).all():
+            break
+        out[rows] = found
+        rows = rows[found < 0]
+    return out
 
 
 def _ends(trace: Trace, items: Items, peers: Peers | None, parts: Parts) -> tuple[Ints32, Ints]:
@@ -129,7 +146,7 @@ def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Ints3
     network = Network(
         host.thread, host.time, gap, anchor.astype(np.int32), node, start, number[done], length, np.zeros_like(length),
         (ordered[0], ordered[1]), np.zeros(len(order), np.int64), recorded, of_op, waits,
-        host.launch, host.sync_call, host.sync, host.asked, lags,
+        host.launch, host.sync_call, host.sync, host.asked, lags, of_op,
     )  # fmt: skip
     return _with_extras(network)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.arrays import AnyInts, Ints, Ints32, Mask
+from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32, Mask
 
 ZERO, NEVER = 0, 1  # the nodes of the moment 0, and of one long ago, for what waits for nothing
 LONG_AGO = -(1 << 61)  # to which durations can be added
@@ -55,7 +55,8 @@ class Network:
     in which inserted kernels run. Nodes: ``edges``, two each, ``extra``, the node's own delay, ``recorded`` time,
     ``of_op``, the op that starts there, -1 for none, ``waits``: a call that waits for the GPU returns there.
     ``launch_moment``, the moments (start, end) of each of `Trace.launches`; ``sync_call`` and ``sync_moment``, a row of
-    `HostActivity` and its moments for each call that waits for the GPU; ``asked``, the requested moments.
+    `HostActivity` and its moments for each call that waits for the GPU; ``asked``, the requested moments. ``part``, the
+    process of each node, -1 if unknown.
     """
 
     thread: Ints32
@@ -77,6 +78,7 @@ class Network:
     sync_moment: Ints32
     asked: Ints32
     lags: Lags
+    part: Ints32
 
     def copy(self) -> Network:
         """A network whose lengths, gaps and edges can be changed independently of this one."""
@@ -122,33 +124,46 @@ class Times:
 def replay(network: Network) -> Times:
     """Compute when everything would happen.
 
-    One pass over the nodes in order, from the first that differs from the recording; moments that depend only on their
-    own thread need none.
+    One pass over the nodes in order that may differ from the recording; moments that depend only on their own thread
+    need none.
     """
     total = np.cumsum(network.gap)
     offset = np.append(total - total[network.anchor], 0)
     length = np.append(network.length, 0)
-    recorded, as_recorded = network.recorded, True
-    times = recorded[: NEVER + 1].tolist()
+    weights = [each.lag + network.extra + offset[each.moment] + length[each.op] for each in network.edges]
+    node = network.recorded.copy()
+    rows = _changed(network, weights)
+    place = np.zeros(len(node), np.int32)  # in the list of computed times; before all of them is a 0
+    place[rows] = np.arange(1, len(rows) + 1)
+    times = [0]
     add = times.append
-    for low in range(NEVER + 1, len(network.extra), _CHUNK):  # numbers of Python take four times the memory
-        rows = slice(low, low + _CHUNK)
-        columns = []
-        for each in network.edges:
-            weight = each.lag[rows] + network.extra[rows] + offset[each.moment[rows]] + length[each.op[rows]]
-            columns += [each.to[rows], weight]
-        if as_recorded:
-            came = np.maximum(recorded[columns[0]] + columns[1], recorded[columns[2]] + columns[3])
-            same = int(np.argmin(np.append(came == recorded[rows], False)))
-            as_recorded = same == len(came)
-            times += recorded[rows][:same].tolist()
-            columns = [column[same:] for column in columns]
+    for low in range(0, len(rows), _CHUNK):  # numbers of Python take four times the memory
+        some = rows[low : low + _CHUNK]
+        columns: list[AnyInts] = []
+        for each, weight in zip(network.edges, weights, strict=True):
+            to = each.to[some]
+            columns += [place[to], np.where(place[to] == 0, node[to] + weight[some], weight[some])]
         for one, ahead, other, behind in zip(*(column.tolist() for column in columns), strict=True):
             here, there = times[one] + ahead, times[other] + behind
             add(here if here >= there else there)
-    node = np.array(times, np.int64)
+    node[rows] = times[1:]
     start = node[network.start]
     return Times(node, node[network.node[network.anchor]] + offset[:-1], start, node[network.done] + network.length)
+
+
+def _changed(network: Network, weights: list[Ints]) -> Index:
+    """The nodes that may differ from the recording: in parts of the network where some do, from the first on."""
+    came = [network.recorded[each.to] + weight for each, weight in zip(network.edges, weights, strict=True)]
+    differs = np.flatnonzero(np.maximum(*came) != network.recorded)
+    differs = differs[differs > NEVER]
+    if not len(differs):
+        return differs
+    rows = np.arange(int(differs[0]), len(network.recorded))
+    if any(((network.part[each.to] != network.part) & (each.to > NEVER))[rows].any() for each in network.edges):
+        return rows
+    hit = np.zeros(int(network.part.max()) + 2, bool)
+    hit[network.part[differs]] = True
+    return rows[hit[network.part[rows]]]
 
 
 def as_usual(network: Network) -> Network:

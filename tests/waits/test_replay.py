@@ -1,6 +1,7 @@
 """A replay without a change is the recording, and with one what a simulation of the changed program gives."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -155,6 +156,20 @@ def test_a_change_brings_what_a_simulation_gives(trace: MakeTrace, monkeypatch: 
                 assert steps == after.steps, (change, process)
                 compared += ops != []
     assert compared > 50
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_change_in_one_process_leaves_the_others_as_they_are(trace: MakeTrace, seed: int) -> None:
+    """Their nodes are not computed, and all times are the same as if they were."""
+    programs = Programs(trace, seed)
+    made, ops = programs.network.copy(), programs.trace.op_process
+    some = np.flatnonzero(ops == ops[seed])
+    edits.lengthen(made, some, np.full(len(some), 5_000))
+    known, every = replay(made), replay(replace(made, part=np.zeros_like(made.part)))
+    assert (known.node == every.node).all()
+    moved = np.flatnonzero(known.node != made.recorded)
+    assert len(moved)
+    assert (made.part[moved] == ops[seed]).all()
 
 
 def test_a_delay_moves_a_step_by_its_length_only_where_it_is_on_the_path(trace: MakeTrace) -> None:
