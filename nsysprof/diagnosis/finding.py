@@ -13,7 +13,7 @@ REPLAYED, BOUND, UNTRIED = "replayed", "bound", "unknown"
 _SIMPLE = 0.2  # of the gain of another remedy for the same: a simpler one with so much is the one to begin with
 # An argument of the optimizer before a CUDA graph, the layout of a model before the fusion of kernels that it changes.
 _BEFORE = {"optimizer": "launch-bound", "channels-last": "pointwise", "stream-dependency": "small-grid"}
-_TIMES = 5  # as much as any remedy of its steps gains
+_TIMES, _TIMES_ALL = 5, 3  # as much as any remedy of its steps gains: a cause in some steps, and in all
 _HALF = 0.5  # of an upper limit by arithmetic is what to expect
 EVERY, ONCE = "every step", "once"
 COUNTED, SLOW = "counted", "slow-steps"  # a claim about what kernels do, and a kind
@@ -114,8 +114,8 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
     """Tried findings first, by likely gain; then untried ones, by loss; one-time work last.
 
     If two remedies fix the same cause of a path, the simpler one is first if it has a good part of the gain, see
-    `_BEFORE`. Findings about pacing, a cold start or a shared GPU come before all others, then pauses of an outer loop:
-    causes in some steps that cost several times as much as any remedy gains.
+    `_BEFORE`. Findings about pacing, a cold start or a shared GPU come before all others, then causes without a
+    remedy that cost several times as much as any remedy gains.
     """
     others, most = {(each.path, each.kind): each for each in found}, dict[str, int]()
     for each in found:
@@ -126,7 +126,7 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
         if each.gain_ns >= _SIMPLE * other.gain_ns > 0:
             gain = max(gain, other.likely_ns + (other is not each))
         untried, some = each.basis == UNTRIED, each.often not in (EVERY, ONCE) and each.kind != SLOW
-        leads = untried and some and each.lost_ns > _TIMES * most[each.path] > 0
+        leads = untried and each.lost_ns > (_TIMES if some else _TIMES_ALL) * most[each.path] > 0
         shared = each.cause == SHARED and each.lost_ns >= OFTEN_SO * each.total_ns
         first = each.kind not in (PACED, COLD) and not shared
         return first, each.often == ONCE, not leads, untried, -gain, -each.lost_ns, each.id

@@ -173,7 +173,7 @@ def _not_recorded(case: Case) -> Mask:
     return (pieces["cause"] == NOBODY) & (2 * (pieces["communication_ns"] + pieces["copies_ns"]) < pieces["ns"])
 
 
-_LATE = "launched work starts late, for work of other streams or processes that is not recorded"
+_LATE = "launched work starts late, and the recording does not say what it waits for"
 _USUAL_NS = 50_000  # from launch to start: less is usual for launches
 
 
@@ -207,12 +207,15 @@ def _cannot_wait(case: Case, row: int) -> bool:
     return len(np.unique(trace.ops.stream[kernels])) <= 1 or bool(len(case.facts.dependencies.waits))
 
 
-def _alone(_: Case, group: Group) -> str:
+def _record(case: Case, group: Group) -> str:
+    """How to record what is missing."""
+    if group.cause == _LATE and case.facts.lacks:
+        return f"; record {case.facts.lacks[0]}"
     return "; record again with the GPU to yourself: nvidia-smi lists who uses it" * (group.cause == SHARED)
 
 
 NOT_RECORDED = Kind(
-    *("unknown", _not_recorded, _one, _in_which_call, "the GPU idles, and {cause}: {amount}"), tried=False, note=_alone
+    *("unknown", _not_recorded, _one, _in_which_call, "the GPU idles, and {cause}: {amount}"), tried=False, note=_record
 )
 PROFILER = Kind(
     "profiler-overhead",

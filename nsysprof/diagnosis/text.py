@@ -145,13 +145,14 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     elsewhere.
     """
     first = diagnosis.findings[0]
-    compute, most = 1 - diagnosis.idle_share, _MUCH * max(first.total_ns, 1)
-    little = not first.remedy and compute >= _HALF and first.lost_ns < most
+    compute = 1 - diagnosis.idle_share
+    little = not first.remedy and compute >= _HALF and first.lost_ns < _MUCH * max(first.total_ns, 1)
     little |= compute >= _BUSY and 0 < first.gain_ns < _IDLE * first.total_ns
     if first.kind in (COLD, PACED, SLOW) or not (little and diagnosis.busiest):
         return ""
     of = "steps" if diagnosis.repeats else "time from the first GPU operation to the last"
-    waits = "The waits cost little." if first.remedy else "No fix is known for the waits."
+    most = format_share(first.gain_ns / max(first.total_ns, 1))
+    waits = f"The best known fix for a wait saves {most}." if first.remedy else "No fix is known for the waits."
     return f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}. {waits}"
 
 
