@@ -25,6 +25,7 @@ SMALL = 128 << 10  # bytes: up to these, a copy takes no longer than its launch
 _MANY = 16  # of them in a step
 _RANGE = 40  # characters of the name of their range
 _ASIDE = 0.05  # of all compute: with no more before copies, or behind them, they are no part of a loop
+_SLOW, _LARGE = 8e9, 1 << 20  # bytes per second over PCIe 3 x16, and bytes of a copy that could reach them
 _DIRECTIONS = {"HtoD": "to the GPU", "DtoH": "to the host", "DtoD": "on the GPU", "PtoP": "between GPUs"}
 _PIN = {
     "pytorch": "pin the host memory (DataLoader(pin_memory=True) or tensor.pin_memory()) and copy with"
@@ -226,10 +227,16 @@ SMALL_COPIES = Kind(
 
 
 def _link(case: Case, group: Group) -> str:
-    """How fast copies run that no overlap would hide."""
+    """How fast copies run that no overlap would hide; for slow large copies what to check."""
     trace, op = case.facts.attribution.trace, np.unique(_op(case)[group.rows])
-    rate = case.facts.copy_sizes[op].sum() / max(int((trace.ops.end[op] - trace.ops.start[op]).sum()), 1) * 1e9
-    return f"; at {format_bandwidth(rate)} and with little compute to hide them, only fewer bytes help"
+    sizes = case.facts.copy_sizes[op]
+    rate = sizes.sum() / max(int((trace.ops.end[op] - trace.ops.start[op]).sum()), 1) * 1e9
+    speed = format_bandwidth(rate)
+    if rate >= _SLOW or np.median(sizes) < _LARGE:
+        return f"; at {speed} and with little compute to hide them, only fewer bytes help"
+    if "pageable" in group.cause:
+        return f"; {speed} is slow: pin these buffers once and reuse them, in a stream for each direction"
+    return f"; {speed} is slow for pinned memory: nvidia-smi -q tells the width of the PCIe link"
 
 
 def _fast(case: Case, group: Group) -> str:

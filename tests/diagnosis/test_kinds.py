@@ -513,6 +513,12 @@ def test_one_copy_is_not_worth_pinning(trace: MakeTrace) -> None:
     assert (first.kind, first.remedy) == ("exposed-copy", "")
     assert first.text.endswith("at 8.39 GB/s and with little compute to hide them, only fewer bytes help")
 
+    def slow(program: Program) -> None:
+        program.copy(1, 32 << 20, 16 * MS)
+
+    first, *_ = diagnosis_of(trace(*one_pass(MS, 2 * MS, slow, 264).items)).findings
+    assert first.text.endswith("2.10 GB/s is slow for pinned memory: nvidia-smi -q tells the width of the PCIe link")
+
 
 def test_weights_are_copied_once_however_many_they_are(trace: MakeTrace) -> None:
     """Twenty arrays of a size before all compute are no loop that pinning would help; with compute between they are."""
