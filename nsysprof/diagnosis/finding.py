@@ -126,8 +126,9 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
         if each.gain_ns >= _SIMPLE * other.gain_ns > 0:
             gain = max(gain, other.likely_ns + (other is not each))
         untried, some = each.basis == UNTRIED, each.often not in (EVERY, ONCE) and each.kind != SLOW
-        leads = untried and each.lost_ns > (_TIMES if some else _TIMES_ALL) * most[each.path] > 0
-        shared = each.cause == SHARED and each.lost_ns >= OFTEN_SO * each.total_ns
+        often = each.often == EVERY and each.path != WHOLE and each.kind in ("launch-bound", "unknown")
+        leads = untried and (some or often) and each.lost_ns > (_TIMES if some else _TIMES_ALL) * most[each.path] > 0
+        shared = each.cause == SHARED and each.often == EVERY and each.lost_ns >= OFTEN_SO * each.total_ns
         first = each.kind not in (PACED, COLD) and not shared
         return first, each.often == ONCE, not leads, untried, -gain, -each.lost_ns, each.id
 
