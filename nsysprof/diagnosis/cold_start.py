@@ -101,7 +101,8 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         pages = ", and how long kernels wait for managed memory is not recorded" * (fault_share(case) >= SOME_FAULTS)
         text, remedy = f"{text} ({names}){pages}", _REPEAT
     elif not len(level.rows) and hardly:
-        times = f"kernels run for {format_ns(kernels)} and all GPU operations for {format_ns(busy)}"
+        all_of_it = f" and all GPU operations for {format_ns(busy)}" * (format_ns(kernels) != format_ns(busy))
+        times = f"kernels run for {format_ns(kernels)}{all_of_it}"
         text, remedy = f"too little GPU work to tune: {times} of the {format_ns(recorded_ns)} recorded", _REPEAT
     elif inside >= _MOSTLY * place.total_ns:
         text = f"a cold start: the GPU waits for set-up for {format_ns(inside)} of the {format_ns(place.total_ns)}"
@@ -112,7 +113,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         remedy, dropped = _WARM, []
     else:
         return found
-    for each in dropped:
+    for each in sorted(dropped, key=lambda each: -each.lost_ns)[:1]:
         if each.lost_ns >= _MOSTLY * each.total_ns:
             text += f"; the GPU waits for {each.cause} for {format_share(each.lost_ns / each.total_ns)} of the time"
             text += f" ({each.where})" * bool(each.where)
