@@ -1,5 +1,6 @@
 """The GPU waits for other GPU work, for its own queue, or for an unknown reason."""
 
+import re
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -174,6 +175,7 @@ def _not_recorded(case: Case) -> Mask:
 
 
 _LATE = "launched work starts late, and the recording does not say what it waits for"
+_WINDOWS = re.compile("(?i)windows|microsoft")  # the latter: WSL
 _USUAL_NS = 50_000  # from launch to start: less is usual for launches
 
 
@@ -200,8 +202,10 @@ def _launched_before(case: Case, row: int) -> bool:
 
 
 def _cannot_wait(case: Case, row: int) -> bool:
-    """Whether no kernels of other streams can hold up the work of a GPU unseen."""
+    """Whether no kernels of other streams can hold up the work of a GPU unseen, nor Windows, which batches launches."""
     trace = case.facts.attribution.trace
+    if _WINDOWS.search(trace.report.about.os or ""):
+        return False
     op = int(case.pieces["op"][row])
     kernels = (trace.ops.kind == KERNEL) & (trace.op_gpu == trace.op_gpu[op])
     return len(np.unique(trace.ops.stream[kernels])) <= 1 or bool(len(case.facts.dependencies.waits))

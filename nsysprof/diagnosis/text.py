@@ -148,11 +148,13 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     compute = 1 - diagnosis.idle_share
     little = not first.remedy and compute >= _HALF and first.lost_ns < _MUCH * max(first.total_ns, 1)
     little |= compute >= _BUSY and 0 < first.gain_ns < _IDLE * first.total_ns
-    if first.kind in (COLD, PACED, SLOW) or not (little and diagnosis.busiest):
+    fixed = [each for each in diagnosis.findings if each.remedy]
+    known = first.kind in (COLD, PACED, SLOW) or any(each.kind in KERNEL_KINDS for each in fixed)
+    if known or not (little and diagnosis.busiest):
         return ""
     of = "steps" if diagnosis.repeats else "time from the first GPU operation to the last"
-    most = format_share(first.gain_ns / max(first.total_ns, 1))
-    waits = f"The best known fix for a wait saves {most}." if first.remedy else "No fix is known for the waits."
+    most = format_share(max((each.gain_ns / max(each.total_ns, 1) for each in fixed), default=0.0))
+    waits = f"The best known fix for a wait saves {most}." if fixed else "No fix is known for the waits."
     return f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}. {waits}"
 
 
