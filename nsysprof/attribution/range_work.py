@@ -7,7 +7,6 @@ import numpy as np
 
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
 from nsysprof.attribution.projection import DEVICE_BITS
-from nsysprof.core.arena import sort_groups
 from nsysprof.core.arrays import AnyInts, Array, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import marked, sums
 from nsysprof.core.intervals import contained_slices, expand_ranges, layers, merge, slice_reduce
@@ -79,12 +78,15 @@ def _parts(
     elif attribution.threads != "strict":
         place_of_launch = trace.thread_process[launches.thread]
         place_of_range = trace.thread_process[place_of_range]
-    order, _ = sort_groups(place_of_launch, launches.start, launches.end, trace.arena)
+    narrow = place_of_launch.astype(np.min_scalar_type(int(place_of_launch.max(initial=0))))
+    order = np.argsort(narrow, kind="stable")  # by radix; the launches of each thread are in order
     places = np.flatnonzero(np.bincount(place_of_range))
     until = np.cumsum(np.bincount(place_of_launch, minlength=places[-1] + 1))
     bounds = np.append(0, until)[[places, places + 1]]
     for place, first, last in zip(places.tolist(), *bounds.tolist(), strict=True):
         here, instances = order[first:last], rows[place_of_range == place]
+        if (launches.start[here[1:]] <= launches.start[here[:-1]]).any():
+            here = here[np.lexsort((launches.end[here], launches.start[here]))]
         for layer in layers(launches.end[here]):
             members = here if layer is None else here[layer]
             low, high = contained_slices(

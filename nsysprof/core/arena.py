@@ -79,7 +79,9 @@ class ColumnArena:
         return out
 
     def cast(self, values: Array, dtype: DTypeLike) -> Array:
-        """Copy the values into a new column with another type."""
+        """The values as a column of some type; in memory the same array, if it has that type."""
+        if self.limit is None and values.dtype == dtype:
+            return values
         out = self.empty(len(values), dtype)
         out[:] = values
         return out

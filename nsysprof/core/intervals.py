@@ -12,6 +12,7 @@ import numpy as np
 
 from nsysprof.core.arrays import AnyInts, Array, Bytes, Index, Ints, Line, Mask
 
+_FEW = 8  # intervals: one by one they are compared faster than found
 _FIRST = np.iinfo(np.int64).min
 _MAX_LAYERS = 8  # one by one in `contained_sums`
 _BLOCK = 256  # values that `slice_reduce` reduces beforehand
@@ -298,7 +299,12 @@ def covered(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
 
 def held(line: Line, start: Ints, end: Ints) -> Mask:
     """For each ``[start, end]``, whether one of disjoint, sorted intervals contains it entirely."""
-    return np.append(_FIRST, line[1])[np.searchsorted(line[0], start, side="right")] >= end
+    if len(line[0]) > _FEW:
+        return np.append(_FIRST, line[1])[np.searchsorted(line[0], start, side="right")] >= end
+    inside = np.zeros(len(start), bool)
+    for first, last in zip(*line, strict=True):
+        inside |= (start >= first) & (end <= last)
+    return inside
 
 
 def covered_by(lines: Mapping[int, tuple[Ints, Ints]], line: AnyInts, start: Ints, end: Ints) -> Ints:

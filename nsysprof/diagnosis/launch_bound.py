@@ -7,8 +7,8 @@ import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.arrays import AnyInts, Index, Ints, Mask
+from nsysprof.core.columns import marked
 from nsysprof.core.intervals import expand_ranges
-from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import BOUND, OFTEN_SO
 from nsysprof.diagnosis.kinds import LAUNCHING, Group, Kind, Remedy, dialect_text, glob_of, launching
@@ -66,8 +66,13 @@ def _updates(case: Case) -> Mask:
     """Which GPU ops are the optimizer's: by the names of their ranges, or where ops of its kind are."""
     trace, attribution = case.facts.attribution.trace, case.facts.attribution
     named = np.array([_OPTIMIZER.search(name.text) is not None for name in trace.range_names], bool)
-    ranges = named[trace.ranges.name] if len(named) else np.zeros(len(trace.ranges), bool)
-    inside = np.append(ancestors_or_self(attribution.parent, ranges), False)
+    inside = np.zeros(len(trace.ranges) + 1, bool)
+    up: AnyInts = np.flatnonzero(marked(attribution.op_owner, len(inside))[:-1])
+    owners = up
+    while len(owners):
+        inside[owners[named[trace.ranges.name[up]]]] = True
+        up = attribution.parent[up]
+        owners, up = owners[up >= 0], up[up >= 0]
     by_range: Mask = inside[attribution.op_owner]
     if by_range.any():
         many = len(np.unique(trace.ops.launch[by_range])) >= _MIN_UPDATES * len(case.chosen.windows)

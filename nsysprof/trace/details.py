@@ -48,6 +48,8 @@ class OpDetails:
         if self.sum is not None:
             return self.sum
         known = (self.static_shared >= 0) & (self.dynamic_shared >= 0)
+        if known.all():
+            return self.static_shared + self.dynamic_shared
         return np.where(known, self.static_shared + self.dynamic_shared, -1)
 
     def take(self, rows: AnyInts | slice) -> OpDetails:

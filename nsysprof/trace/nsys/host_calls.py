@@ -352,8 +352,8 @@ def _kept(trace: Trace, others: details.HostCalls, of_kernel: Mask, near: Line) 
     launches = trace.launches
     kept: Mask = launches.end - launches.start >= LONG_LAUNCH_NS
     kept |= (launches.end < launches.start) | ~of_kernel[launches.name]
-    until = np.append(np.iinfo(np.int64).min, near[1])[np.searchsorted(near[0], launches.end, side="right")]
-    kept |= until >= launches.start
+    for low, high in zip(*near, strict=True):  # few
+        kept |= (launches.end >= low) & (launches.start <= high)
     thread = np.searchsorted(trace.threads, others.threads)[others.thread]
     for code in np.unique(thread).tolist():
         first, last = np.searchsorted(launches.thread, [code, code + 1]).tolist()
