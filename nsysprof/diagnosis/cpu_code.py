@@ -55,6 +55,7 @@ _FEW_SAMPLES = 5
 _STARTS = {"main", "_start", "__libc_start_main", "__libc_start_call_main", "__libc_start_main_impl", "start_thread"}
 _NO_FUNCTION = re.compile(r"0x|\[|clone\d?\Z|\Z")  # addresses; what nsys writes for stacks that are cut off
 _NO_CODE = re.compile(r"(?:^|/)(?:lib)?python[\d.]*(?:\.so[\d.]*)?\Z|(?:^|/)ld-|libToolsInjection|kernel\.kallsyms")
+_RELEASE = re.compile(r"-\d+\Z")  # of a library
 _ARGUMENTS = re.compile(r"<[^<>]*>|\(anonymous namespace\)::")
 
 
@@ -219,7 +220,7 @@ def _samples_of(case: Case, group: Group) -> tuple[CpuSamples | None, Index, flo
         at = np.flatnonzero(found.thread == trace.threads[code])
         inside = np.searchsorted(begin, found.time[at], "right") > np.searchsorted(end, found.time[at], "right")
         mine.append(at[inside])
-        ns += int((end - begin).sum())
+        ns += int(np.maximum(np.minimum(end, found.period[1]) - np.maximum(begin, found.period[0]), 0).sum())
     return found, np.concatenate(mine), ns / max(found.usual_ns, 1)
 
 
@@ -254,7 +255,7 @@ def most_samples(found: CpuSamples | None, mine: Index | None) -> str:
         return ""
     best = min(some, key=lambda code: (depth[code], found.functions[code]))
     name, file = found.functions[best]
-    of_file = f" ({file.rpartition('/')[2].split('.')[0]})" * (".so" in file)
+    of_file = f" ({_RELEASE.sub('', file.rpartition('/')[2].split('.')[0])})" * (".so" in file)
     return f"{format_share(count[best] / len(mine))} of its CPU samples in {_short(name)}{of_file}"
 
 

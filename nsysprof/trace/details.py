@@ -414,11 +414,12 @@ class GpuSamples:
 @dataclass(frozen=True)
 class CpuSamples:
     """Samples of call stacks: ``thread`` (globalTid) and ``time`` of each, ``usual_ns`` between two of a thread that
-    runs; for each frame its ``sample``, ``depth`` (0 for the innermost) and ``function``, a code of ``functions``: name
-    and file. int64.
+    runs, and the ``period`` that was sampled; for each frame its ``sample``, ``depth`` (0 for the innermost) and
+    ``function``, a code of ``functions``: name and file. int64.
     """
 
     usual_ns: int
+    period: tuple[int, int]
     thread: Ints
     time: Ints
     sample: Ints

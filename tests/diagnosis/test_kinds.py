@@ -1225,10 +1225,12 @@ def test_samples_of_the_cpu_name_the_function_that_the_gpu_waits_for(trace: Make
     inside = [(time, stack if time % 4 else ("hash()", *stack[1:])) for time in range(0, program.now, 100 * US + 1)]
     first = diagnosis_of(sampled(path, 1, *inside)).findings[0]
     assert re.search(r"; 7\d % of its CPU samples in png_write$", first.text), first.text
-    busy = [(time, stack) for time in range(0, 300 * US, 10 * US)]
+    busy = [(time, stack) for time in (*range(0, 300 * US, 10 * US), program.now)]
     asleep = diagnosis_of(sampled(trace(*program.items), 1, *busy)).findings[0]
     assert asleep.text.endswith("; the thread sleeps (almost no CPU samples)")
     assert asleep.remedy.startswith("let what the thread waits for come earlier")
+    early = diagnosis_of(sampled(trace(*program.items), 1, *busy[:-1])).findings[0]
+    assert "samples" not in early.text  # they end before the first wait
 
 
 def test_kernels_come_first_where_a_wait_has_no_fix_and_costs_less(trace: MakeTrace) -> None:

@@ -32,7 +32,8 @@ def read_cpu_samples(source: Source, thread: Ints, start: Ints, end: Ints) -> Cp
         begin, stop = np.sort(start[thread == each]), np.sort(end[thread == each])
         inside[at] = np.searchsorted(begin, time[at], "right") > np.searchsorted(stop, time[at], "right")
     sample, depth, function, functions = _frames(source, number[inside])
-    return CpuSamples(int(np.median(pauses)), tid[inside], time[inside], sample, depth, function, functions)
+    period = int(time.min()), int(time.max())
+    return CpuSamples(int(np.median(pauses)), period, tid[inside], time[inside], sample, depth, function, functions)
 
 
 def _frames(source: Source, samples: Ints) -> tuple[Ints, Ints, Ints, list[tuple[str, str]]]:
