@@ -223,7 +223,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         lambda: _outside(case), lambda: tuple(set_up(case)), apart=trace.apart
     )
     idle = 1 - compute / total if total else 0.0
-    idle_outside_ns, gap_ns, during = _idle_outside(case) if case.chosen.level.found else (0, 0, "")
+    idle_outside_ns, gap_ns, during = _idle_outside(case, recorded_ns) if case.chosen.level.found else (0, 0, "")
     found = worth_telling(ranked(cold_start(case, once, _one_gpu(found), recorded_ns)))
     if not any(each.remedy or each.lost_ns >= _IDLE * each.total_ns for each in found) and idle < _IDLE:
         found = [each for each in found if each.kind in (SLOW, PACED)]
@@ -312,9 +312,9 @@ def _outside(case: Case) -> tuple[float, str]:
     return min(sum(lost.values()) / max(total, 1), 1.0), f"most in {most} ({format_ns(lost[most])})"
 
 
-def _idle_outside(case: Case) -> tuple[int, int, str]:
+def _idle_outside(case: Case, recorded_ns: int) -> tuple[int, int, str]:
     """For how many ns a GPU idles between its first and last operation and outside all steps: the mean, and at once;
-    and what the CPU does for most of the latter, if known.
+    and what the CPU does for most of the latter, if that is much of the recording and known.
     """
     idle, most, gpu_busy = 0, (0, 0), case.facts.attribution.trace.gpu_busy
     for gpu, (start, end) in gpu_busy.items():
@@ -324,7 +324,8 @@ def _idle_outside(case: Case) -> tuple[int, int, str]:
         idle += int(gaps.sum())
         if len(gaps) and gaps.max() > most[1] - most[0]:
             most = int(stop[gaps.argmax()]), int(begin[gaps.argmax() + 1])
-    return idle // max(len(gpu_busy), 1), most[1] - most[0], _during(case, *most)
+    mean = idle // max(len(gpu_busy), 1)
+    return mean, most[1] - most[0], _during(case, *most) if mean >= _IDLE * recorded_ns else ""
 
 
 def _during(case: Case, start: int, end: int) -> str:
