@@ -174,7 +174,7 @@ def _unblock(program: Program, pinned: bool, network: Network) -> None:
 def _link_rate(program: Program, pinned: Mask, words: str) -> float:
     """The bytes per second of pinned copies: the median of large ones of the report, or what the link carries."""
     trace, size = program.attribution.trace, program.facts.copy_sizes
-    large = np.flatnonzero(pinned & (size >= _LARGE))
+    large = np.flatnonzero(pinned & (size >= _LARGE) & (trace.ops.end > trace.ops.start))
     if len(large):
         rate = float(np.median(size[large] / (trace.ops.end[large] - trace.ops.start[large]) * 1e9))
         whence = "like other pinned copies of this report"

@@ -29,7 +29,7 @@ def measure_lags(trace: Trace, host: Host, items: Items, launched: Ints32) -> La
     ready = np.where(known, np.where(row >= 0, ops.end[row], items.time[before]), LONG_AGO)
     called = np.where(launched >= 0, pick(host.time, launched, 0), LONG_AGO)
     came = np.maximum(ready, called)
-    lag, known = ops.start - came, (came > LONG_AGO // 2) & ~_carried(trace, came, called)
+    lag, known = ops.start - came, ~_carried(trace, came, called)  # what never came is behind, and not soon
     known[_in_turn(trace)[0]] = False
     behind = known & (ready >= called) & (lag >= 0)
     soon = behind & (lag <= UNEXPLAINED_NS)

@@ -95,7 +95,7 @@ class _Process:
             self.items.append(Kernel(self.rng.choice(KERNELS), *ran, id, **where))
         elif kind is Memcpy:
             size, way = self.rng.choice([4, 1 << 20]), self.rng.choice([1, 2, 8])
-            self.items.append(Memcpy(*ran, id, bytes=size, kind=way, **where))
+            self.items.append(Memcpy(*ran, id, bytes=size, kind=way, host=id % 2, **where))
         else:
             self.items.append(Memset(*ran, id, **where))
 
@@ -175,12 +175,12 @@ class _Process:
         self.items.append(OsCall("ioctl", *inner, thread, self.pid))
 
 
-def random_waits(seed: int) -> list[Item]:
+def random_waits(seed: int, many: int = 1) -> list[Item]:
     """The items of a report: processes and threads that launch into streams of all kinds of two GPUs.
 
     Steps with ranges inside; work that helpers launch; events that are recorded, waited for and relayed, some in
     vain; graphs; calls of the operating system and work of the profiler; some ops run before they were launched, or
-    before what they depend on had ended.
+    before what they depend on had ended. ``many``: times as many steps.
     """
     rng = random.Random(seed)
     scale, wild = rng.choice([1, 1, 10_000]), rng.choice([0.0, 0.05, 0.3])
@@ -189,7 +189,7 @@ def random_waits(seed: int) -> list[Item]:
         process = _Process(rng, pid, scale, wild, dict.fromkeys(range(1, rng.randint(1, 3) + 1), 0))
         kinds = [StreamKind(stream, rng.choice([1, 1, 2, 3, 0]), pid) for stream in STREAMS]
         items += rng.choice([[], kinds])
-        for number in range(rng.randint(1, 5)):
+        for number in range(rng.randint(1, 5) * many):
             _step(process, number)
         items += process.items
     rng.shuffle(items)

@@ -1,30 +1,59 @@
 """Numbers of waits: of reports by chance whose streams and threads wait for one another, and of changed replays."""
 
 import random
+from collections.abc import Callable, Iterable
+from itertools import count
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nsysprof.attribution.attribute import attribute
+from nsysprof.attribution.paths import SLOWEST
+from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import kinds_of
 from nsysprof.trace.report import open_report
 from nsysprof.waits.change import steps_of
 from nsysprof.waits.changes import Changes
-from nsysprof.waits.facts import read_facts
+from nsysprof.waits.facts import Facts, read_facts
 from nsysprof.waits.program import Program
-from nsysprof.waits.ranges import choose_windows
+from nsysprof.waits.purposes import happens_once, purposes
+from nsysprof.waits.ranges import choose_windows, pick_windows, step_times
+from nsysprof.waits.removals import OUTSIDE
 from nsysprof.waits.replay import replay
+from nsysprof.waits.stretch import stretch_of
+from nsysprof.waits.windows import Windows, blocking_communication
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
 from tests.forecast.test_kept import CHANGES as ASKED
 from tests.forecast.test_kept import program
 from tests.kit import simulated
 from tests.kit.kept import hold
+from tests.kit.program import US
 from tests.kit.random_reports import random_report
 from tests.kit.random_waits import random_waits
 from tests.kit.reports import attributed
-from tests.kit.trace import Items
+from tests.kit.trace import Item, Items, Kernel, Launch, Range
 from tests.waits.test_replay import CHANGES, Programs
+
+ODD: dict[str, dict[str, Any]] = {
+    "drop-sync": {"drop_sync": ["*Synchronize*"]},
+    "graph": {"graph": ["load"]},
+    "fuse": {"fuse": ["forward"], "scale": ["gemm=0.5"]},
+    "async": {"async_copies": True, "delay": ["load=50us"]},
+    "pinned": {"pinned": True},
+    "calls": {"remove_calls": ["cudaMalloc*", "cudaMemcpy*"], "gpu_delay": ["forward=30us"]},
+    "code": {"remove_code": ["forward", OUTSIDE]},
+    "cause": {"remove": ["host", "copy"]},
+    "late": {"no_late_peer": True},
+}
+
+
+@pytest.fixture(autouse=True)
+def in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are named without a folder, whose name has numbers too."""
+    monkeypatch.chdir(tmp_path)
 
 
 def simulation(seed: int) -> tuple[Items, ...]:
@@ -34,18 +63,100 @@ def simulation(seed: int) -> tuple[Items, ...]:
     return tuple(item for machine in machines for item in machine.items)
 
 
-MADE = {"waits": random_waits, "report": random_report, "simulated": simulation}
+NETWORK = (
+    *("thread", "time", "gap", "anchor", "node", "start", "done", "length", "edges", "extra", "recorded", "of_op"),
+    *("waits", "launch_moment", "sync_call", "sync_moment", "asked", "lags"),
+)
+NAMES = "culprit", "range", "exposed_by"  # in which each word counts
 
 
-@pytest.mark.parametrize("case", [f"{kind} {seed}" for kind in MADE for seed in (1, 4, 9)])
+def set_up(seed: int) -> list[Item]:
+    """Two processes that create contexts, load modules and kernels, capture graphs and allocate, between launches."""
+    rng, items, ids = random.Random(seed), list[Item](), count(1)
+    for process in (1, 2):
+        at = {1: 0, 2: 0}
+        for number in range(80):
+            thread, id = rng.randint(1, 2), next(ids)
+            begin = at[thread] + rng.choice([0, 5, 900]) * US
+            at[thread] = end = begin + rng.choice([1, 4, 5, 5, 5, 50, 60, 600, 1_500, 12_000]) * US
+            api = rng.choice(["cudaLaunchKernel"] * 6 + CALLS)
+            items.append(Launch(begin, end, id, thread, process, api=f"{api}_v3020"))
+            if "Launch" in api:
+                items.append(Kernel(f"k{rng.randint(1, 9)}", end + US, end + 9 * US, id, process=process))
+            if number % 8 == 0:
+                items.append(Range("step", at[1], at[1] + 2_000 * US, process=process))
+    return items
+
+
+CALLS = [
+    *("cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaStreamBeginCapture", "cudaStreamEndCapture"),
+    *("cudaStreamSynchronize", "cuModuleLoadData", "cudaGraphInstantiate", "cudaEventRecord", "cudaMemcpyAsync"),
+]
+MADE: dict[str, Callable[[int], Iterable[Items]]] = {
+    "waits": random_waits,
+    "many": lambda seed: random_waits(seed, 4),
+    "report": random_report,
+    "simulated": simulation,
+    "set-up": set_up,
+}
+SEEDS = {"waits": (1, 4), "many": (206, 225, 239), "report": (1, 4, 9), "simulated": (4, 9), "set-up": (1, 2)}
+
+
+def changed(tried: Program, asked: dict[str, Any]) -> list[Any]:
+    """When all ops and all moments of the host come after a change, and what is noted about it; or why not."""
+    tried.notes.clear()
+    try:
+        changes = steps_of(tried, Changes(**asked))
+        tried.know(np.concatenate([change.ranges for change in changes]))
+        network = tried.network.copy()
+        for change in changes:
+            change.apply(network)
+    except NsysprofError as error:
+        return [error.message]
+    times = replay(network)
+    return [times.start, times.end, times.moment, *tried.notes]
+
+
+def rests_on(facts: Facts, windows: Windows) -> dict[str, list[Any]]:
+    """The network of a program, its steps, causes as a whole and replays without them, a stretch of it, and calls."""
+    trace, activity, tried = facts.attribution.trace, facts.activity, Program(facts, windows, None)
+    pieces = {name: column for name, column in tried.waits.items() if name not in (*NAMES, "activity")}  # no codes
+    culprit, words = tried.waits["culprit"], facts.texts.words
+    culprits = sorted(np.unique(culprit).tolist(), key=words.__getitem__)[:12]
+    causes = [tried.cause_of(culprit == code) for code in culprits]
+    stretch = stretch_of(facts, windows, np.arange(len(windows) // 3, len(windows) - len(windows) // 4))
+    part = Program(stretch.facts, stretch.windows, None)
+    purpose = purposes(trace, activity)
+    places = np.unique(np.stack([trace.op_gpu, trace.op_process]), axis=1).T.tolist()
+    held_up = (facts.reasons, facts.communication)
+    rows = np.unique(windows.range[windows.range >= 0])
+    times = step_times(facts.attribution, rows, np.zeros(len(rows), np.int32), facts.communication)
+    picked = [pick_windows(facts.attribution, windows, *how) for how in ((None, None), (SLOWEST, None), ((0, 2), 0))]
+    return {
+        "network": [getattr(tried.network, name) for name in NETWORK],
+        "times": [times, picked],
+        "steps": [tried.spans, tried.residual, tried.doubt, pieces],
+        "causes": [[each, tried.wholes.alike(each), tried.lengths_without(each)] for each in causes],
+        "stretch": [stretch.ops, stretch.launches, stretch.calls, stretch.asked, part.lengths_with(), part.residual],
+        "calls": [purpose, happens_once(activity, purpose, np.sort(windows.start), np.sort(windows.end))],
+        "blocking": [blocking_communication(trace, *held_up, *place) for place in places if place[0] >= 0],
+    }
+
+
+@pytest.mark.parametrize("case", [f"{kind} {seed}" for kind in MADE for seed in SEEDS[kind]])
 def test_numbers_are_as_they_were(trace: MakeTrace, case: str) -> None:
-    """Windows, each piece of a wait, rows and residuals; of all ranges, and of the whole trace."""
+    """Windows, each piece of a wait with its names, rows and residuals; of all ranges, and of the whole trace."""
     kind, seed = case.split()
-    attribution = attributed(trace(*MADE[kind](int(seed))))
+    attribution = attributed(Path(trace(*MADE[kind](int(seed))).name))
     for select in ("*", None):
         answer = why(attribution, select)
         frames = [answer.windows, answer.waits, answer.rows, answer.residuals, answer.held_up]
-        hold(__file__, f"{case} of {select}", frames)
+        named = [text.replace(" ", "_") for name in NAMES for text in answer.waits[name]]
+        hold(__file__, f"{case} of {select}", [*frames, named])
+        facts = answer.facts
+        windows = choose_windows(facts.attribution, facts.communication, select, None).windows
+        if len(windows):
+            hold(__file__, f"{case} of {select}, replayed", rests_on(facts, windows))
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -64,11 +175,15 @@ def test_what_is_asked_of_a_replay_is_as_it_was(trace: MakeTrace, case: str) -> 
         attribution = attribute(report)
         facts = read_facts(attribution, kinds_of(attribution.trace), None)
         chosen = choose_windows(attribution, facts.communication, "step", None)
-    tried = Program(facts, chosen.windows, None)
-    changes = steps_of(tried, Changes(**ASKED[case]))
-    tried.know(np.concatenate([change.ranges for change in changes]))
-    network = tried.network.copy()
-    for change in changes:
-        change.apply(network)
-    times = replay(network)
-    hold(__file__, f"asked {case}", [times.start, times.end, times.moment, len(tried.notes)])
+    hold(__file__, f"asked {case}", changed(Program(facts, chosen.windows, None), ASKED[case]))
+
+
+@pytest.mark.parametrize("change", ODD)
+@pytest.mark.parametrize("case", ["many 206", "many 221", "many 239"])
+def test_what_is_asked_of_odd_programs_is_as_it_was(trace: MakeTrace, case: str, change: str) -> None:
+    """Or why it is refused."""
+    kind, seed = case.split()
+    attribution = attributed(Path(trace(*MADE[kind](int(seed))).name))
+    facts = read_facts(attribution, kinds_of(attribution.trace), None)
+    chosen = choose_windows(attribution, facts.communication, "*", None)
+    hold(__file__, f"{case} {change}", changed(Program(facts, chosen.windows, None), ODD[change]))
