@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import one_line, plural, quote_path, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.one_screen import Rows, answer_lines, grave
@@ -56,8 +55,7 @@ def _sentences(answer: Steps, found: list[Finding]) -> str:
         lines.append(wrap(f"{number}. {where}{each.text}.", "", "   "))
         if number == 1:
             steps = f" --instance {each.steps[0]}" if each.steps else ""
-            path = f" --range {quote(each.path.replace('[', '[[]'))}" if each.path != WHOLE else ""
-            lines.append(f"   $ nsysprof why {file}{path}{steps}")
+            lines.append(f"   $ nsysprof why {file} --range {quote(each.path.replace('[', '[[]'))}{steps}")
     if not found and any(not chain.judgement.doubt for chain in answer.chains):
         lines = ["Nothing stands out: no slow step, no pattern, and no change of level."]
     return (
