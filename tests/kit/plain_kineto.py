@@ -87,6 +87,6 @@ def _kept(name: str) -> bool:
 
 
 def times(event: dict[str, Any]) -> tuple[int, int]:
-    """The start and the end of an event in ns."""
-    start = int(Fraction(event["ts"]) * 1000)
-    return start, start + max(int(Fraction(event.get("dur") or 0) * 1000), 0)
+    """The start and the end of an event in ns; true is no duration."""
+    start, length = int(Fraction(event["ts"]) * 1000), event.get("dur")
+    return start, start + max(int(Fraction(0 if length is True else length or 0) * 1000), 0)
