@@ -80,7 +80,7 @@ def whole(out: Path) -> bool:
         return out.stat().st_size > 100
     documents = [json.loads(path.read_text(encoding="utf-8")) for path in out.glob("*.json")]
     ends = {path.read_bytes()[-1:] for path in out.glob("*.csv")}
-    return any("schema" in document for document in documents) and ends == {b"\n"}
+    return any("schema" in document for document in documents) and ends <= {b"\n"}  # a forecast has no tables
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
