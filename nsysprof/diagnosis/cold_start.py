@@ -81,11 +81,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     hardly = kernels < _LITTLE_NS and busy < min(_SHORT_NS, recorded_ns / _TIMES)
     hardly |= kernels < _NO_KERNELS * span and busy < _NO_WORK * span and inside < _MOSTLY * place.total_ns
     moves = int((trace.ops.end - trace.ops.start)[trace.ops.kind == MIGRATION].sum())
-    small = (
-        not len(level.rows)
-        and moves < busy
-        and not any(each.remedy and each.kind not in _EACH_LAUNCH for each in found)
-    )
+    small = not len(level.rows) and moves < busy and not any(each.remedy for each in found)
     hardly |= small and kernels < min(_FEW_NS, _NO_WORK * recorded_ns) and busy < _NO_WORK * recorded_ns
     small &= busy < _SMALL_NS
     dropped = [each for each in found if each.path == WHOLE and each.kind in _EACH_LAUNCH]
