@@ -40,7 +40,7 @@ def kernel_tables(
     how = trace.arena.empty(len(trace.ops) if launches else 0, np.int32)
     real = attribution.recorded or trace  # as launched, whatever was captured where
     stop, copy = 0, np.isin(np.arange(MIGRATION + 1), COPYING)
-    sizes, moved = trace.copy_sizes(), [(np.empty(0, np.int64), np.empty(0, np.int64))]
+    moved = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     for ops in op_slices(attribution.trace):
         owner = attribution.owner_of(ops)
         chosen = counts[owner] if part.ops is None else counts[owner] & part.ops[ops]
@@ -56,9 +56,9 @@ def kernel_tables(
             how[place] = launches.of[ops][own]
         called[place], queued[place] = _launch_times(real, launch, start)
         copies = np.flatnonzero(copy[trace.ops.kind[ops][own]])
-        moved.append((key[place][copies], np.maximum(sizes[ops][own][copies], 0)))
+        at = np.searchsorted(trace.copy_ops, np.arange(len(owner))[own][copies] + ops.start)
+        moved.append((key[place][copies], np.maximum(trace.copies.size_bytes[at], 0)))
         stop = place.stop
-    del sizes
     groups, called, queued = Groups.of(key[:stop]), called[:stop], queued[:stop]
     by_name = Groups.of(key[:stop] % names) if whole else groups
     del key

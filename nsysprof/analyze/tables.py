@@ -400,4 +400,6 @@ def kernel_columns(rows: KernelRows, owner: str) -> ColumnTable:
     if rows.launches is None:
         return ColumnTable(table)
     kernel = np.array([family not in NO_KERNELS for family in rows.kinds.family], bool)[rows.numbers["name"]]
-    return ColumnTable({**table, **launch_columns(rows.launches, np.where(kernel, rows.numbers["launch"], -1))})
+    launch = np.where(kernel, rows.numbers["launch"], -1)
+    keyed = {("kernel", "family", "math_unit"): rows.numbers["name"], tuple(LAUNCH_COLUMNS): launch}
+    return ColumnTable({**table, **launch_columns(rows.launches, launch)}, keyed)

@@ -35,7 +35,7 @@ OUTCOMES = (
 Made = TypeVar("Made")
 THREADS = ("follow", "strict")
 GRAPHS = ("launched", "captured")
-_CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
+_CHUNK = 1 << 16  # GPU ops at a time: temporaries stay in the cache, and small
 _MIN_LAUNCHES_FOR_THREADS = 100_000  # launches: fewer are attributed before threads start
 
 

@@ -30,7 +30,7 @@ _WATCH_PERIOD_S = 0.02
 # Pages of mapped columns are released when the process holds this share of its limit and they hold this many bytes.
 _MAX_FILL, _MIN_RELEASE_BYTES = 0.6, 1 << 26
 _MIN_FILE_BYTES = 1 << 16  # shorter columns stay in memory
-_CHUNK = 1 << 20  # rows at a time where temporaries would be large
+_CHUNK = 1 << 16  # rows at a time: temporaries stay in the cache, and small
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 

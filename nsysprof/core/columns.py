@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -318,9 +318,10 @@ Column = Array | Texts
 
 @dataclass(frozen=True)
 class ColumnTable:
-    """Columns of equal length by name."""
+    """Columns of equal length by name; ``keyed``: adjacent ones whose values depend on a code alone, with the codes."""
 
     columns: Mapping[str, Column]
+    keyed: Mapping[tuple[str, ...], AnyInts] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -344,7 +345,8 @@ class ColumnTable:
 
     def take(self, rows: Rows) -> ColumnTable:
         """Some rows, in the given order."""
-        return ColumnTable({name: column[rows] for name, column in self.columns.items()})
+        keyed = {names: codes[rows] for names, codes in self.keyed.items()}
+        return ColumnTable({name: column[rows] for name, column in self.columns.items()}, keyed)
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield the rows as Python values, for the few rows that are shown."""

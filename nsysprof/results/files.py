@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from nsysprof import __version__
 from nsysprof.core.columns import Column, ColumnTable, Texts, known
@@ -44,8 +45,8 @@ def write_csv(tables: Tables, path: Path, *, digits: int | None = None) -> None:
         for number, table in enumerate(_parts(tables)):
             if number == 0:
                 file.write(",".join(map(csv_field, table.columns)) + "\n")
-            for columns in _encoded(table, encode):
-                file.write("".join(_filled(columns, [""] * len(columns), ",", "%s\n")))
+            for heads, columns in _encoded(table, encode, dict.fromkeys(table.columns, ""), ","):
+                file.write("".join(_filled(columns, heads, ",", "%s\n")))
 
 
 def document_head(schema: str, report: Report) -> dict[str, Any]:
@@ -138,9 +139,9 @@ def _parts(tables: Tables) -> Iterator[ColumnTable]:
 def _json_rows(table: ColumnTable) -> Iterator[list[str]]:
     """Yield the rows as JSON objects, some at a time."""
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    keys = [f"{encode(name)}: ".replace("%", "%%") for name in table.columns]
-    for columns in _encoded(table, lambda cell: encode(known(cell))):
-        yield _filled(columns, keys, ", ", "{%s}")
+    keys = {name: f"{encode(name)}: " for name in table.columns}
+    for heads, columns in _encoded(table, lambda cell: encode(known(cell)), keys, ", "):
+        yield _filled(columns, heads, ", ", "{%s}")
 
 
 def _filled(columns: list[list[Any]], heads: list[str], between: str, row: str) -> list[str]:
@@ -149,18 +150,38 @@ def _filled(columns: list[list[Any]], heads: list[str], between: str, row: str) 
     for number, (head, column) in enumerate(zip(heads, columns, strict=True)):
         one = column[0]
         if number and one == column[-1] and column.count(one) == len(column):
-            cells.append(head + str(one).replace("%", "%%"))
+            cells.append(f"{head}{one}".replace("%", "%%"))
         else:
-            cells.append(head + "%s")
+            cells.append(head.replace("%", "%%") + "%s")
             varied.append(column)
     pattern = row % between.join(cells)
     return [pattern % values for values in zip(*varied, strict=True)]
 
 
-def _encoded(table: ColumnTable, encode: Callable[[Any], str]) -> Iterator[list[list[Any]]]:
-    """Yield the columns as lists of encoded cells, some rows at a time; equal texts are encoded once."""
+def _encoded(
+    table: ColumnTable, encode: Callable[[Any], str], heads: dict[str, str], between: str
+) -> Iterator[tuple[list[str], list[list[Any]]]]:
+    """Yield columns as lists of encoded cells, with their heads, some rows at a time; equal texts are encoded once.
+
+    Columns that depend on one code are joined, with a cell for each code.
+    """
     for first in range(0, len(table), ROWS_AT_ONCE):
-        yield [_cells(column, encode) for column in table.take(slice(first, first + ROWS_AT_ONCE)).columns.values()]
+        part, begun, columns = table.take(slice(first, first + ROWS_AT_ONCE)), [], []
+        joined = {name: names for names in part.keyed for name in names}
+        for name, column in part.columns.items():
+            names = joined.get(name, (name,))
+            if name != names[0]:
+                continue
+            if len(names) == 1:
+                begun.append(heads[name])
+                columns.append(_cells(column, encode))
+                continue
+            _, row, place = np.unique(part.keyed[names], return_index=True, return_inverse=True)
+            each = [[f"{heads[one]}{cell}" for cell in _cells(part.columns[one][row], encode)] for one in names]
+            texts = [between.join(cells) for cells in zip(*each, strict=True)]
+            begun.append("")
+            columns.append([texts[code] for code in place.tolist()])
+        yield begun, columns
 
 
 def _cells(column: Column, encode: Callable[[Any], str]) -> list[Any]:

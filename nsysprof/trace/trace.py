@@ -24,7 +24,7 @@ from nsysprof.trace.about import About
 Progress: TypeAlias = Callable[[str, int], None]
 """Is given the name of a step of the work, and how many rows it has just done."""
 
-_CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
+_CHUNK = 1 << 16  # GPU ops at a time: temporaries stay in the cache, and small
 _CLOCK_SAMPLE = 20_000  # GPU ops that show the step of a clock
 
 # Kinds of GPU ops. MIGRATION: the driver moves pages of unified memory; nobody launched that, on no stream.

@@ -29,9 +29,11 @@ def test_cells_of_csv(tmp_path: Path) -> None:
 
 
 def test_frames_and_columns_are_written_alike(tmp_path: Path) -> None:
-    """A frame, numpy columns, and rows in several parts make one file."""
+    """A frame, numpy columns, rows in several parts, and columns that depend on a code make one file."""
     table = ColumnTable({"name": Texts(np.array([1, 0, 1]), ["a", 'b"c']), "n_ns": np.arange(3)})
-    for name, tables in (("a", table), ("b", table.frame()), ("c", [table.take(slice(0, 2)), table.take(slice(2, 3))])):
+    keyed = ColumnTable(table.columns, {("name", "n_ns"): np.array([5, 3, 7])})
+    parts = [table.take(slice(0, 2)), table.take(slice(2, 3))]
+    for name, tables in (("a", table), ("b", table.frame()), ("c", parts), ("d", keyed)):
         write_csv(tables, tmp_path / name)
     texts = {path.read_text() for path in tmp_path.iterdir()}
     assert texts == {'name,n_ns\n"b""c",0\na,1\n"b""c",2\n'}
