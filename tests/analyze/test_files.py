@@ -390,7 +390,7 @@ def test_a_file_that_cannot_be_finished_is_not_there(
     """A full disk or an interrupt in the midst of a file leaves nothing of it; what was there before stays."""
     encoded = result_files._encoded
 
-    def stopping(*arguments: Any) -> Iterator[list[list[Any]]]:
+    def stopping(*arguments: Any) -> Iterator[tuple[list[str], list[list[Any]]]]:
         yield from encoded(*arguments)
         raise error
 
