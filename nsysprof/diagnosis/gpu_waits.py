@@ -77,7 +77,7 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
     here = case.place_of == case.places.index(place)
     late = int(case.pieces["ns"][LATE_RANK.claims(case) & here].sum())
     lost, most = int((both - compute).sum()) - late, int(compute.sum())
-    if lost < max(_MIN_EXPOSED * place.total_ns, late):  # ranks that are late are no matter of overlap
+    if lost < max(1, _MIN_EXPOSED * place.total_ns, late):  # ranks that are late are no matter of overlap
         return
     trace = case.facts.attribution.trace
     talks = np.flatnonzero(case.facts.communication[trace.ops.name] & (trace.op_gpu == place.gpu))
