@@ -152,18 +152,26 @@ def replay(network: Network) -> Times:
 
 
 def _changed(network: Network, weights: list[Ints]) -> Index:
-    """The nodes that may differ from the recording: in parts of the network where some do, from the first on."""
+    """The nodes that may differ from the recording: of each process from the first that does, or waits for another
+    process that may.
+    """
     came = [network.recorded[each.to] + weight for each, weight in zip(network.edges, weights, strict=True)]
     differs = np.flatnonzero(np.maximum(*came) != network.recorded)
     differs = differs[differs > NEVER]
     if not len(differs):
         return differs
-    rows = np.arange(int(differs[0]), len(network.recorded))
-    if any(((network.part[each.to] != network.part) & (each.to > NEVER))[rows].any() for each in network.edges):
-        return rows
-    hit = np.zeros(int(network.part.max()) + 2, bool)
-    hit[network.part[differs]] = True
-    return rows[hit[network.part[rows]]]
+    part, count = network.part, len(network.recorded)
+    first = np.full(int(part.max()) + 2, count)
+    np.minimum.at(first, part[differs], differs)
+    since, across = first.tolist(), list[list[int]]()
+    for each in network.edges:
+        rows = np.flatnonzero((part[each.to] != part) & (each.to > NEVER))
+        across += np.stack([rows, each.to[rows], part[rows], part[each.to[rows]]], axis=1).tolist()
+    for node, to, here, there in sorted(across):
+        if since[there] <= to and node < since[here]:
+            since[here] = node
+    low = min(since)
+    return low + np.flatnonzero(np.arange(low, count) >= np.array(since)[part[low:]])
 
 
 def as_usual(network: Network) -> Network:
