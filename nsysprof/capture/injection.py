@@ -134,8 +134,8 @@ def process_sentences(processes: Sequence[Process], injection: Injection) -> Ite
         about = each.about
         if about.state in ("recording", "writing"):
             yield (
-                f"{each.shown} was killed while it was {about.state}: torch's profiler writes when a program ends, so"
-                " its recording is lost"
+                f"{each.shown} was killed, or had no disk space left, while it was {about.state}: torch's profiler"
+                " writes when a program ends, so its recording is lost"
             )
         if about.limited:
             yield f"{each.shown}: recorded until {about.stopped}; --steps A:B records a range of steps"
