@@ -31,6 +31,8 @@ _PER_CLOCK: dict[str, dict[str, int]] = {
 # GeForce boards of these accumulate in float32 at half the rate of the professional boards with the same chip.
 _HALVED = {"7.5", "8.6", "8.9", "12.0"}
 _TENSOR = {"tf32", "fp16", "bf16"}
+# The small Turing chips (TU116, TU117) have none, although they state the compute capability of those that have.
+_WITHOUT_TENSOR_CORES = re.compile(r"\b(GTX 16\d\d|MX450|MX550|T(400|500|550|600|1000|1200|2000))\b")
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ def flops_per_clock(compute_capability: str, dtype: str, *, name: str | None = N
         raise NsysprofError(
             f"compute capability {compute_capability} has no unit for {dtype}", "it has: " + ", ".join(row)
         )
+    if dtype in _TENSOR and compute_capability == "7.5" and _WITHOUT_TENSOR_CORES.search(name or ""):
+        raise NsysprofError(f"{name} has no tensor cores", "its CUDA cores have: fp32, fp64")
     halved = dtype in _TENSOR and compute_capability in _HALVED and "geforce" in (name or "").lower()
     return row[dtype] // (2 if halved else 1)
 

@@ -61,6 +61,10 @@ def test_what_the_table_lacks_is_named() -> None:
     with pytest.raises(NsysprofError, match=r"compute capability 6\.1") as unknown:
         flops_per_clock("6.1", "fp16")
     assert "9.0" in str(unknown.value.hint)
+    for name in ("NVIDIA T1000", "NVIDIA GeForce GTX 1650 with Max-Q Design", "NVIDIA GeForce MX450"):
+        assert flops_per_clock("7.5", "fp32", name=name) == 128
+        with pytest.raises(NsysprofError, match="no tensor cores"):
+            flops_per_clock("7.5", "fp16", name=name)
     with pytest.raises(NsysprofError, match="no unit for bf16") as missing:
         flops_per_clock("7.0", "bf16")
     assert "fp16" in str(missing.value.hint)
