@@ -18,7 +18,7 @@ from nsysprof.commands.front_door import OneScreenCommand, command_for
 from nsysprof.core.text import visible
 from nsysprof.errors import NsysprofError
 
-_ABOUT = "Find out where the time of a GPU program went, why, and what to fix first."
+_ABOUT = "Find out where a GPU program spends its time, why, and what to fix first."
 
 
 class _Workflow(TyperGroup):
@@ -53,7 +53,7 @@ def _options(
         bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Find out where the time of a GPU program went, why, and what to fix first."""
+    """Find out where a GPU program spends its time, why, and what to fix first."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ _command(
     "why run.sqlite", "why run.sqlite --range 'step*' --md", "why run.sqlite --json",
 )  # fmt: skip
 _command(
-    READ, "steps", "Which steps were slow, and what did they spend more time on?",
+    READ, "steps", "Which steps were slow, and on what did they spend the extra time?",
     "steps run.sqlite", "steps run.sqlite --per 'step*' --json",
 )  # fmt: skip
 _command(

@@ -21,7 +21,8 @@ _MIN_SHARE_FOR_TEXT = 0.1  # of the share panel: narrower parts have no text
 
 
 def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
-    """Plan a bar of GPU ops by family per row, per instance if instances repeat, with a mark at the number of launches.
+    """Plan a bar of GPU ops by family per row, per instance if instances repeat, with a mark at the number of
+    launches.
 
     Rows that run the same ops share one, see `grouped`.
     """
@@ -82,7 +83,7 @@ def _number(value: float) -> str:
 def _count_notes(breakdown: Breakdown, rows: ChartRows, repeated: bool) -> list[str]:
     notes = group_notes(rows.groups)
     if rows.of == "kernels":
-        notes.append("no range contains GPU work, so the bars are kernels of the whole report, the longest first")
+        notes.append("no range contains GPU work, so the bars show the kernels of the whole report, longest first")
     elif outside_share(breakdown) > 0:
         notes.append("GPU work outside of ranges is not in the bars")
     if repeated and rows.rest is not None:
@@ -219,11 +220,14 @@ def _medians(rows: ChartRows) -> list[Column]:
 def _time_notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]:
     notes = group_notes(rows.groups)
     if rows.of == "kernels":
-        return [*notes, "no range contains GPU work, so the bars are kernels; op time is the sum of durations"]
+        return [*notes, "no range contains GPU work, so the bars show kernels; op time: sum of their durations"]
     if scaled:
-        notes.append(f"ops overlap in {scaled:,} of {len(rows):,} rows: their parts are scaled to the busy time")
+        notes.append(
+            f"GPU ops overlap in {scaled:,} of {len(rows):,} rows: the parts of these bars are "
+            "scaled to add up to busy time"
+        )
     if (rows.busy_ns > rows.span_ns)[rows.span_ns > 0].any():
-        notes.append("busy time is added over GPUs and can exceed the span; no idle time is shown there")
+        notes.append("busy time is added over GPUs; rows in which it exceeds the span show no idle time")
     if (rows.span_ns == 0).any():
         notes.append("rows without idle time show shares of busy time")
     if outside_share(breakdown) > 0:
@@ -245,10 +249,10 @@ def breakdown_title(rows: ChartRows) -> str:
         return none if len(named) > 1 else "The GPU work takes no time"
     if rows.of == "kernels":
         text = f"{rows.names[first]} takes {share} of {format_ns(rows.owned_ns)} op time"
-        return f"The top {ties} kernels take {share} of op time each" if ties > 1 else text
+        return f"Each of the top {ties} kernels takes {share} of op time" if ties > 1 else text
     parts = _parts(rows.sum_ns[first], total, rows.groups)
     if ties > 1:
-        lead = f"The top {ties} ranges have {format_ns(int(busy.max()))} of busy time each"
+        lead = f"Each of the top {ties} ranges keeps the GPU busy for {format_ns(int(busy.max()))}"
         return f"{lead}, first {rows.names[first]}: {parts}"
     whole = "all" if total == rows.owned_ns else share
     return f"{rows.names[first]} takes {whole} of GPU op time in ranges: {parts}"
@@ -316,7 +320,7 @@ def plan_cpu_medians(breakdown: Breakdown, top: int) -> Bars:
     first = shorten(rows.texts("merged_path").tolist()[far], 2 * _LABEL)
     title = f"The longest instance of {first} takes {columns[3].texts[far]}, the median one {columns[1].texts[far]}"
     if not (times["max"] > median).any():
-        title = f"An instance of {first} takes {columns[1].texts[far]} of CPU time"
+        title = f"One instance of {first} takes {columns[1].texts[far]} of CPU time"
     parts = [("median", WHOLE, np.zeros_like(median), median)]
     label = "CPU time per instance"
     return _bars(breakdown, title, rows, label, parts, columns, times["max"])

@@ -76,21 +76,29 @@ def warnings(
     if paths.too_long:
         deepest = int(paths.depth.max()) + 1
         yield (
-            f"range paths are up to {deepest:,} names deep: long ones are shortened in the middle and may look the same"
+            f"some range paths have {deepest:,} levels: long paths are shortened in the middle and may look the same"
         )
     if unclosed := int(attribution.trace.ranges.unclosed.sum()):
-        yield f"ranges never closed: {unclosed:,} of {len(left_out):,}; they end with the session"
+        yield (
+            f"the program never closed {unclosed:,} of {len(left_out):,} ranges; they are taken to end "
+            "with the recording"
+        )
     if ops := of_fates[NO_LAUNCH]:
-        yield f"GPU ops without a launch row in the report: {ops}; no range owns them"
+        yield f"GPU ops whose launch is not in the report: {ops}; they are attributed to no range"
     if ops := of_fates[AMBIGUOUS]:
-        yield f"ambiguous GPU ops of worker threads, with ranges open on several threads: {ops}; no range owns them"
+        yield (
+            f"GPU ops of worker threads while several threads had ranges open: {ops}; they are attributed to no range"
+        )
     if ops := of_fates[FOLLOWED]:
         yield f"GPU ops of worker threads, attributed to the only range open on another thread: {ops}; see --threads"
     if left_out.any():
         yield f"warm-up instances left out: {int(left_out.sum()):,} (--skip {skip})"
     if select is not None:
         part = f"{chosen:,} of {len(left_out):,}"
-        yield f"ranges that match {select!r} or are inside a match: {part}; ledger and totals still cover all ranges"
+        yield (
+            f"shown: ranges that match {select!r}, and all ranges inside them ({part}); ledger and "
+            "totals still cover all ranges"
+        )
 
 
 def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) -> Iterator[str]:

@@ -163,7 +163,7 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
         )
     notes = [*(cpu_notes(shown) if on_host else range_notes(shown, waiting))]
     if len(shown) > MAX_WAITS and not on_host:
-        notes.append(f"Only the {MAX_WAITS} ranges with the most busy time are checked for being launch-bound.")
+        notes.append(f"The launch-bound check covers only the {MAX_WAITS} ranges with the most busy time.")
     if len(merged) > len(shown):
         notes.append(f"{len(merged) - len(shown):,} more ranges: see ranges.csv")
     around = {row["parent"] for row in rows}

@@ -128,7 +128,10 @@ class _Rows:
             yield from self._memory_rows(process, group)
             yield from self._metric_rows(process, group)
         if self.hidden:
-            self.notes.append(f"{format_count(self.hidden)} inner ranges, or ranges that cross others, are not drawn")
+            self.notes.append(
+                f"{format_count(self.hidden)} ranges are not drawn, because they are nested "
+                "too deeply or partly overlap another range"
+            )
 
     def _longest(self, start: Ints, end: Ints, most: int, what: str, among: Mask | None = None) -> Mask:
         """Choose those that the page holds one by one: the longest, with a note where these are not all."""

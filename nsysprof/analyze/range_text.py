@@ -142,8 +142,9 @@ def cpu_cells(row: Any, total: int) -> Cells:
 def cpu_notes(shown: ColumnTable) -> Iterator[str]:
     """Explain the columns of `cpu_cells`, for these rows of ``merged``."""
     yield (
-        "No range has GPU work. CPU: host time including inner ranges, summed over instances; share: of the"
-        " outermost ranges' CPU time; itself: without inner ranges; each: median ± half the IQR over instances."
+        "No range has GPU work. CPU: host time including inner ranges, summed over instances; share: "
+        "% of the outermost ranges' CPU time; itself: excluding inner ranges; each: median ± half "
+        "the IQR over instances."
     )
     yield from _ends_note(shown, "cpu")
 
@@ -162,16 +163,16 @@ def range_notes(shown: ColumnTable, waiting: Mask) -> Iterator[str]:
     """Explain the columns of `range_cells`, for these rows of ``merged``."""
     yield (
         "All columns include inner ranges. CPU (host time), span (first to last GPU op) and busy (GPU ops running) are"
-        " sums over instances; share: of the sum of all GPU ops; each: median ± half the IQR over instances."
+        " sums over instances; share: % of the time of all GPU ops; each: median ± half the IQR over instances."
     )
     yield from _ends_note(shown, "span", "busy")
     if shown["captured_nodes"].any():
-        yield "captured: kernels captured into CUDA graphs inside the range and replayed by launches from any range."
+        yield "captured: kernels that the range captured into a CUDA graph, wherever the graph was launched."
     if waiting.any():
         idle = f"the GPU is idle for more than {format_share(LAUNCH_BOUND_IDLE)} of the span"
-        yield f"* launch-bound: {idle}, without GPU ops of other ranges either."
+        yield f"* launch-bound: {idle}, and no other range uses it then."
     if (shown["busy_ns"] > shown["span_ns"]).any():
-        yield "busy is summed over GPUs, so busy/span exceeds 100 % if a range uses several at once."
+        yield "busy is summed over GPUs, so busy/span can exceed 100 % for a range that uses several GPUs at once."
 
 
 def range_cells(row: Any, total: int, waits: bool, *, captured: bool = False) -> Cells:

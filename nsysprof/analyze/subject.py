@@ -30,7 +30,7 @@ def subtitle(breakdown: Breakdown) -> str:
     ]
     unowned = outside_share(breakdown)
     if ranges and unowned > 0:
-        parts.append(f"{format_share(unowned)} of op time belongs to no range")
+        parts.append(f"{format_share(unowned)} of the time of GPU ops is outside every range")
     return " · ".join(parts)
 
 
@@ -50,7 +50,7 @@ def group_legend(groups: OpGroups, present: Sequence[bool]) -> list[tuple[str, s
 
 def group_notes(groups: OpGroups) -> list[str]:
     """Explain the colours in a footnote if they are not the families'."""
-    return ["colours: kernels by name, because most families are unknown"] if groups.by_name else []
+    return ["each kernel name has its own colour, because most kernel families are unknown"] if groups.by_name else []
 
 
 def outside_share(breakdown: Breakdown) -> float:

@@ -39,7 +39,7 @@ def _make(columns: Columns[_S], source: _S) -> dict[str, Column]:
 _PATH = "names from the outermost range to this one"
 _MERGED_PATH = "the path with call numbers and per-call parts merged"
 _KIND = f"{', '.join(RANGE_KINDS[:-1])} or {RANGE_KINDS[-1]}"
-_LAUNCHES = "host calls that launched GPU work; includes inner ranges, as do the next columns"
+_LAUNCHES = "host calls that launched GPU work; this column and the next ones include inner ranges"
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,10 @@ def _captured(name: str) -> Callable[[PathRows], Column]:
 
 
 CAPTURED = {
-    "captured_nodes": ("replayed CUDA graph nodes that the range or its inner ranges captured", "launches"),
+    "captured_nodes": (
+        "CUDA graph nodes that this range or its inner ranges captured, counted at each replay",
+        "launches",
+    ),
     "captured_kernels": ("replayed kernels of these nodes", "kernels"),
     "captured_memops": ("replayed copies and memsets of these nodes", "memops"),
     "captured_sum_ns": ("sum of the durations of these replays", "sum_ns"),
@@ -188,7 +191,7 @@ _SUMS: Columns[PathRows] = {
     "busy_ns": ("time with GPU ops running, added over instances and GPUs", _total("busy_ns")),
     "sum_ns": ("sum of the durations of the GPU ops", _total("sum_ns")),
     "exclusive_sum_ns": ("sum_ns without the GPU ops of inner ranges", _total("exclusive_sum_ns")),
-    "followed_sum_ns": ("inherited part of sum_ns, launched by threads without a range", _total("followed_sum_ns")),
+    "followed_sum_ns": ("part of sum_ns inherited from threads without an open range", _total("followed_sum_ns")),
     "busy_median_ns": ("median of the instances' busy_ns", _of_instances("median", "busy_ns")),
     "busy_iqr_ns": ("interquartile range of the instances' busy_ns", _of_instances("iqr", "busy_ns")),
     "span_median_ns": ("median of the instances' span_ns", _of_instances("median", "span_ns")),
@@ -197,7 +200,10 @@ _SUMS: Columns[PathRows] = {
     "devices": ("GPUs with GPU ops of the instances", PathRows.devices),
     "cpu_median_ns": ("median of the instances' cpu_ns", _of_instances("median", "cpu_ns")),
     "cpu_iqr_ns": ("interquartile range of the instances' cpu_ns", _of_instances("iqr", "cpu_ns")),
-    "unclosed": ("instances that the program never closed; they end with the session", _total("unclosed")),
+    "unclosed": (
+        "instances that the program never closed; they are taken to end with the recording",
+        _total("unclosed"),
+    ),
     "span_min_ns": ("minimum of the instances' span_ns", _of_instances("low", "span_ns")),
     "span_max_ns": ("maximum of the instances' span_ns", _of_instances("high", "span_ns")),
     "busy_min_ns": ("minimum of the instances' busy_ns", _of_instances("low", "busy_ns")),
@@ -225,7 +231,10 @@ RANGES = table(
         "path": _PATH,
         "merged_path": _MERGED_PATH,
         **{name: about for name, (about, _) in {**_PLACE, **_DOMAIN, **_SUMS}.items()},
-        "forward_path": f"{_FORWARD}; its merged path if instances differ, empty if merged paths differ",
+        "forward_path": (
+            f"{_FORWARD}; its merged path if the instances have different forward ranges; empty if the "
+            "merged paths differ too"
+        ),
     },
 )
 
@@ -303,7 +312,7 @@ _OF_INSTANCES: Columns[InstanceRows] = {
     "start_ns": ("start on the host", _recorded("start")),
     "end_ns": ("end on the host", _recorded("end")),
     "unclosed": (
-        "whether the program never closed it; it then ends with the session",
+        "whether the program never closed this instance; it is then taken to end with the recording",
         lambda each: each.attribution.trace.ranges.unclosed[each.rows].astype(np.int8),
     ),
     "launches": (_LAUNCHES, _inside("launches")),
@@ -369,8 +378,8 @@ _OF_KERNELS: Columns[KernelRows] = {
         _named(lambda rows: rows.kinds.cause),
     ),
     "captured_path": (
-        "path of the range that captured them into a CUDA graph; empty outside graphs, and for "
-        "captures outside every range or before the recording",
+        "path of the range that captured the kernels into a CUDA graph; empty if they are not in a "
+        "graph, or if the capture was outside every range or before the recording",
         lambda rows: rows.captured,
     ),
     "size_bytes": ("bytes of copies and memsets; 0 for kernels", _number("size_bytes")),
@@ -384,7 +393,7 @@ _OF_KERNELS: Columns[KernelRows] = {
 LAUNCH = ("api_median_ns", "queue_median_ns")  # in front of the execution of a kernel
 KERNELS = table(
     "kernels.csv",
-    "a row per range path and kernel; for CUDA graph replays also per path of capture",
+    "a row per range path and kernel; kernels replayed by CUDA graphs have a row per range that captured them",
     {**{name: about for name, (about, _) in _OF_KERNELS.items()}, **LAUNCH_COLUMNS},
 )
 

@@ -289,7 +289,7 @@ def _summaries(breakdown: Breakdown, top: int, width: int) -> Iterator[str | Row
 def verification(result: "Verification") -> str:
     """Write the result as lines of text: the number compared, explained differences by reason, and others."""
     if not result.compared:
-        return f"Nothing to verify: nsys {visible(result.nsys)} and nsysprof find no range with GPU work\n"
+        return f"Nothing to verify: neither nsys {visible(result.nsys)} nor nsysprof finds a range with GPU work\n"
     lines = [
         f"Verified with nsys {result.nsys}: {result.equal:,} of {result.compared:,} ranges with GPU work are equal"
         " in span, first GPU op and launches"

@@ -289,7 +289,7 @@ def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], li
     threads = sorted(ranked[: min(working, MAX_THREADS)])
     notes = []
     if working > MAX_THREADS:
-        notes.append(f"ranges of {working - MAX_THREADS} more threads are not drawn")
+        notes.append(f"{working - MAX_THREADS} more threads have ranges that are not drawn")
     levels = next(count for most, count in _LEVELS if len(threads) <= most)
     near = np.flatnonzero(breakdown.kept & (level < levels))
     several = len({int(trace.thread_process[thread]) for thread in threads}) < len(threads)

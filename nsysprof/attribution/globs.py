@@ -121,8 +121,9 @@ def pair_up(
     if not pairs:
         left, right = (listed([", ".join(match.stars) for match in side]) for side in (base, new))
         raise NsysprofError(
-            f"no range of {globs[0]!r} pairs with one of {globs[1]!r}: their stars match {left} and {right}",
-            "use the same number of stars in both globs, for the same parts of the names",
+            f"no range that matches {globs[0]!r} has a counterpart that matches {globs[1]!r}: the stars "
+            f"match {left} on one side and {right} on the other",
+            "use the same number of stars in both globs, and let each pair of stars match the same text",
         )
     done = {id(match) for pair in pairs for match in pair}
     alone = [match.text for match in (*base, *new) if id(match) not in done]

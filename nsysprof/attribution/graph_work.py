@@ -20,8 +20,8 @@ from nsysprof.trace.variants import only_ops
 class GraphWork:
     """The GPU ops that are attributed to the capture of their graph.
 
-    ``captured`` bool per op of the trace: its capture is known. ``inside`` attributes only these ops, each to the range
-    open at its capture; its ranges are the trace's.
+    ``captured`` bool per op of the trace: its capture is known. ``inside`` attributes only these ops, each to the
+    range open at its capture; its ranges are the trace's.
     """
 
     captured: Mask
@@ -61,8 +61,8 @@ class GraphCounts:
     """Counts of graph ops of a report, by their capture.
 
     GPU ops that are nodes of graphs: ``ops``, of them ``kernels``; ``captured``, ``captured_kernels``: captured in a
-    range; ``outside``: captured outside every range; ``unknown``: capture not recorded. ``whole`` counts graph launches
-    traced as a whole.
+    range; ``outside``: captured outside every range; ``unknown``: capture not recorded. ``whole`` counts graph
+    launches traced as a whole.
     """
 
     ops: int
@@ -85,16 +85,19 @@ class GraphCounts:
                 else "none belongs to a range at capture"
             )
         if self.outside:
-            yield f"{plural(self.outside, 'GPU op')} of CUDA graphs captured outside every range: annotate the capture"
+            yield (
+                f"{plural(self.outside, 'GPU op')} in CUDA graphs that were captured outside every "
+                "range: open a range around the capture"
+            )
         if self.unknown:
             yield (
-                f"{plural(self.unknown, 'GPU op')} of CUDA graphs whose capture is not in the report: child"
-                " graphs, conditional nodes, or captured before the recording (record the capture too)"
+                f"{plural(self.unknown, 'GPU op')} in CUDA graphs whose capture is not in the report "
+                "(child graphs, conditional nodes, or a capture before the recording began): record the capture too"
             )
         if self.whole:
             yield (
-                f"{plural(self.whole, 'CUDA graph')} traced whole: --cuda-graph-trace=node records their kernels"
-                " and where they were captured"
+                f"{plural(self.whole, 'CUDA graph')} recorded as one operation: capture with "
+                "--cuda-graph-trace=node to see the kernels and their ranges"
             )
 
 

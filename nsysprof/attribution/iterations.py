@@ -39,9 +39,9 @@ _WIDTH = re.compile(r"(?:vectorized_|unrolled_)?elementwise_kernel(?:_\w+)?<(?:\
 
 @dataclass(frozen=True)
 class _Rounds:
-    """Rounds of loops of one thread, as columns: int64 launches ``[start, stop)``, rows of `Trace.launches`; ``number``
-    of the round; ``kind`` of the loop, 0 for the one with most launches; bool: ``inner``, inside a round of another
-    loop, and ``last`` of a loop.
+    """Rounds of loops of one thread, as columns: int64 launches ``[start, stop)``, rows of `Trace.launches`;
+    ``number`` of the round; ``kind`` of the loop, 0 for the one with most launches; bool: ``inner``, inside a round of
+    another loop, and ``last`` of a loop.
     """
 
     start: Ints
@@ -224,8 +224,8 @@ def _outer(loops: list[_Stretch], kind: int, first: int) -> _Rounds:
 
 
 def _inner(chains: Chains, rows: Ints, first: int, outer: _Rounds) -> Iterator[_Rounds]:
-    """The rounds of loops directly inside some chains, and in their ``outer`` rounds: of each fold those that hold much
-    of the loops around.
+    """The rounds of loops directly inside some chains, and in their ``outer`` rounds: of each fold those that hold
+    much of the loops around.
     """
     inside = np.flatnonzero(np.isin(chains.parent, rows))
     inside = inside[np.array([fold.period for fold in chains.folds])[chains.fold[inside]] > 1]
@@ -327,7 +327,8 @@ def _as_ranges(trace: Trace, found: list[tuple[int, _Rounds, Ints]]) -> OtherRan
         name=np.array(name, np.int32),
         names=[RangeName(text, "found") for text in names],
         warnings=(
-            f"iterations are found, not annotated: {plural(len(size), 'iteration')}{many} of"
-            f" {typical:,} launch{'es' * (typical != 1)} (median); --ranges nvtx leaves them out",
+            "iterations were detected from the launches, not annotated: "
+            f"{plural(len(size), 'iteration')}{many} of {typical:,} launch{'es' * (typical != 1)} "
+            "(median); --ranges nvtx turns detection off",
         ),
     )

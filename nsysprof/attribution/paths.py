@@ -197,7 +197,7 @@ def _group(parent: Ints32, name: Ints32, kind: Bytes, names: Sequence[str]) -> P
         ):
             break
     else:
-        raise AssertionError("eight hashes in a row could not tell range paths apart")
+        raise AssertionError("two different range paths have the same hash under all eight hash functions")
     up: Ints32 = above[parent[first]] if len(parent) else np.empty(0, np.int32)
     return Paths(of, up, name[first], kind[first], depths(up), names)
 

@@ -1,5 +1,5 @@
-"""Choose the kinds of ranges that count (`--ranges`): NVTX or annotations, MPI, OpenACC, PyTorch operators and modules,
-found iterations.
+"""Choose the kinds of ranges that count (`--ranges`): NVTX or annotations, MPI, OpenACC, PyTorch operators and
+modules, found iterations.
 """
 
 from collections.abc import Collection
@@ -18,8 +18,8 @@ _RECORDED = ("mpi", "openacc", "ops", "modules")
 # which stand inside of annotations, and are asked for beside these
 _ADDED = {"ops": OPERATOR, "modules": MODULE}
 _LACKING = {
-    "ops": "no operators are recorded: use torch.profiler with activities=[ProfilerActivity.CPU, ...]",
-    "modules": "no modules are recorded: use torch.profiler with with_stack=True and with_modules=True",
+    "ops": "the trace has no operators: record with torch.profiler and activities=[ProfilerActivity.CPU, ...]",
+    "modules": "the trace has no modules: record with torch.profiler, with_stack=True and with_modules=True",
 }
 
 

@@ -53,12 +53,12 @@ class Verification:
 
 
 def verify(trace: Trace, nsys: Path | None = None) -> Verification:
-    """Run ``nsys stats --report nvtx_gpu_proj_trace`` on the same file, and compare span, first GPU op and launch count
-    of every NVTX range with GPU work.
+    """Run ``nsys stats --report nvtx_gpu_proj_trace`` on the same file, and compare span, first GPU op and launch
+    count of every NVTX range with GPU work.
 
-    Known reasons for differences: nsys leaves out ranges whose ending thread is recorded, and ends unclosed ranges with
-    the last NVTX event. CUDA graphs traced as a whole are left out on both sides, as nsys does. Raises `NsysprofError`
-    if nsys is not installed or lacks that report, or if the report is not an SQLite file.
+    Known reasons for differences: nsys leaves out ranges whose ending thread is recorded, and ends unclosed ranges
+    with the last NVTX event. CUDA graphs traced as a whole are left out on both sides, as nsys does. Raises
+    `NsysprofError` if nsys is not installed or lacks that report, or if the report is not an SQLite file.
     """
     report = trace.report
     if report.format != "sqlite":
@@ -85,7 +85,9 @@ def verify(trace: Trace, nsys: Path | None = None) -> Verification:
         if where in reasons:
             explained[reasons[where]] += count
         elif where not in names and trace.never_popped:
-            explained["never popped: counted with the outer range of the same name"] += count
+            explained[
+                "the program never popped this range: its time counts as part of the outer range of the same name"
+            ] += count
         else:
             name = names.get(where, "unknown to nsysprof")
             differences.append(f"{name} ({where}): nsysprof {_listed(our - their)}; nsys {_listed(their - our)}")
@@ -116,7 +118,7 @@ def _projected(trace: Trace) -> tuple[dict[_Where, list[_Projected]], dict[_Wher
     reasons = {
         places[row]: reason
         for marked, reason in (
-            (ranges.unclosed, "unclosed: nsys ends it with the last NVTX event"),
+            (ranges.unclosed, "the program never closed this range: nsys ends it with the last NVTX event"),
             (ranges.moved, "its ending thread is recorded: nsys leaves it out"),
         )
         for row in np.flatnonzero(marked)

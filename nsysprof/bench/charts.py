@@ -103,7 +103,7 @@ def plan_violins(results: BenchResults) -> marks.Violins:
     groups = _shown_points(results)
     notes = [
         "thick: middle half of the samples; white: median",
-        "below the line: a second, interleaved set of the same backend (A/A)",
+        "below the line: a second set of samples of the same backend, interleaved with the first (A/A)",
         "numbers at the edges: samples farther out",
     ]
     count = results.results["configuration"].nunique()

@@ -84,12 +84,12 @@ def _growth_words(growth: str, names: Sequence[str], rows: Sequence[Row], part: 
     if growth == CONSTANT:
         return "temporary memory is constant: " + _each(names, [_sizes(part, row, about, 1) for row in rows])
     if growth == FEW_POINTS:
-        return f"two sizes are too few to fit the growth of temporary memory: {exponents}"
+        return f"growth of temporary memory from only two sizes, too few for a fit: {exponents}"
     if is_named(growth):
         return f"temporary memory grows {growth}: {exponents}"
     if growth.startswith(NO_SINGLE_POWER):
         sizes = [f"{_sizes(part, row, about, 2)}, {s}^{row['last_exponent']:.1f} in the last step" for row in rows]
-        return f"temporary memory grows with {NO_SINGLE_POWER} of {s}: {_each(names, sizes)}"
+        return f"temporary memory follows {NO_SINGLE_POWER} of {s}: {_each(names, sizes)}"
     return f"how temporary memory grows is {growth}: {exponents}"
 
 

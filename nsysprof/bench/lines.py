@@ -93,7 +93,7 @@ def plan_latency(results: BenchResults) -> Lines:
         panels.append(_panel(results, sweep, "latency of a call", ns_tick, lines, spots=rings))
     notes = ["bands: 95 % interval of the median"]
     if results.results["graph_median_ns"].notna().any():
-        notes.append("dotted: the same call as a CUDA graph, without launches")
+        notes.append("dotted: the same call replayed as a CUDA graph (no launch overhead)")
     if panels and panels[0].spots:
         notes.append("rings: " + ", ".join(ring.text for ring in panels[0].spots))
     return _chart(results, latency_title(results), panels, notes)
@@ -112,7 +112,7 @@ def plan_memory(results: BenchResults) -> Lines:
                 Spot(float(row[sweep.axis]), capacity, looks[row["backend"]][0]) for row in full.to_dict("records")
             ]
         panels.append(_panel(results, sweep, "peak memory of a call", byte_tick, lines, **limits))
-    notes = ["memory requested by PyTorch at the peak of one call, including library workspaces"]
+    notes = ["peak memory that PyTorch requests during one call, including library workspaces"]
     full = results.results[results.results["status"] == "out of memory"]
     if len(full):
         names = dict.fromkeys(f"{row['backend']} {row['dtype']}" for row in full.to_dict("records"))
@@ -254,7 +254,9 @@ def peaks_of(frame: pd.DataFrame, *, memory: bool) -> Iterator[tuple[str, bool, 
 
 def left_out_note(refused: pd.Series[bool]) -> list[str]:
     """The number of points not drawn because they exceed the peak, if any."""
-    return [f"left out: {refused.sum()} of {len(refused)} points, above the peak"] if refused.any() else []
+    return (
+        [f"left out: {refused.sum()} of {len(refused)} points, because they exceed the peak"] if refused.any() else []
+    )
 
 
 def _capacity(results: BenchResults) -> float | None:

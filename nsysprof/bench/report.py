@@ -26,7 +26,7 @@ _IS = {
     "flash_attn_4": "the flash-attn-4 package, FlashAttention 4",
 }
 _ONE_RUN = ": another run may differ by more (`nsysprof bench --runs 3`)"
-_SEVERAL = ", each a separate process: intervals come from the variation of their medians"
+_SEVERAL = ", each in its own process: intervals come from the variation between the medians of the runs"
 
 
 def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = ()) -> str:
@@ -105,8 +105,9 @@ def _limits(results: BenchResults) -> Iterator[str]:
     )
     table = columns(heads, words=lambda row: first_words(results, row))
     note = (
-        "The fastest backend of each shape; the largest potential gain first. Bound by: the resource that takes longer"
-        " at the GPU's peak (all FLOPs, or each input and output once), and by which factor."
+        "The fastest backend of each shape; the largest potential gain comes first. Bound by: whether all "
+        "FLOPs or all memory traffic (each input and output once) takes longer at the GPU's peak, and how "
+        "many times as long."
     )
     return _section("What limits each shape", words.rows_of(results, priorities(results)), table, 3, note)
 
@@ -128,8 +129,8 @@ def _shapes(results: BenchResults) -> Iterator[str]:
             rows += others
     table = columns("sweep | backend | dtype | takes | FLOP/s = flops_ratio")
     note = (
-        "Time per call ÷ time per call of the first shape of its sweep (in brackets: range from both intervals);"
-        " FLOP/s: the same ratio of FLOP/s, above 1 if larger shapes use the device better."
+        "Time: time per call ÷ time per call of the first shape in the sweep (in brackets: range from both "
+        "intervals). FLOP/s: the same ratio for FLOP/s; above 1 if larger shapes use the device better."
     )
     return _section("From shape to shape", rows, table, 3, note)
 
@@ -147,7 +148,10 @@ def _spread(results: BenchResults) -> Iterator[str]:
         p99=lambda row: "of 100 samples on" if row["n"] < LEAST_FOR_P99 else format_ns(row["p99_ns"]),
         head=per_head,
     )
-    note = "σ: standard deviation of the samples; per head: median ÷ (batch × heads), to compare with other sizes."
+    note = (
+        "σ: standard deviation of the samples; per head: median ÷ (batch × heads), so that different "
+        "sizes can be compared."
+    )
     rows = words.rows_of(results, results.results[results.results["n"] > 0])
     return _section("How calls are spread", rows, table, 2, note)
 
@@ -182,8 +186,8 @@ def _outputs(results: BenchResults) -> Iterator[str]:
     heads = "backend | dtype | shapes | largest error = error | allowed = tolerance | equivalent"
     table = columns(heads, equivalent=lambda row: f"no, at {row['wrong']}" if row["wrong"] else "yes")
     note = (
-        f"Relative error (Frobenius norm) against {results.about.reference or results.about.says} in float64,"
-        " checked before anything is timed."
+        "Relative error (Frobenius norm) of each output, compared with "
+        f"{results.about.reference or results.about.says} in float64; checked before anything is timed."
     )
     return _section("Do the outputs agree", rows, table, 2, note)
 
@@ -197,7 +201,10 @@ def _growth(results: BenchResults) -> Iterator[str]:
     table = columns(
         heads, sweep=lambda row: row["sweep"] if several else "", exponent=lambda row: words.exponent_words(row, short)
     )
-    note = "Fitted to all lengths, log over log; “last step” is the slope between the two largest."
+    note = (
+        "Slope of a line fitted to log(memory) over log(length), for all lengths; “last step”: slope "
+        "between the two largest lengths."
+    )
     return _section(f"Growth with {short}", results.exponents.to_dict("records"), table, 4, note)
 
 
@@ -224,7 +231,7 @@ def _pairs(results: BenchResults) -> Iterator[str]:
     if results.aa_compared:
         against = "compared with a second, interleaved set of their own samples"
         lines.append(f"- A/A, {against}: {words.aa_words(results)}")
-    where = "Each with interval, shift, effect size and p-value in [comparisons.csv](comparisons.csv)."
+    where = "[comparisons.csv](comparisons.csv) has the interval, shift, effect size and p-value of each comparison."
     yield from markdown_section("Comparisons", lines, [where] if lines else [])
 
 
@@ -238,16 +245,17 @@ def _method(results: BenchResults) -> Iterator[str]:
     methods = [str(name) for name in results.results["interval"].dropna().unique()] or ["none"]
     lines = [
         f"- ±: half the {words.interval_words(results)} ({', '.join(methods)})",
-        f"- a difference counts from {format_share(rules.least_effect)} on, with {rules.least_samples} or more"
-        f" samples per side, if its interval excludes 1 and p is below {rules.alpha:g}",
-        "- a difference between eager calls must also exceed the A/A difference (each backend compared with itself)",
+        f"- a difference counts if it is at least {format_share(rules.least_effect)}, each side has "
+        f"{rules.least_samples} or more samples, its interval excludes 1, and p is below {rules.alpha:g}",
+        "- a difference between eager calls must also exceed the A/A difference (the difference between "
+        "two sets of samples of one backend)",
         "- speed-up in brackets: no clear change; with “?”: too few samples; detectable: smallest difference found"
         " with 80 % power, corrected for the number of comparisons",
         f"- intervals and verdicts hold {scope_of(runs)}{_SEVERAL if runs > 1 else _ONE_RUN}",
         f"- TFLOP/s: {about.flops}; peak: SMs × sampled clock × FLOPs per clock and SM, on tensor cores for fp16"
         " and bf16",
-        "- peak memory: memory requested by PyTorch at the peak of one call: inputs, outputs, temporaries, and"
-        " workspaces that the backend's libraries keep between calls (cuBLAS)",
+        "- peak memory: the most memory that PyTorch requests during one call: inputs, outputs, "
+        "temporaries, and workspaces that libraries keep between calls (cuBLAS)",
         f"- GB/s: {about.traffic_words}",
         *(f"- `{name}`: {_IS[name]}" for name in results.backends if name in _IS),
         *(f"- {name}: {' '.join(str(rule).split())}" for name, rule in results.samples.rules.items()),

@@ -154,13 +154,16 @@ def _whole_run(samples: BenchSamples, results: pd.DataFrame) -> list[str]:
     if missing > 0:
         warnings.append(f"{missing} of {samples.planned} points are not measured yet: nsysprof bench --resume")
     if not len(samples.measured):
-        warnings.append("nothing was measured: every point is unsupported, out of memory, wrong or left out")
+        warnings.append(
+            "nothing was measured: every point was unsupported, ran out of memory, gave a wrong result or was left out"
+        )
     for row in results[results["status"] == "wrong"].to_dict("records"):
         where = f"{row['backend']} at {row['configuration']}"
-        warnings.append(f"{where} is wrong and was not timed: {row['reason']}")
+        warnings.append(f"{where} gives a wrong result and was not timed: {row['reason']}")
     watch = samples.gpu_watch
     if samples.device == "cuda" and watch is not None and not watch.get("answers"):
         warnings.append(
-            f"clocks and throttling were not monitored ({watch.get('reason')}): throttled samples are unknown"
+            f"clocks and throttling were not monitored ({watch.get('reason')}): some samples may be from a "
+            "throttled GPU"
         )
     return warnings

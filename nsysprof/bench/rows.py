@@ -122,9 +122,9 @@ def _row(point: BenchPoint, samples: BenchSamples, warnings: list[str]) -> dict[
             " throttled, and are left out"
         )
     if point.alone_reason:
-        warnings.append(f"{point.name}: not sampled in turn with the others: {point.alone_reason}")
+        warnings.append(f"{point.name}: measured alone, not interleaved with the other backends: {point.alone_reason}")
     if point.warm_until == "limit":
-        warnings.append(f"{point.name}: its latency had not settled at the end of warm-up")
+        warnings.append(f"{point.name}: the time per call was still changing at the end of warm-up")
     for run, reason in point.run_reasons.items():
         warnings.append(f"{point.name}: not measured in run {int(run) + 1}: {reason}")
     return row
@@ -314,7 +314,9 @@ def _flops_suspects(point: BenchPoint, limits: GpuLimits, achieved: float, peak:
         suspects.append(f"the clock ({clock:,.0f} MHz were sampled, {highest:,.0f} MHz are possible)")
     tensor = limits.datasheet_flops("tf32", clock) if shape.dtype == "fp32" else None
     if tensor and achieved <= tensor:
-        suspects.append("the dtype (float32 products may have run on tensor cores, as TF32 or as three TF32 products)")
+        suspects.append(
+            "the dtype (float32 matrix products may have run on tensor cores, as one or three TF32 products)"
+        )
     suspects += [suspect for suspect, flops in shape.cost.suspects.items() if flops / lasted_ns * 1e9 <= peak]
     return (suspects + _timer(point, lasted_ns)) or ["the shape", "the timer", "the number of SMs"]
 

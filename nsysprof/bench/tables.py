@@ -18,18 +18,21 @@ from nsysprof.results.table import Column, Table, table
 
 _SHAPE = "configuration of the measurement"
 _RATES = "throughput at the median: 10^12 FLOP/s; 10^9 B/s of traffic; tokens (batch × seq) per second"
-_OF_BANDWIDTH = "memory bandwidth: peak or measured, and the reached share"
-_COUNTED = "samples used; samples left out because the GPU throttled; outliers (kept)"
-_BOUND = "the one of compute and memory that needs longer at its peak, and the factor"
+_OF_BANDWIDTH = "memory bandwidth (data-sheet peak or measured), and the share of it that the call reaches"
+_COUNTED = "samples used; samples left out because the GPU was throttled; outliers (kept)"
+_BOUND = "what limits the call: compute or memory, whichever takes longer at peak speed, and the ratio of both times"
 _ERROR = "relative error against float64, for the result nearest to its tolerance"
-_MATRICES = "size of the score matrices of the batch, in the dtype; memory as a multiple of it"
+_MATRICES = "size of all score matrices in this dtype; peak memory as a multiple of this size"
 RESULTS = table(
     "results.csv",
     "a row per configuration and backend",
     {
         "run workload device": "name of the run; workload; device (cuda or cpu)",
         "configuration backend batch heads seq head_dim dtype causal backward": _SHAPE,
-        "status reason": "measured, unsupported, out of memory, wrong, or left out (all samples were), and the reason",
+        "status reason": (
+            "status: measured, unsupported, out of memory, wrong, or left out (if all samples were left "
+            "out), and the reason"
+        ),
         "n left_out outliers": Column("", _COUNTED, cell=str),
         "n_effective": "effective number of independent samples",
         "median_ns low_ns high_ns interval": "median latency of a call, its 95 % confidence interval, and the method",
@@ -41,12 +44,13 @@ RESULTS = table(
             "calls per sample; clock (CUDA events or perf_counter); L2 cache (cold or warm)"
         ),
         "graph_n graph_median_ns graph_low_ns graph_high_ns graph_reason": (
-            "CUDA graph replay: samples, median, interval, and the reason if missing"
+            "CUDA graph replay: samples, median and interval, or the reason that they are missing"
         ),
-        "aa_ratio aa_verdict": "A/A: ratio of two sets of samples of this backend, and its verdict",
+        "aa_ratio aa_verdict": "A/A: ratio of the medians of two sets of samples of this backend, and its verdict",
         "flops": "matrix-product FLOPs as defined by the workload; excludes masked scores and recomputation",
         "compulsory_bytes traffic_bytes": (
-            "bytes of every input and output once; traffic_bytes adds the score matrices of unfused backends"
+            "bytes of all inputs and outputs, each counted once; traffic_bytes also counts the score "
+            "matrices of unfused backends"
         ),
         "intensity": "arithmetic intensity: FLOPs per byte of traffic_bytes",
         "tflops": _RATES,
@@ -54,18 +58,18 @@ RESULTS = table(
         "graph_tflops": "throughput at graph_median_ns, in 10^12 FLOP/s",
         "sm_clock_mhz": "median SM clock of the samples used",
         "peak_tflops share_of_peak graph_share_of_peak": (
-            "peak throughput (SMs × clock × FLOPs per clock and SM), and the reached shares"
+            "peak throughput (SMs × clock × FLOPs per clock and SM), and the share of it that the call reaches"
         ),
         "measured_peak_tflops share_of_measured_peak": (
-            "throughput of a large matrix product on this machine, and the reached share"
+            "throughput of a large matrix product on this machine, and the share of it that the call reaches"
         ),
         "peak_gb_per_s": _OF_BANDWIDTH,
         "share_of_bandwidth": Column("", _OF_BANDWIDTH, cell=format_share),
         "measured_gb_per_s share_of_measured_bandwidth": _OF_BANDWIDTH,
         "bound": _BOUND,
         "bound_by": Column("", _BOUND, cell=format_ratio),
-        "least_ns": "lower bound for the latency, at the peak of the limiting resource",
-        "refused": "reason for an empty share (it would exceed 100 %)",
+        "least_ns": "lower bound for the time of a call: the limiting resource at its peak",
+        "refused": "why a share is empty (it would exceed 100 %)",
         "before_bytes inputs_bytes outputs_bytes temporary_bytes peak_bytes": "memory of one call, in parts",
         "score_matrix_bytes": _MATRICES,
         "temporary_matrices peak_matrices": Column("", _MATRICES, cell="{:.2f}".format),
@@ -85,7 +89,7 @@ COMPARISONS = table(
         "configuration batch heads seq head_dim causal": _SHAPE,
         "base base_dtype": "reference backend and its dtype",
         "new new_dtype": "compared backend and its dtype",
-        "mixed": "whether the dtypes differ; the speed-up then includes the effect of precision",
+        "mixed": "whether base and new have different dtypes; if so, the speed-up includes the effect of precision",
         "kind": "eager or graph",
         "base_n new_n base_ns new_ns": "samples and medians of both backends",
         "speedup speedup_low speedup_high": (
@@ -93,7 +97,7 @@ COMPARISONS = table(
         ),
         "shift_ns shift_low_ns shift_high_ns": "Hodges-Lehmann shift, with its 95 % confidence interval",
         "delta delta_low delta_high delta_word": "Cliff's delta, with its 95 % confidence interval, and as a word",
-        "p adjusted_p family": "p-value; corrected by Holm for all comparisons; the number of comparisons",
+        "p adjusted_p family": "p-value; p-value after Holm's correction for all comparisons; number of comparisons",
         "test": "name of the test",
         "verdict reason": "verdict (faster, slower, no clear change, too few samples) and its reason",
         "base_aa new_aa": "A/A verdict: the backend compared with itself",
@@ -141,9 +145,11 @@ CROSSOVERS = table(
         "sweep": "the common part of its configurations",
         "kind dtype": "eager or graph; data type",
         "winner loser": "the overtaking and the overtaken backend",
-        "status": "everywhere, from from_seq on, no clear difference, or too few samples",
+        "status": (
+            "where the winner is faster: everywhere, from from_seq on, nowhere clearly, or unknown (too few samples)"
+        ),
         "from_seq": "the first S from which the winner is significantly faster",
-        "crossing_seq": "S at which both are equally fast, interpolated",
+        "crossing_seq": "S at which both backends are equally fast, interpolated",
         "first_seq last_seq first_speedup last_speedup": "first and last S of the sweep, with the speed-up at each",
     },
     made_in="bench/scaling.py",

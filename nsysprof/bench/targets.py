@@ -55,7 +55,7 @@ def missed_targets(results: BenchResults, targets: Sequence[Target]) -> Iterator
             where = f"{target.text} at {label or configuration}"
             pair = results.speedup(configuration, target.base, target.new, target.kind)
             if pair is None:
-                yield f"{where}: not compared, because one backend was not measured"
+                yield f"{where}: no comparison, because one of the backends was not measured"
             elif pair["verdict"] == TOO_FEW_SAMPLES:
                 yield f"{where}: too few samples to tell"
             elif not pair["speedup_low"] >= target.speedup:

@@ -17,7 +17,7 @@ from nsysprof.results.table import TextTable, screen_width, warning_lines, wrap
 from nsysprof.statistics.contrast import FASTER, NO_CLEAR_CHANGE, SLOWER, TOO_FEW_SAMPLES
 from nsysprof.statistics.summary import LEAST_SAMPLES
 
-WITHIN_EACH = "within these two runs only, so no time counts as a regression: --runs 3 compares runs"
+WITHIN_EACH = "two single runs cannot show a regression: measure both sides with --runs 3"
 MAX_POINTS_NAMED = 8
 
 
@@ -60,17 +60,17 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     sentences = [
         f"{len(held)} points of {plan['workload']} ({called}) on {plan['device']}, {taken:,} samples"
         f" each{until}, at least {format_ns(plan['min_sample_ns'])} per sample, {cache} cache.",
-        "1 run: intervals hold within this run (--runs 3: between runs)."
+        "1 run: intervals do not include variation between runs (--runs 3 measures it)."
         if plan["runs"] == 1
-        else f"{plan['runs']} runs, each a separate process: {taken // plan['runs']} samples per run, in a new"
-        " random order; the first run also checks outputs and counts memory.",
+        else f"{plan['runs']} runs, each in its own process, with {taken // plan['runs']} samples per run "
+        "in a new random order; the first run also checks the outputs and measures memory.",
         "Memory is an estimate of the peak of one call, from the shapes.",
     ]
     how = list(_wrapped(sentences, others=""))
     most = gpu_bytes or math.inf
     too_large = [f"  {name} at {where}" for (where, name), size in held.items() if (size or 0) > most]
     if gpu_bytes and too_large:
-        how.append(f"May not fit into the {format_bytes(gpu_bytes)} of this GPU, and is then skipped:")
+        how.append(f"These points may not fit into the {format_bytes(gpu_bytes)} of this GPU, and are then skipped:")
     return _joined(_plain(table), [*how, *too_large])
 
 
@@ -89,7 +89,7 @@ def bench_summary(results: BenchResults) -> str:
 def _legend(results: BenchResults, head: Sequence[str]) -> str:
     """Explain the columns that there is room for."""
     unit = results.about.unit
-    finds = "; detectable: the smallest difference that the samples would have shown" * ("detectable" in head)
+    finds = "; detectable: smallest difference found with 80 % power" * ("detectable" in head)
     meanings = {
         "of peak": "peak = SMs × sampled clock × FLOPs per clock",
         unit.rpartition(" ")[2]: f"peak memory in {unit} of the dtype",
@@ -220,7 +220,7 @@ def _totals(diff: BenchDiff) -> Iterator[str]:
     order = [FASTER, SLOWER, NO_CLEAR_CHANGE, TOO_FEW_SAMPLES]
     verdicts = ", ".join(f"{counts[name]} {name}" for name in order if name in counts)
     least = format_share(diff.rules.least_effect)
-    yield f"{len(times)} times compared: {verdicts}; a difference counts from {least} on"
+    yield f"{len(times)} comparisons: {verdicts}; a difference counts if it is at least {least}"
     scope = f"over {diff.runs} runs of each" if diff.runs > 1 else WITHIN_EACH
     meaning = "detectable: the smallest detectable change; effect: Cliff's delta."
     only = {"before": diff.only_before, "after": diff.only_after}

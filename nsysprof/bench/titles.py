@@ -42,7 +42,7 @@ def memory_title(results: BenchResults) -> str:
     first = results.rows_of(results.sweeps[0]) if results.sweeps else frame
     part = results.own(first[first["peak_bytes"].notna()])
     if part.empty:
-        return "Memory is unknown: it is counted on GPUs only" if len(frame) else _NOTHING
+        return "Memory is unknown, because it is measured on GPUs only" if len(frame) else _NOTHING
     shapes = part.groupby("configuration", sort=False)["backend"].nunique()
     configuration = shapes[shapes == shapes.max()].index[-1]
     there = part[part["configuration"] == configuration]
@@ -64,7 +64,7 @@ def throughput_title(results: BenchResults) -> str:
         return _NOTHING
     part = part[~refused_calls(part)]
     if part.empty:
-        return "No throughput: all figures are above the peak and were refused"
+        return "No throughput is shown: all values exceed the peak, so they must be wrong"
     best = words.largest(part, "tflops")
     known = not math.isnan(best["share_of_peak"])
     share = f", {format_share(best['share_of_peak'])} of the peak" if known else ""
@@ -116,7 +116,7 @@ def roofline_title(results: BenchResults) -> str:
         return "No roofline: the peaks of this device are unknown"
     part = part[~refused_rates(part)]
     if part.empty:
-        return "No roofline: all shares of the peak are above 100 % and were refused"
+        return "No roofline is shown: all values exceed the peak, so they must be wrong"
     base, several = results.base, part["dtype"].nunique() > 1
     part = words.of_main_dtype(part)
     rate = part["graph_tflops"].fillna(part["tflops"])
@@ -138,7 +138,7 @@ def violin_title(results: BenchResults) -> str:
     known = results.results["cv"].dropna()
     if known.empty:
         return _NOTHING
-    spread = f"Samples of one backend spread by {format_share(float(known.median()))} (median CV)"
+    spread = f"Samples of one backend vary by {format_share(float(known.median()))} (median coefficient of variation)"
     return f"{spread}; {words.aa_words(results)}" if results.aa_compared else spread
 
 
@@ -146,9 +146,9 @@ def selection_title(results: BenchResults, auto: pd.DataFrame, prefix: str) -> s
     """The number of shapes of ``auto`` at which another backend beats PyTorch's choice, and the largest loss."""
     verdicts = auto[f"{prefix}verdict"]
     behind, unsure = auto[verdicts == FASTER], int((verdicts == TOO_FEW_SAMPLES).sum())
-    few = f"; too few samples to tell at {unsure}" if unsure else ""
+    few = f"; too few samples for a verdict at {unsure}" if unsure else ""
     if unsure == len(auto):
-        return f"PyTorch's choice is compared at {unsure} shapes, with too few samples to know its cost"
+        return f"PyTorch's choice: too few samples for a verdict at all {unsure} shapes"
     if behind.empty:
         told = f"any of {len(auto)}" if not unsure else f"{len(auto) - unsure} of {len(auto)}"
         return f"Nothing is clearly faster than PyTorch's choice at {told} shapes{few}"

@@ -121,7 +121,7 @@ def _trial(nsys: Nsys, folder: Path) -> Check:
     except sqlite3.Error as error:
         return checked("missing", f"nsys's export cannot be read: {error}", _by_hand(nsys))
     rescued = staged.record["rescued"]
-    how = "imported with its importer, which nsys itself did not find" if rescued else "imported"
+    how = "nsys did not find its importer, so nsysprof ran the importer directly" if rescued else "imported"
     took = format_ns(staged.record["wall_ns"])
     version = _version("nvtx")
     if version is None:
@@ -135,7 +135,10 @@ def _trial(nsys: Nsys, folder: Path) -> Check:
 
 
 def _by_hand(nsys: Nsys) -> str:
-    return f"see nsys's own message: {quote(str(nsys.path))} profile --trace=nvtx --output=trial true"
+    return (
+        f"run this command and read the message of nsys: {quote(str(nsys.path))} profile --trace=nvtx "
+        "--output=trial true"
+    )
 
 
 def _ranges_in(sqlite: Path) -> int:
@@ -244,7 +247,9 @@ def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iter
         None if works else _INSTALL_WORKLOADS,
     )  # fmt: skip
     if slow := [name for name, each in about.backends.items() if each.compiled]:
-        yield Check(f"{about.says} {', '.join(slow)}", "ok", "not tried: its first call compiles for many seconds")
+        yield Check(
+            f"{about.says} {', '.join(slow)}", "ok", "not tried, because its first call compiles for many seconds"
+        )
     refused: dict[str, dict[str, str]] = {}  # backends with the same reason share one finding
     for name in [name for name in runs if name not in works]:
         reason = f"{runs[name]['status']}: {runs[name].get('reason') or 'no reason given'}"
@@ -278,5 +283,5 @@ def _paranoid() -> Check:
     if level <= 2:
         return checked("ok", f"{level}: CPU sampling is allowed")
     return checked(
-        "warn", f"{level}: no CPU sampling; captures do not need it", "sudo sysctl kernel.perf_event_paranoid=2"
+        "warn", f"{level}: CPU sampling is off; nsysprof does not need it", "sudo sysctl kernel.perf_event_paranoid=2"
     )

@@ -48,7 +48,7 @@ def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
     what = f"left {len(several)} reports" if len(several) > 1 else "left no report"
     hint = None
     if len(several) > 1:
-        hint = "a capture makes one report: leave repeat out, or finish each with --resume"
+        hint = "a capture writes one report: leave out repeat, or finish each recording with --resume"
     elif request.capture_range and not ended.code:
         hint = f"did the program ever reach {request.capture_range}? Try without --capture-range"
     elif sampling := next((one.partition("=")[0] for one in request.extra if one.startswith(METRICS_DEVICE)), None):
@@ -67,8 +67,8 @@ def check_ended(ended: Ended, request: Request, folder: Path) -> None:
     """Raise `NsysprofError`, with the program's exit code, if the program failed or did not end before its nsys."""
     if ended.lost:
         raise NsysprofError(
-            f"{shown_program(request.program)}: nsys-launcher, which tells nsys when a program ends, was killed;"
-            " nsys was stopped, and later work is not recorded",
+            f"{shown_program(request.program)}: nsys-launcher was killed, so nsys could not detect the end "
+            "of the program; nsys was stopped, and later work is not recorded",
             "does the program kill its parent process?",
         )
     limited = any(re.match(r"--duration|-d", one) for one in request.extra)
@@ -117,7 +117,7 @@ def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
             "--nsys PATH for a newer nsys, or, in Python, pip install 'nvtx<0.2.12'",
         )
     if any(text.startswith("NVTX injection initialized") for text in messages):
-        return "the program uses NVTX, but began no range", "--trace cuda if you want none"
+        return "the program loads NVTX but opens no range", "--trace cuda if you want none"
     return (
         "nsys recorded no NVTX calls in the program",
         "annotate it (nvtx.annotate, torch.cuda.nvtx.range); --trace cuda if you want no ranges",

@@ -1,7 +1,7 @@
 """The code put into a captured program, and the files that its processes leave.
 
-The program's Pythons run `nsysprof.capture.inject` at their start: it creates ranges for modules and steps, and records
-with torch's own profiler. A file per process reports the outcome.
+The program's Pythons run `nsysprof.capture.inject` at their start: it creates ranges for modules and steps, and
+records with torch's own profiler. A file per process reports the outcome.
 """
 
 import json
@@ -31,10 +31,10 @@ _WARM_UP, _MIN_TIMES = 3, 5  # optimizer steps that are not counted, and whose t
 class Injection:
     """What to do inside a program.
 
-    ``record``: record it with torch's profiler, for at most ``seconds``, or only the ``steps`` from the first number to
-    before the second; ``modules``: a range around each call of a module, down to ``depth`` levels of calls below the
-    root (None: all); ``mark_steps``: a range from the end of one optimizer step to the end of the next; ``times``: note
-    the ends of optimizer steps, which `mark_steps` also does.
+    ``record``: record it with torch's profiler, for at most ``seconds``, or only the ``steps`` from the first number
+    to before the second; ``modules``: a range around each call of a module, down to ``depth`` levels of calls below
+    the root (None: all); ``mark_steps``: a range from the end of one optimizer step to the end of the next; ``times``:
+    note the ends of optimizer steps, which `mark_steps` also does.
     """
 
     record: bool = False
@@ -158,6 +158,6 @@ def why_nothing(program: Sequence[str]) -> tuple[str, str]:
             f"leave {options[0]} out",
         )
     return (
-        "no Python process of this program imported torch, or it ignores PYTHONPATH (python -I, -E and -S do)",
+        "no Python process of this program imported torch, or it ignores PYTHONPATH (as with python -I, -E and -S)",
         "nsysprof capture -- PROGRAM records any program under nsys",
     )

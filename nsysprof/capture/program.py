@@ -26,10 +26,12 @@ def check_program(program: str, profiler: str) -> None:
     """Raise `NsysprofError` for a program that a profiler could not start."""
     if shutil.which(program) is None:
         raise NsysprofError(
-            f"{quote(program)}: no such program, or it cannot be run", f"ls -l {quote_path(Path(program))}"
+            f"{quote(program)}: program not found or not executable", f"ls -l {quote_path(Path(program))}"
         )
     if program.startswith("-"):
-        raise NsysprofError(f"{program}: {profiler} would take it for an option", f"-- {shutil.which(program)} ...")
+        raise NsysprofError(
+            f"{program}: {profiler} would read this name as an option", f"-- {shutil.which(program)} ..."
+        )
 
 
 def with_results(program: Sequence[str], results: Path | None) -> list[str]:
@@ -56,11 +58,11 @@ def check_input(once: str, echo: Echo) -> None:
     waits = _waits()
     if waits:
         raise NsysprofError(
-            "the program reads a pipe, and it runs twice: its second run would find the pipe empty",
-            f"< FILE, < /dev/null if it reads no input, or {once} to run it once",
+            "the program reads a pipe and runs twice, but the pipe is empty in the second run",
+            f"use < FILE, or < /dev/null if the program reads no input, or {once} to run it once",
         )
     if waits is None:
-        echo("standard input is a pipe: the second run will find it empty\n")
+        echo("standard input is a pipe, which will be empty in the second run\n")
 
 
 def _waits() -> bool | None:

@@ -91,7 +91,7 @@ def capture_program(request: Request, folder: Path, outputs: Outputs, command: S
     check_ended(ended, request, folder)
     whole = not ended.code  # else nsys has ended the program, as it was asked to
     if not whole:
-        echo("nsys ended the program: there are no results and no overhead\n")
+        echo("nsys stopped the program, so there are no results and profiling overhead is unknown\n")
     measured = workload_results(results, request.program) if whole else None
     record |= {
         "environment": fingerprint(request.nsys, driver, (measured or {}).get("environment")),
@@ -126,8 +126,8 @@ def _warned(echo: Echo) -> Echo:
         echo(text)
         if before < _MAX_PRINTED <= printed:
             echo(
-                f"\nwarning: the program has printed {format_bytes(_MAX_PRINTED)}, which nsys keeps in its report; "
-                f"a report with more than 1 GB of output cannot be exported: {PRINT_ELSEWHERE}\n"
+                f"\nwarning: the program has printed {format_bytes(_MAX_PRINTED)}; nsys stores this output "
+                f"in the report and cannot export a report with more than 1 GB of output: {PRINT_ELSEWHERE}\n"
             )
 
     return warn

@@ -66,9 +66,9 @@ def capture_with_torch(
 ) -> TorchCapture:
     """Run a program under torch's profiler; name its traces and record, or keep none of them on failure.
 
-    ``command`` is the user's command line, for the record; ``rules`` map kernels to backends; a workload writes its own
-    measurements; ``overhead`` first runs it without the profiler; ``scrubbed`` and ``names`` as in `copy_trace`. Raises
-    `NsysprofError` if nothing was recorded.
+    ``command`` is the user's command line, for the record; ``rules`` map kernels to backends; a workload writes its
+    own measurements; ``overhead`` first runs it without the profiler; ``scrubbed`` and ``names`` as in `copy_trace`.
+    Raises `NsysprofError` if nothing was recorded.
     """
     check_program(program[0], "the shell")
     check_disk()
@@ -194,7 +194,7 @@ def _nothing(program: Sequence[str], processes: Sequence[Process], *, told: bool
     if not processes:
         why, hint = why_nothing(program)
         return NsysprofError(f"nothing recorded: {why}", hint)
-    why = "see above" if told else "the program ran no torch op and opened no range"
+    why = "see above" if told else "the program ran no PyTorch operator and opened no range"
     return NsysprofError(f"nothing recorded: {why}")
 
 

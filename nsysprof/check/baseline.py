@@ -122,7 +122,7 @@ def _check_options(path: Path, options: Mapping[str, Any], budget: Budget, readi
             flags += ["--no-merge"] * (merge is None)
             flags += [f"--{name} {value}"] * (name in reading)
             raise NsysprofError(
-                f"{path}: was made with {name} = {options.get(name)!r}, but the budget needs {value!r}",
+                f"{path} was written with {name} = {options.get(name)!r}, but the budget needs {value!r}",
                 " ".join(["give the report itself, or: nsysprof analyze REPORT", *flags]),
             )
 
@@ -136,7 +136,7 @@ def _all_ranges(path: Path, count: int) -> pd.DataFrame:
         reason = " ".join(str(error).split())
         raise NsysprofError(f"{path}, which {ANALYSIS} refers to, cannot be read: {reason}", _AGAIN) from None
     if len(ranges) != count:
-        raise NsysprofError(f"{path} belongs to a different analysis than {ANALYSIS} beside it", _AGAIN)
+        raise NsysprofError(f"{path} and {ANALYSIS} in the same folder are from different analyses", _AGAIN)
     return ranges
 
 
@@ -161,7 +161,7 @@ def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, l
     calls["instances"] = 1
     listed, counted = (frame.groupby(_KEY)[_TOTALS].sum() for frame in (ranges, calls))
     if not listed.equals(counted.astype(np.int64)):
-        return None, [f"{path} is not used: it belongs to a different analysis than {ANALYSIS} beside it"]
+        return None, [f"{path} is not used, because {ANALYSIS} in the same folder is from a different analysis"]
     return calls.sort_values("start_ns", kind="stable"), []
 
 
@@ -279,8 +279,9 @@ def _over_captures(
     for key, base, each, p, test in zip(several, before, grown, adjusted, tested, strict=False):
         least = each.detectable(DEFAULT_RULES.alpha / len(tolerances))
         why = (
-            f"{format_ns(base.value)} (mean of {base.runs} baselines) to {format_ns(base.value * each.value)};"
-            f" baselines vary by {format_share(each.error)}; detectable: {format_share(least)}"
+            f"{format_ns(base.value)} (mean of {base.runs} baselines) to "
+            f"{format_ns(base.value * each.value)}; the baselines vary by "
+            f"{format_share(each.error)}; smallest detectable growth: {format_share(least)}"
         )
         slower = test and p < DEFAULT_RULES.alpha
         family = plural(len(tolerances), "comparison")
@@ -298,8 +299,8 @@ def refuse_repeats(baselines: Sequence[Baseline], new: Baseline) -> None:
         for other in given[:number]:
             if _same_calls(each.samples, other.samples):
                 raise NsysprofError(
-                    f"{each.label} and {other.label} are the same recording, so they show no variation between runs",
-                    "give --baseline once for each of several runs of the program",
+                    f"{each.label} and {other.label} are the same recording, so the variation between runs is unknown",
+                    "record the program several times, and give --baseline once for each recording",
                 )
 
 
@@ -316,7 +317,10 @@ def _earlier(baseline: Baseline | None, key: tuple[str, str], measure: str) -> F
     if baseline is None:
         return "no --baseline given"
     if key in baseline.without_samples:
-        return "the baseline has no times of single calls: keep instances.csv beside it, or give the report"
+        return (
+            "the baseline has no times of single calls: keep instances.csv beside its analysis.json, or "
+            "give the report itself"
+        )
     if key not in baseline.samples.keys:
         return "not in the baseline"
     known = measure in baseline.samples.columns

@@ -265,6 +265,6 @@ def _caps(table: _Range, values: Mapping[str, Any], where: str) -> Iterator[tupl
     for key in values:
         name = key.removeprefix("max_").removesuffix("_ns")
         if key.endswith("_ns") and f"max_{name}" in values:
-            raise NsysprofError(f"{where}: both max_{name} and {key}: give one of them", _BEGIN)
+            raise NsysprofError(f"{where}: both max_{name} and {key} are set: keep only one of them", _BEGIN)
         if key.startswith("max_") and key != "max_growth":
             yield name, getattr(table, key)

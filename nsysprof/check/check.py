@@ -161,7 +161,7 @@ def _baseline(
     """The baseline in an analysis, by its name or its folder, or in a report."""
     if not any(each.growth or each.of_kernels for each in budget.ranges):
         raise NsysprofError(
-            f"{budget.path}: no limit compares with a baseline, so {path} would not be read",
+            f"{budget.path} has no limit that compares with a baseline, so {path} has no use",
             'give a [[range]] a limit, such as max_growth = { span = "5 %" }',
         )
     if (path / ANALYSIS).is_file():
@@ -223,11 +223,11 @@ def _refuse_empty(breakdown: Breakdown, budget: Budget, report: str) -> None:
     whole = any(each.glob == WHOLE_TRACE for each in budget.ranges)
     if breakdown.merged.empty and budget.instances:
         have = instances_text(budget.instances)
-        raise NsysprofError(f"{report}: no range has {have}, counted from 0", "leave --instance out")
+        raise NsysprofError(f"{report}: no range has {have} (instances are counted from 0)", "leave --instance out")
     if breakdown.merged.empty and not whole:
         raise NsysprofError(
             f"{report} has no ranges, and {budget.path} limits ranges",
-            f'nsysprof check --init {report}, for limits on path = "{WHOLE_TRACE}"; or {hint}',
+            f'nsysprof check --init {report} writes limits for path = "{WHOLE_TRACE}"; or {hint}',
         )
     cpu_only = all(
         {*each.caps, *each.growth} <= {"cpu"} and not (each.forbidden or each.backend or each.units)
@@ -250,7 +250,7 @@ def _check_words(budget: Budget, rules: Rules) -> None:
         if not all(part.casefold() in folded for part in parts):
             raise NsysprofError(
                 f"{where}: no kernel rule defines a backend {each.backend!r}",
-                f"known backends: {', '.join(sorted(backends))} (join several with +); add others with --rules FILE",
+                f"known backends: {', '.join(sorted(backends))} (several: join them with +); --rules FILE adds others",
             )
         for cause in (forbidden.text for forbidden in each.forbidden if forbidden.by == "cause"):
             if not re.search(r"[*?\[]", cause) and not any(pattern.fullmatch(cause) for pattern in known):

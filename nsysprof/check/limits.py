@@ -45,7 +45,7 @@ UNIT_COUNT, UNIT_NS, UNIT_SHARE, UNIT_TEXT = "count", "ns", "share", "text"
 _UNITS = {**dict.fromkeys((*COUNTS, SYNCS), UNIT_COUNT), **dict.fromkeys(("idle", "launch_bound_share"), UNIT_SHARE)}
 _MIN_CALLS_FOR_P95 = 20  # with fewer the 95th percentile is hardly more than a guess at their maximum
 _MAX_NAMES = 3
-_NO_STEPS = "its calls are not steps: there are fewer than three, or the GPU runs other ranges in between"
+_NO_STEPS = "step times need at least three calls of the range, with no other GPU work between them"
 
 
 class Outcome(NamedTuple):
@@ -287,7 +287,11 @@ class _LimitedRange:
         known, before = self.facts.needs_of_kernels[self.row].get(measure), self.facts.needed_before(self.row, measure)
         rule = f"max_growth {measure}"
         if known is None or before is None:
-            why = "not recorded" if known is None else "unknown for the baseline: give its report with --baseline"
+            why = (
+                "not recorded"
+                if known is None
+                else ("the baseline has no value for this limit: give its report with --baseline")
+            )
             return self.outcome(rule, MAX, tolerance, None, UNIT_COUNT, None, why)
         name = max(known, key=lambda each: (known[each] - before.get(each, 0) * (1 + tolerance), known[each]))
         most = before.get(name, 0) * (1 + tolerance)

@@ -86,7 +86,7 @@ def _verdict(answer: BudgetCheck) -> str:
     if broken:
         return f"{report} breaks {format_count(broken)} of {limits} of {budget}"
     if untested:
-        return f"{report} breaks none of {limits} of {budget}, but {format_count(untested)} could not be tested"
+        return f"{report} breaks none of the {limits} of {budget}, but {format_count(untested)} could not be tested"
     return f"{report} keeps to {budget}: {limits}"
 
 
@@ -97,7 +97,7 @@ def _held(answer: BudgetCheck) -> str:
     ranges = held["range"].nunique()
     count = f"{format_count(len(held))} limit{'s hold' if len(held) > 1 else ' holds'}"
     against = f"; baseline: {visible(answer.baseline)}" if answer.baseline else ""
-    return f"{count}, on {plural(ranges, 'range')}. Limits are per call, that is per instance of a range{against}."
+    return f"{count}, on {plural(ranges, 'range')}. Each limit applies to every call (instance of a range){against}."
 
 
 def _rows(frame: pd.DataFrame) -> Iterator[Any]:

@@ -32,25 +32,31 @@ def analyze(
     since: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="S|GLOB", help="Only ranges that begin later than this time (seconds) or range."
+            "--from",
+            metavar="S|GLOB",
+            help=("Only ranges that begin after this time (in seconds), or after the start of this range."),
         ),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option("--to", metavar="S|GLOB", help="Only ranges that end earlier than this time (seconds) or range."),
+        typer.Option(
+            "--to",
+            metavar="S|GLOB",
+            help=("Only ranges that end before this time (in seconds), or before the end of this range."),
+        ),
     ] = None,
     sort: Annotated[
         _Sort | None,
         typer.Option(
             metavar="time|busy|span|cpu|instances|launches|name",
-            help="Order of sibling ranges [default: by start; only ranges with most time].",
+            help="Order of ranges with the same parent [default: by start; shows only the ranges with the most time].",
         ),
     ] = None,
     depth: Annotated[int | None, typer.Option(min=1, metavar="N", help="Levels of ranges to print.")] = None,
     top: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Number of rows to print per table and to draw [default: as many as fit; 20]."
+            min=1, metavar="N", help="Rows per printed table [default: as many as fit] and per chart [default: 20]."
         ),
     ] = None,
     skip: options.SkipOption = 0,
@@ -64,7 +70,11 @@ def analyze(
     ] = "cuda,mpi,os",
     instances: Annotated[bool, typer.Option("--instances", help="Write instances.csv, whatever its length.")] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare with the projection of the installed nsys.")
+        bool,
+        typer.Option(
+            "--verify",
+            help=("Compare the GPU times of ranges with those from the installed nsys (nvtx_gpu_proj_trace)."),
+        ),
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="The same as --full.")] = False,
     *,

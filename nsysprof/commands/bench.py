@@ -60,8 +60,8 @@ class ResultOptions:
     target: Annotated[
         list[str] | None,
         _option(
-            "Exit with 3 unless NEW is X times as fast as BASE; 'graph:…': without launches; "
-            "'…,delta>=D': and Cliff's delta is D or more; repeatable.",
+            "Exit with 3 unless NEW is at least X times as fast as BASE. 'graph:…' compares CUDA "
+            "graph replays; '…,delta>=D' also requires a Cliff's delta of at least D. Repeatable.",
             "'NEW/BASE>=X'",
         ),
     ] = None
@@ -85,7 +85,8 @@ def bench(
     preset: Annotated[
         str | None,
         _option(
-            "A classic sweep: math-vs-flash, baseline, scaling, long, single-head, backward, train, short-block,"
+            "Measure a ready-made set of sizes and backends: math-vs-flash, baseline, scaling, long, "
+            "single-head, backward, train, short-block,"
             " selection, score-scale, best-kernels, gpt, gpt-train.",
             "NAME",
         ),
@@ -97,7 +98,15 @@ def bench(
     device: Annotated[Device, _option("Device.", "cuda|cpu")] = "cuda",
     runs: Annotated[
         int,
-        _option("Runs (processes) that share the samples; with 1, results hold within that run.", "K", min=1, max=1000),
+        _option(
+            (
+                "Number of runs (separate processes) that share the samples; with 1, intervals do not "
+                "include variation between runs."
+            ),
+            "K",
+            min=1,
+            max=1000,
+        ),
     ] = 3,
     samples: Annotated[
         int | None, _option("Samples of each backend [default: 100; with --ci-width 1000].", "N", min=1)
@@ -105,7 +114,9 @@ def bench(
     ci_width: Annotated[
         float | None,
         _option(
-            "Stop once the 95 % interval of every median is narrower: 0.01 for 1 %.", "X", callback=_part_of_median
+            "Stop once the 95 % interval of every median is narrower than this (0.01 is 1 % of the median).",
+            "X",
+            callback=_part_of_median,
         ),
     ] = None,
     min_sample_us: Annotated[
@@ -114,7 +125,15 @@ def bench(
     warm_cache: Annotated[bool, _option("Do not flush the L2 cache before a call.", None, "--warm-cache")] = False,
     graph: Annotated[bool, _option("Time replays of a CUDA graph as well.", None, "--graph/--no-graph")] = True,
     measure_peaks: Annotated[
-        bool, _option("First measure the device's peak in copies and matrix products.", None, "--measure-peaks")
+        bool,
+        _option(
+            (
+                "First measure the peak bandwidth (large copies) and the peak FLOP/s (large matrix products) "
+                "of the device."
+            ),
+            None,
+            "--measure-peaks",
+        ),
     ] = False,
     seed: Annotated[int, _option("Seed of inputs and order.", "N", min=0, max=2**63 - 1)] = 0,
     output: Annotated[Path | None, folder_option("NAME.bench")] = None,
@@ -184,7 +203,7 @@ def _grids(preset: BenchPreset | None, calls: ShapeOptions) -> Sequence[Grid]:
     given |= axis_values(calls.axis)
     if preset and given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise typer.BadParameter(f"a preset has its own sizes: leave out {options}, or --preset")
+        raise typer.BadParameter(f"a preset has its own sizes: leave out {options}, or leave out --preset")
     chosen = {"backend": calls.backend} if calls.backend else {}
     return [{**grid, **chosen} for grid in (preset.grids if preset else [given])]
 

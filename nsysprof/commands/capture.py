@@ -34,11 +34,15 @@ class RecordingOptions:
         typer.Option(metavar="nsys|torch", help="Profiler: nsys, or PyTorch's own without nsys."),
     ] = "nsys"
     modules: Annotated[
-        bool, typer.Option("--modules", help="Open a range around each call of an nn.Module, and its backward.")
+        bool, typer.Option("--modules", help="Open a range around each forward and backward pass of each nn.Module.")
     ] = False
     depth: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="--modules: N levels of modules below the root [default: all]."),
+        typer.Option(
+            min=0,
+            metavar="N",
+            help=("With --modules: only N levels of modules below the outermost one [default: all]."),
+        ),
     ] = None
     mark_steps: Annotated[
         bool, typer.Option("--mark-steps", help="Open a range step0, step1 … around each optimizer step.")
@@ -51,7 +55,7 @@ class RecordingOptions:
         typer.Option(
             min=0.1,
             metavar="S",
-            help="torch: record at most S seconds from the first range on [default: 5; workloads 60].",
+            help="torch: stop recording S seconds after the first range begins [default: 5; workloads: 60].",
         ),
     ] = None
     trace: Annotated[str, typer.Option(metavar="LIST", help="APIs that nsys traces.")] = _TRACE
@@ -73,8 +77,10 @@ class RecordingOptions:
         bool | None,
         typer.Option(
             "--overhead/--no-overhead",
-            help="First time the program without the profiler, to measure profiling overhead [default: workloads"
-            " only].",
+            help=(
+                "Measure profiling overhead: also run the program without the profiler, before the "
+                "recording [default: workloads only]."
+            ),
         ),
     ] = None
 
@@ -144,7 +150,7 @@ def _window(steps: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d{0,9}):(\d{1,9})", steps)
     first, last = (int(match[1] or 0), int(match[2])) if match else (0, 0)
     if first >= last:
-        raise typer.BadParameter(f"--steps {steps}: A:B with A < B, such as 10:20 for the steps 10 to 19")
+        raise typer.BadParameter(f"--steps {steps}: give A:B with A < B, such as 10:20 for steps 10 to 19")
     return first, last
 
 
@@ -159,10 +165,15 @@ def capture(
         ),
     ] = False,
     names: Annotated[
-        bool, typer.Option("--names", help="Also cut paths and addresses out of names, like nsysprof scrub --names.")
+        bool,
+        typer.Option("--names", help=("Also remove paths and addresses from names, as nsysprof scrub --names does.")),
     ] = False,
     resume: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Finish an interrupted capture from its .qdstrm or .nsys-rep.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=("Finish an interrupted capture: write its report from the .qdstrm or .nsys-rep that is left."),
+        ),
     ] = None,
     rules: RulesOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the nsys command and run nothing.")] = False,
@@ -199,7 +210,9 @@ def capture(
             nsys = find_nsys(recording.nsys) if recording.nsys else None
             staged = resume_capture(resume, folder, outputs, nsys)
             if staged.record["program"] is None:
-                print_message("there is no record beside it, so the new one lacks program and machine")
+                print_message(
+                    "there is no run record beside it, so the new one does not name the program and the machine"
+                )
         else:
             staged = capture_program(request, folder, outputs, ["nsysprof", *sys.argv[1:]], echo)
         from nsysprof.capture.finish import finish_capture  # brings pandas: after the program
@@ -305,7 +318,10 @@ def _report(
     else:
         show("\n".join(part for part in (captured_summary(record), ran) if part))
     if not report["kernels"] and (record["environment"] or {}).get("driver"):
-        print_message("no kernels, although there is a GPU: did the program use it? (nsysprof doctor)")
+        print_message(
+            "the report has no kernels, although the machine has a GPU: make sure that the program uses "
+            "the GPU, then run nsysprof doctor"
+        )
     if report["sqlite"]["scrubbed"]:
         print_message(
             f"{outputs.path('.nsys-rep')} contains environment variables: share {outputs.path('.sqlite')} instead"

@@ -21,8 +21,10 @@ def check(
         list[Path] | None,
         typer.Option(
             metavar="BASE",
-            help="For limits on growth: an earlier report, or the folder of its analysis; repeat once per run."
-            " With --init: another report that the budget must accept.",
+            help=(
+                "Earlier report for limits on growth, or the folder of its analysis; give it once per "
+                "run. With --init: another report that the budget must accept."
+            ),
         ),
     ] = None,
     init: Annotated[bool, typer.Option("--init", help="Write a budget that this report meets.")] = False,

@@ -28,11 +28,17 @@ def compare(
     ] = None,
     new: Annotated[
         str | None,
-        options.glob_option("--new", "Ranges to compare BASE with; the stars of both globs match the same text."),
+        options.glob_option("--new", "Ranges to compare with BASE; the stars of both globs must match the same text."),
     ] = None,
     select: Annotated[
         str | None,
-        options.glob_option("--range", "Matching paths of both reports [default: outermost], or instances of one."),
+        options.glob_option(
+            "--range",
+            (
+                "Compare each matching path between both reports [default: the outermost ranges], or "
+                "instances of a range in one report."
+            ),
+        ),
     ] = None,
     per: options.PerOption = None,
     skip: options.SkipOption = None,
@@ -54,7 +60,8 @@ def compare(
     record: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="JSON", help="The run record of REPORT, and again of OTHER [default: the .json beside each]."
+            metavar="JSON",
+            help=("Run record of REPORT; give it a second time for OTHER [default: the .json beside each report]."),
         ),
     ] = None,
     shape: Annotated[
@@ -64,7 +71,10 @@ def compare(
         list[Path] | None,
         typer.Option(
             metavar="CSV",
-            help="Hardware counters of REPORT, and again of OTHER [default: the .counters.csv beside each].",
+            help=(
+                "Hardware counters of REPORT; give it a second time for OTHER [default: the "
+                ".counters.csv beside each report]."
+            ),
         ),
     ] = None,
     also_base: Annotated[
@@ -116,7 +126,7 @@ def _refuse(
 ) -> None:
     """Raise `typer.BadParameter` for options that do not go together."""
     if instance and (len(instance) > 2 or skip):
-        raise typer.BadParameter("give --instance once, or once for each side, and without --skip")
+        raise typer.BadParameter("give --instance once, or once for each side; it excludes --skip")
     if instance and slowest:
         raise typer.BadParameter("give --instance or --slowest")
     if (base is None) != (new is None):

@@ -136,6 +136,6 @@ def _report(rows: list[CounterRow], record: dict[str, Any], outputs: Outputs, ru
     table = outputs.path(".csv")
     report = table.with_name(f"{outputs.name.removesuffix('.counters')}.sqlite")
     if not report.exists():
-        print_message(f"there is no {report} yet: nsysprof capture makes one of the same program")
+        print_message(f"there is no {report} yet: record the same program with nsysprof capture")
     print_message("next:")
     print(visible(compare_command(rows, quote_path(report), quote_path(table))), flush=True)

@@ -27,7 +27,7 @@ def export(
             "--output",
             "-o",
             metavar="OUT",
-            help="File of the trace (compressed if it ends with .gz), or folder of the tables"
+            help="Trace file to write (compressed if the name ends with .gz), or folder for the tables"
             " [default: REPORT.pftrace, .parquet or .csv in the current folder].",
         ),
     ] = None,

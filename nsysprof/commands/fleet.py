@@ -32,7 +32,7 @@ def fleet(
         Path | None, typer.Option("--from", metavar="FILE", help="A file with the names of reports, one per line.")
     ] = None,
     output: Annotated[
-        Path | None, folder_option("FOLDER.fleet in the current folder, where FOLDER has the reports")
+        Path | None, folder_option("NAME.fleet in the current folder, if NAME is the folder of the reports")
     ] = None,
     per: Annotated[
         str | None, typer.Option(metavar="GLOB", help="Ranges that are iterations [default: steps, as iter7, batch 3].")
@@ -65,7 +65,7 @@ def fleet(
 ) -> None:
     """Find the slow rank of one run, and which rank waits for which. Each REPORT holds one rank or more."""
     if scheduler is not None and workers is not None:
-        raise typer.BadParameter("--workers is for a local cluster: leave it out, or --scheduler")
+        raise typer.BadParameter("--workers starts a local cluster: leave out either --workers or --scheduler")
     from nsysprof.attribution.paths import DEFAULT_MERGE
     from nsysprof.charts.chart import start_painter
     from nsysprof.commands.progress import print_message, progress_bar
@@ -84,7 +84,7 @@ def fleet(
     pattern = rank_pattern(rank_from) if rank_from is not None else None
     names = [*(reports or ()), *(names_in(listed) if listed is not None else ())]
     if not names:
-        raise typer.BadParameter("name reports, or a file of their names with --from")
+        raise typer.BadParameter("name the reports, or name a file that lists them with --from")
     files, notes = find_reports(names)
     asked = [file.name for file in files]
     folder = output or default_folder(names, asked)
@@ -115,8 +115,8 @@ def fleet(
         print_message(_cost(answer, where))
     if answer.failures:
         print_message(
-            f"nsysprof: {len(answer.failures):,} of {len(tasks):,} reports could not be read;"
-            " the others' answers are kept for --resume"
+            f"nsysprof: {len(answer.failures):,} of {len(tasks):,} reports could not be read; "
+            "results of the other reports are kept for --resume"
         )
         raise typer.Exit(1)
     remove_kept(kept)
@@ -147,7 +147,7 @@ def _interruptible(kept: Path, total: int) -> Iterator[None]:
     except Interrupt as stop:
         if done := count_kept(kept):
             print_message(
-                f"{done:,} of {total:,} reports are done and kept: continue with the same command and --resume"
+                f"results of {done:,} of {total:,} reports are kept: run the same command with --resume to continue"
             )
         raise interrupted(stop) from None
 
@@ -174,6 +174,6 @@ def _cost(answer: Fleet, where: ClusterChoice) -> str:
 
     most = format_bytes(int(answer.ranks["peak_bytes"].max()))
     if where.scheduler is not None:
-        return f"workers of {where.scheduler}, at most {most} of memory each"
+        return f"workers of {where.scheduler}, each with at most {most} of memory"
     limit = format_bytes(where.memory_bytes or 0)
-    return f"{plural(where.workers or 0, 'worker')}, at most {most} of memory each (limit: {limit})"
+    return f"{plural(where.workers or 0, 'worker')}, each with at most {most} of memory (limit: {limit})"

@@ -35,7 +35,11 @@ def forecast(
     report: options.ReportArgument,
     select: options.StepsOption = None,
     record: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Run record with the unprofiled steps [default: beside REPORT].")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=("Run record with step times measured without the profiler [default: the .json beside REPORT]."),
+        ),
     ] = None,
     as_profiled: Annotated[
         bool, typer.Option("--as-profiled", help="Keep profiling overhead in the forecast.")

@@ -36,17 +36,22 @@ def history(
         Order,
         typer.Option(
             metavar="record|name|time|git",
-            help="Order of the runs: recorded start, name, time of the file, or commit in the current repository.",
+            help="Order of the runs: by recorded start, by name, by file time, or by commit in the current repository.",
         ),
     ] = Order.RECORD,
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Leave out runs before a date (2026-11-01) or commit.")
+        str | None, typer.Option(metavar="WHEN", help="Leave out runs before this date (such as 2026-11-01) or commit.")
     ] = None,
     last: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the newest N runs.")] = None,
     limit: Annotated[
         float,
         typer.Option(
-            min=0, metavar="PERCENT", help="Exit with 3 if the program made the newest level slower by more than this."
+            min=0,
+            metavar="PERCENT",
+            help=(
+                "Exit with 3 if the newest level is slower than the one before by more than this, and "
+                "the program is the cause."
+            ),
         ),
     ] = 5.0,
     cache: Annotated[

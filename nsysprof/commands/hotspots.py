@@ -28,7 +28,8 @@ def hotspots(
     peaks: Annotated[
         Path | None,
         typer.Option(
-            help="Result of bench --measure-peaks on this GPU; its peaks replace data-sheet peaks.", metavar="FILE"
+            help=("Results of bench --measure-peaks on this GPU; the measured peaks replace data-sheet peaks."),
+            metavar="FILE",
         ),
     ] = None,
     output: Annotated[Path | None, options.folder_option("REPORT.hotspots in the current folder")] = None,

@@ -67,7 +67,8 @@ PerOption = Annotated[
 MergeOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="GLOB", help="Names of ranges to merge into one row; repeatable [default: steps, as iter7, batch 3]."
+        metavar="GLOB",
+        help=("Merge all ranges whose names match into one row; repeatable [default: steps, as iter7, batch 3]."),
     ),
 ]
 SkipOption = Annotated[
@@ -82,23 +83,30 @@ ThreadsOption = Annotated[
     Literal["follow", "strict"],
     typer.Option(
         metavar="follow|strict",
-        help="Work of threads without a range: follow gives it to the range open on another thread; "
-        "strict, like nsys, to none.",
+        help=(
+            "GPU work launched by a thread without an open range: follow attributes it to the range open "
+            "on another thread; strict attributes it to no range, like nsys."
+        ),
     ),
 ]
 GraphsOption = Annotated[
     Literal["launched", "captured"],
     typer.Option(
         metavar="launched|captured",
-        help="Replayed work of CUDA graphs belongs to the range that launched the graph, or that captured it.",
+        help=(
+            "Attribute the kernels of a CUDA graph to the range that launched the graph, or to the range "
+            "that captured it."
+        ),
     ),
 ]
 RangesOption = Annotated[
     str,
     typer.Option(
         metavar="LIST",
-        help="Ranges to use: any of nvtx,mpi,openacc,ops,modules,found; auto: nvtx or annotations, "
-        "otherwise the others.",
+        help=(
+            "Kinds of ranges to use: any of nvtx,mpi,openacc,ops,modules,found. auto uses nvtx or "
+            "annotations if the report has them, otherwise the other kinds."
+        ),
     ),
 ]
 RulesOption = Annotated[
@@ -114,7 +122,9 @@ MemoryLimitOption = Annotated[
 ]
 SpreadsheetOption = Annotated[
     bool,
-    typer.Option("--spreadsheet-safe", help="In CSV, put a ' before names that a spreadsheet would read as formulas."),
+    typer.Option(
+        "--spreadsheet-safe", help=("In CSV files, put a ' before names that a spreadsheet would read as formulas.")
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as one JSON document.")]
 FullOption = Annotated[bool, typer.Option("--full", help="Print the whole answer instead of one screen of it.")]

@@ -37,7 +37,10 @@ def scrub(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Keep a table, TABLE.COLUMN or property unknown to nsysprof; * is any text; repeatable.",
+            help=(
+                "Keep this table, TABLE.COLUMN or property, although nsysprof does not know it; * "
+                "matches any text; repeatable."
+            ),
         ),
     ] = None,
     nsys: NsysOption = None,
@@ -66,18 +69,18 @@ def scrub(
 
     if KinetoReader.claims(report):
         raise NsysprofError(
-            f"{report}: scrub is for reports of nsys, and this is JSON",
-            "it may contain names of functions, files and the host: read it before you share it",
+            f"{report} is JSON, but scrub handles only reports of nsys",
+            "it may contain names of functions, files and the host: check the file before you share it",
         )
     if identify(report) == "parquet":
         raise NsysprofError(
-            f"{report}: a parquet export, and only an SQLite report can be scrubbed",
+            f"{report} is a Parquet export, but scrub handles only SQLite reports",
             "nsysprof scrub REPORT.nsys-rep, or export that again: nsys export --type sqlite REPORT.nsys-rep",
         )
     out = output or Path(f"{Path(os.path.realpath(report)).stem}.scrubbed.sqlite")
     for log in (Path(f"{out}-wal"), Path(f"{out}-journal")):
         if os.path.lexists(log):  # SQLite would take it for the copy's
-            raise NsysprofError(f"{log}: log of another file with that name", OTHER_NAME)
+            raise NsysprofError(f"{log} is the log of another file with the same name", OTHER_NAME)
     with (
         ending_on_interrupts(),
         new_files(out, force=force, inputs=(report,)) as folder,

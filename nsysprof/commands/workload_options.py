@@ -57,7 +57,7 @@ class ShapeOptions:
     score_scale: Annotated[
         list[float] | None,
         typer.Option(
-            metavar="X", help="sdpa: multiply the queries by X, so that scores spread more widely; repeatable."
+            metavar="X", help="sdpa: multiply the queries by X, which widens the distribution of scores; repeatable."
         ),
     ] = None
     tile_keys: Annotated[
@@ -130,7 +130,7 @@ class ProgramOptions(ShapeOptions):
         if not self.program:
             return (*workload_command(find_workload(self.workload)), *self._typed(**defaults))
         if any(self._typed()) or self.workload != WORKLOAD:
-            raise typer.BadParameter("give either options of a workload or a program")
+            raise typer.BadParameter("give either a program or the options of a workload, not both")
         return tuple(self.program)
 
     def _typed(self, **defaults: int) -> Iterator[str]:

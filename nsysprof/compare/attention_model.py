@@ -140,7 +140,7 @@ def shape_warnings(given: RecordedRun | None, sides: Iterable[Selection]) -> Ite
         least = min(lacking, key=len)
         known = [word.partition("=")[0] if "=" in word else "the dtype" for word in least]
         is_not = "is not" if len(known) == 1 else "are not"
-        yield f"--shape has no effect, because {' and '.join(known)} {is_not} known: add {','.join(least)}"
+        yield f"--shape has no effect, because {' and '.join(known)} {is_not} given: add {','.join(least)}"
 
 
 def expected(run: RecordedRun | None, ledger: SideLedger) -> Expected | None:

@@ -302,13 +302,17 @@ def _subtitle(comparison: Comparison, calls: Sequence[MedianCall]) -> str:
     base, new = (call.of for call in calls)
     of = f"{base:,}" if base == new else f"{base:,} and {new:,}"
     difference = comparison.differences[comparison.largest]
-    chosen = f"the median by {difference.clock} of n = {of} calls" if max(base, new) > 1 else "the only call of each"
+    chosen = (
+        (f"the call with the median {difference.clock} of n = {of} calls")
+        if max(base, new) > 1
+        else "the only call of each"
+    )
     until = (
         "the first GPU op of the next one" if difference.clock == SPAN else "its end, from the end of the previous step"
     )
     what = [chosen, f"a {difference.noun} lasts until {until}"]
     if difference.whole:
-        what = ["n = 1, from the first GPU op to the end of the last"]
+        what = ["n = 1, from the start of the first GPU op to the end of the last"]
     return " · ".join([*compared_reports(comparison), *what])
 
 
@@ -326,7 +330,7 @@ def _notes(comparison: Comparison, calls: Sequence[MedianCall]) -> list[str]:
         notes += [f"largest difference among {pairs:,} pairs: {printable(comparison.largest)}"]
     if any(int(np.bincount(call.stream).max(initial=0)) > MAX_BOXES for call in calls):
         notes.append(
-            f"columns replace boxes above {MAX_BOXES:,} kernels: height is the busy share, colour the longest kernel"
-            " that begins there"
+            f"more than {MAX_BOXES:,} kernels, so columns are drawn: height is the busy share, "
+            "colour is the longest kernel that begins there"
         )
     return notes

@@ -232,10 +232,10 @@ def _subtitle(comparison: Comparison, shown: Sequence[Difference]) -> str:
     calls = f"mean of {number} calls ({shorten(per, 30)})"
     if all(side.ledger.calls == 1 for side in sides):
         whole = all(difference.whole for difference in shown)
-        calls = "n = 1, the whole trace of each" if whole else "n = 1, a single call of each"
-    clock = "clock: span (first GPU op to last) ÷ calls; title: the median call"
+        calls = "n = 1, the whole trace of each side side" if whole else "n = 1, a single call of each side side"
+    clock = "time: span (first GPU op to last) ÷ calls; in the title: the median call"
     if all(difference.clock == STEP for difference in shown):
-        clock = "clock: step time without warm-up; title: the median step"
+        clock = "time: step time without warm-up; in the title: the median step"
     return " · ".join([*compared_reports(comparison), calls, clock])
 
 
@@ -267,7 +267,7 @@ def _notes(comparison: Comparison, shown: Sequence[Difference], steps: Sequence[
 CHARTS: tuple[Chart[Comparison], ...] = (
     Chart("gap.png", "How the time changes from base to new, cause by cause", plan_gap),
     Chart("compare.png", "The median call of each side, kernel by kernel", plan_calls),
-    Chart("roofline.png", "Kernels on the GPU's roofline, from hardware counters", plan_roofline),
+    Chart("roofline.png", "Roofline of the GPU with the kernels, from hardware counters", plan_roofline),
 )
 
 

@@ -104,12 +104,15 @@ def _of_recordings(one: Contrast, *, recordings: bool, paced: bool) -> Contrast:
     """
     effect = noise_of(one.ratio)
     if one.verdict in (FASTER, SLOWER) and paced and effect <= HOST_NOISE:
-        reason = f"the host sets the pace, so unchanged programs differ by up to {format_share(HOST_NOISE)}"
+        reason = (
+            "the program is host-bound, so two recordings of it can differ by "
+            f"{format_share(HOST_NOISE)} without any change"
+        )
         return replace(one, verdict=TOO_FEW_SAMPLES, reason=reason)
     if one.verdict != TOO_FEW_SAMPLES:
         return one
     if recordings and effect <= USUAL_NOISE:
-        reason = f"recordings of an unchanged program differ by up to {format_share(USUAL_NOISE)}"
+        reason = f"two recordings of an unchanged program can differ by {format_share(USUAL_NOISE)}"
         return replace(one, verdict=NO_CLEAR_CHANGE, reason=reason)
     p = split_p(one.base_n, one.new_n) * one.family
     enough = HOST_NOISE if paced or one.gap < _FAR else USUAL_NOISE
@@ -192,6 +195,6 @@ def totals_table(name: str, totals: pd.DataFrame, sides: Sequence[str], top: int
         Column("delta_ns", "", "change", lambda ns: f"{'-' if ns < 0 else '+'}{format_ns(abs(ns))}"),
     )
     more = len(totals) - top
-    note = "added durations of all threads and streams, which may overlap"
-    note += f"; {more:,} more with smaller changes: see gap.json" if more > 0 else ""
+    note = "sum of the durations in all threads and streams, which may overlap"
+    note += f"; gap.json has {more:,} more with smaller changes" if more > 0 else ""
     return show_columns(columns, rows.assign(count=[" → ".join(pair) for pair in counts]), note=note, last_apart=True)

@@ -58,7 +58,7 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
         most = min(level.share or 0.0 for level in levels) >= MIN_RENAMED
         if not (shared or one.found or other.found) and alike and most and len(one.paths) == len(other.paths) == 1:
             names = " and ".join(repr(one_line(level.paths[0], _NAME)) for level in levels)
-            note = f"loops with different names are compared, because they run the same kernels: {names}"
+            note = f"these loops are compared although their names differ, because they run the same kernels: {names}"
             return Agreement(reports, ((_code(one, one.paths[0]), _code(other, other.paths[0])),), (note,))
     notes: tuple[str, ...] = ()
     if any(len(level.rows) for level in levels):

@@ -20,16 +20,16 @@ GAP_FILES = ("gap.csv", "gap.json")
 # Columns are an interface: add, never rename.
 GAPS = table(
     "gap.csv",
-    "a row per pair and cause; columns except shares add up to the pair's difference",
+    "a row per pair and cause; each column except shares adds up to the difference of the pair",
     {
         "pair": "name of the two ranges",
-        "cause": "kernel family, by the kernel rules, or kind of idle time",
+        "cause": "kernel family (by the kernel rules), or kind of idle time",
         "base_launches base_kernels": "launches and kernels per call of the base side",
         "base_ns": "time per call of the base side",
         "new_launches new_kernels": "launches and kernels per call of the new side",
         "new_ns": "time per call of the new side",
         "delta_ns": "new_ns - base_ns",
-        "share": "share of the pair's difference; empty if causes cancel",
+        "share": "share of the pair's difference; empty if the causes cancel each other",
         "evidence": "names of the kernels with the most time",
         "cause_before": (
             "previous name of the cause (`idle: waiting for the host` also if a synchronization exposed the wait); the"
@@ -41,7 +41,7 @@ GAPS = table(
 _MEASURED = {
     "dram_bytes dram_read_bytes dram_write_bytes l2_bytes": "traffic of a call, by hardware counters",
     "tensor_instructions tensor_flops fp32_flops fp16_flops fp64_flops": "work of a call, by hardware counters",
-    "dram_bytes_per_s dram_share": "dram_bytes per second of kernel time, and the share of the GPU's bandwidth",
+    "dram_bytes_per_s dram_share": "dram_bytes per second of kernel time; % of the GPU's memory bandwidth",
     "expected_bytes": "traffic of a call, computed from its shape",
 }
 MEASURED = table(

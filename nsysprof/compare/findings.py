@@ -198,7 +198,10 @@ def _verdict(difference: Difference, span: Mapping[str, Any]) -> Iterator[str]:
         return
     if span["verdict"] == TOO_FEW_SAMPLES:
         alone = pair["base_n"] == pair["new_n"] == 1 and two
-        usual = f"unchanged programs differ by up to {format_share(USUAL_NOISE)}, host-bound programs by more"
+        usual = (
+            f"two recordings of an unchanged program can differ by {format_share(USUAL_NOISE)}, or more "
+            "if it is host-bound"
+        )
         reason = f"one recording per side ({usual})" if alone else span["reason"]
         yield f"no verdict: {reason}{f'; {to_record(difference.pair)}' if two else ''}"
         return
@@ -287,9 +290,9 @@ def _kernels(difference: Difference) -> Iterator[str]:
         words = {**_UNITS, "tensor core": f"tensor cores ({types})" if types else "tensor cores"}
         units.append(join_words([words.get(unit, unit) for unit in by_time]))
     base, new = (mean_text(count) for count in kernels)
-    text = f"{difference.each} {names[0]} runs {base} kernel{'' if base == '1' else 's'} and {names[1]} {new}"
+    text = f"{difference.each} {names[0]} runs {base} kernel{'' if base == '1' else 's'}, {names[1]} runs {new}"
     if all(units) and units[0] != units[1]:
-        text += f"; matrix products run on {units[0]} in {names[0]}, on {units[1]} in {names[1]}"
+        text += f"; matrix products run on {units[0]} in {names[0]} and on {units[1]} in {names[1]}"
     yield text
 
 
@@ -356,9 +359,10 @@ def _skewed(pair: Mapping[str, Any], span: Mapping[str, Any]) -> Iterator[str]:
         median, mean = span[f"{side}_median_ns"], pair[f"{side}_mean_ns"]
         if median > 0 and mean > MAX_RATIO_OF_EQUALS * median:
             yield (
-                f"a few slow {'steps' if pair['clock'] == STEP else 'calls'} of {pair[f'{side}_name']} make the mean"
-                f" ({format_ns(mean)}, the sum of the causes) {format_share(mean / median - 1)} longer than the median"
-                f" ({format_ns(median)})"
+                f"{pair[f'{side}_name']} has a few slow "
+                f"{'steps' if pair['clock'] == STEP else 'calls'}: its mean ({format_ns(mean)}, to "
+                f"which the causes add up) exceeds its median ({format_ns(median)}) by "
+                f"{format_share(mean / median - 1)}"
             )
 
 
@@ -428,9 +432,9 @@ def _surprise(name: str, model: Expected, measured: Measured) -> Iterator[str]:
             known, moved = model.bytes_of[cause], measured.causes["dram_bytes"][cause]
             if abs(change[cause]) > MODEL_TOLERANCE * known:
                 both = f"{format_bytes(moved)} measured, {format_bytes(known)} expected"
-                yield f"{cause} of {name} moves {_more_or_less(moved, known)} than expected: {both}"
+                yield f"{cause} in {name} causes {_more_or_less(moved, known)} memory traffic than expected: {both}"
         return
-    text = f"{name} moves {_more_or_less(size, expected)} than expected"
+    text = f"{name} causes {_more_or_less(size, expected)} memory traffic than expected"
     held = model.matrix_bytes or model.least_bytes
     less = size < expected
     change = change[change < 0] if less else change[change > 0]
@@ -439,7 +443,7 @@ def _surprise(name: str, model: Expected, measured: Measured) -> Iterator[str]:
         fits, of_it = f"its score matrix of {size_text} fits", "it"
         if not model.matrix_bytes:
             fits, of_it = f"its input and output of {size_text} fit", "them"
-        yield f"{text}: {fits} in the L2 cache ({cache}), so much of {of_it} causes no DRAM traffic"
+        yield f"{text}: {fits} in the L2 cache ({cache}), so many accesses to {of_it} cause no DRAM traffic"
     elif len(change):
         cause = str(change.abs().idxmax())
         missing = "" if cause in model.bytes_of else ", which the model does not include"

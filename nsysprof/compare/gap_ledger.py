@@ -194,13 +194,13 @@ def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
     direction, shares would explain a difference that does not exist.
     """
     if pair["verdict"] == NO_CLEAR_CHANGE:
-        return "no clear change, so there are no shares"
+        return "the change is not clear, so the causes have no shares"
     means = pair["delta_ns"]
     medians = pair["new_median_ns"] - pair["base_median_ns"]
     if np.sign(medians) != np.sign(means):
-        return "means and medians disagree, so there are no shares"
+        return "the means change in the other direction than the medians, so the causes have no shares"
     if causes_cancel(gaps):
-        return "gains and losses mostly cancel, so there are no shares"
+        return "gains and losses mostly cancel each other, so the causes have no shares"
     return ""
 
 

@@ -162,7 +162,8 @@ def _match_equal_paths(first: LoadedReport, last: LoadedReport, select: str | No
     if not (pairs or whole):
         near = ", ".join(map(repr, near_names([match.text for match in others], ones[0].text)))
         raise NsysprofError(
-            f"{first.path} and {last.path} share no range: {ones[0].text!r} is in the first, {near} in the second",
+            f"{first.path} and {last.path} have no range in common: {ones[0].text!r} is only in the "
+            f"first, {near} only in the second",
             f"name what to compare: --base GLOB --new GLOB, or --range {WHOLE_TRACE!r}",
         )
     alone = list(_alone((first, last), (ones, others), pairs))
@@ -259,7 +260,9 @@ def _largest_pairs(matched: Matched, reports: Sequence[LoadedReport]) -> tuple[M
 
     kept = sorted(range(len(matched)), key=lambda at: -weight(matched[at]))[:MAX_PAIRS]
     left = len(matched) - MAX_PAIRS
-    note = f"pairs left out, with less time than the {MAX_PAIRS} compared: {left:,}; a narrower glob selects others"
+    note = (
+        f"only the {MAX_PAIRS} pairs with the most time are compared; left out: {left:,} (a narrower glob selects them)"
+    )
     return [matched[at] for at in sorted(kept)], [note]
 
 
@@ -368,16 +371,22 @@ def _shared_time(pair: Pair) -> list[float]:
 def _unlike(pair: Pair) -> Iterator[str]:
     """In what the two sides differ, apart from what is compared."""
     if pair.base.per != pair.new.per and (pair.base.per == pair.base.name) != (pair.new.per == pair.new.name):
-        yield f"per {pair.base.per} on one side and per {pair.new.per} on the other; choose the calls with --per"
+        yield (
+            f"times are per {pair.base.per} on one side and per {pair.new.per} on the other: choose the "
+            "calls with --per"
+        )
     gpus = [[str(gpu.name) if gpu else "an unknown GPU" for gpu in side.described_gpus] for side in pair.sides]
     if set(gpus[0]) != set(gpus[1]):
         one, other = (" and ".join(sorted(set(names))) for names in gpus)
         yield f"different GPUs ({one} and {other}): the hardware contributes to the difference"
     elif pair.one_report and pair.base.gpus != pair.new.gpus:
-        yield f"the sides ran on different GPUs of one model ({gpus[0][0]})"
+        yield f"the two sides ran on different GPUs of the same model ({gpus[0][0]})"
     found = [not side.is_whole and side.loaded.merged.kind[side.code] == FOUND for side in pair.sides]
     if all(found) and min(alike := _shared_time(pair)) < MIN_ALIKE:
         shares = " and ".join(map(format_share, alike))
-        yield f"these loops were found, not annotated, and may differ: common kernels take {shares} of their time"
+        yield (
+            "these loops were detected, not annotated, and may not be the same: kernels on both sides "
+            f"take {shares} of their time"
+        )
     if shapes := unlike_shapes(*pair.sides):
         yield f"different shapes ({shapes}): the shape contributes to the difference"

@@ -33,7 +33,10 @@ class Request:
             given, missing = ("--base", "--new") if self.new is None else ("--new", "--base")
             raise NsysprofError(f"{given} names one side only", f"name the other with {missing} GLOB")
         if self.select is not None and self.base is not None:
-            raise NsysprofError("--range pairs equal paths, --base and --new different ones: give only one of the two")
+            raise NsysprofError(
+                "--range compares equal paths, --base and --new compare different ones: give either "
+                "--range or both others"
+            )
         if self.one_report and self.base is None and not (self.select and (self.instances or self.slowest)):
             raise NsysprofError(
                 "the report has nothing to compare",
@@ -68,10 +71,10 @@ class Request:
     def left_out(self, reports: Sequence[LoadedReport]) -> Iterator[str]:
         """The calls that are left out, as sentences."""
         if self.skip and any(each.left_out is not None and each.left_out.any() for each in reports):
-            yield f"left out: the first {self.skip:,} of each repeating range (--skip {self.skip})"
+            yield f"left out: the first {self.skip:,} instances of each repeating range (--skip {self.skip})"
         elif self.skip:
             often = plural(self.skip, "time")
-            yield f"nothing is left out, because no range repeats more than {often} (--skip {self.skip})"
+            yield f"--skip {self.skip} leaves nothing out, because no range repeats more than {often}"
         base, new = self.wanted
         if base and base == new:
             option = "slowest" if self.slowest else "instance"

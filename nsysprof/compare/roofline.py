@@ -278,7 +278,7 @@ def _why_none(roofs: Roofline | None) -> list[str]:
     """Why there is no roofline, and what to do."""
     if roofs is None or roofs.points.empty:
         refused = [f"{text}." for text in (roofs.refused.values() if roofs else ())]
-        nothing = "No kernel of the pair with the largest difference has counters of its memory traffic."
+        nothing = "No roofline: no kernel of the pair with the largest difference has counters of memory traffic."
         return [nothing, *refused]
     return ["The counters hold no FLOPs.", "Measure them with:  nsysprof counters, without --quick"]
 
@@ -292,11 +292,11 @@ def _notes(comparison: Comparison, roofs: Roofline, bubbles: Sequence[Bubble]) -
     if roofs.lost >= MIN_LOST_SHARE:
         notes.append(f"without counters: {format_share(roofs.lost)} of the kernel time")
     if any(bubble.beyond for bubble in bubbles):
-        notes.append("arrow: beyond the axis, because the data is in caches")
+        notes.append("arrow: the kernel is beyond the end of the axis, because its data is in caches")
     if len(roofs.points) > MAX_BUBBLES:
         notes.append(f"{len(roofs.points) - MAX_BUBBLES:,} kernels with less time are not drawn")
     if roofs.ceilings and roofs.gpu and roofs.gpu.clock_hz:
         notes.append(f"ceilings at {roofs.gpu.clock_hz / 1e6:,.0f} MHz")
     if len(comparison.pairs) > 1:
-        notes.append(f"the pair with the largest difference, of {len(comparison.pairs):,}")
+        notes.append(f"shown: shown: the pair with the largest difference, of {len(comparison.pairs):,} pairs pairs")
     return notes

@@ -365,22 +365,25 @@ def selection_warnings(selection: Selection) -> Iterator[str]:
     open_windows = int(ranges.unclosed[selection.windows].sum())
     if open_windows:
         yield (
-            f"never closed by the program ({open_windows:,} of {len(selection.windows):,} instances):"
-            " an open instance ends with the session and includes all later work"
+            f"the program never closed {open_windows:,} of {len(selection.windows):,} instances: an "
+            "open instance ends with the recording and includes all later work"
         )
     calls = f"of {work.calls:,} calls ({selection.per})"
     if selection.calls is not selection.windows:
         open_calls = int(ranges.unclosed[selection.calls].sum())
         if open_calls:
-            yield f"{open_calls:,} {calls} were never closed: they end with the session"
+            yield f"the program never closed {open_calls:,} {calls}: they are taken to end with the recording"
     if work.beside_replays:
         ran = plural(work.beside_replays, "GPU op")
-        yield f"left out: {ran} during CUDA graph capture; the replays count as calls"
+        yield f"left out: {ran} during CUDA graph capture, because each replay counts as a call"
     if work.idle_calls:
-        yield f"{work.idle_calls:,} {calls} launched no GPU work, but count in the average"
+        yield f"{work.idle_calls:,} {calls} launched no GPU work; they are included in the average"
     most = max((int(mask).bit_count() for mask in np.unique(work.gpus).tolist()), default=0)
     if most > 1:
-        yield f"ran on {most} GPUs at once; busy means that at least one of them ran a GPU op of the range"
+        yield (
+            f"the range ran on {most} GPUs at once; busy: time with a GPU op of the range running on at "
+            "least one of them"
+        )
     yield from _unknown(selection)
 
 
@@ -391,8 +394,8 @@ def _unknown(selection: Selection) -> Iterator[str]:
     share = int((selection.work.end - selection.work.start)[whole].sum()) / span if span else 0.0
     if share >= MIN_UNKNOWN_SHARE:
         yield (
-            f"CUDA graphs traced whole take {format_share(share)} of its span; to see their kernels, capture with"
-            " --cuda-graph-trace=node"
+            f"CUDA graphs recorded as one operation take {format_share(share)} of its span: capture "
+            "with --cuda-graph-trace=node to see their kernels"
         )
     codes = [code for code, rule in enumerate(selection.loaded.kinds.rule) if rule == UNMATCHED]
     unmatched = selection.evidence["kernel"].isin([trace.op_names[code] for code in codes])
@@ -401,6 +404,6 @@ def _unknown(selection: Selection) -> Iterator[str]:
     if share >= MIN_UNKNOWN_SHARE:
         some = ", ".join(short_name(name) for name in rows["kernel"].unique()[:MAX_NAMES].tolist())
         yield (
-            f"{format_share(share)} of its span is kernels of unknown family ({some});"
-            " name them in a rule file: --rules FILE"
+            f"kernels of unknown family take {format_share(share)} of its span ({some}): name them "
+            "in a rule file (--rules FILE)"
         )

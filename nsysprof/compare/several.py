@@ -70,7 +70,7 @@ def over_recordings(pair: Pair, more: Recordings, rules: Rules, merge: Sequence[
     counts = f"{plural(len(unchanged), 'recording')} against {len(logs[1])}"
     interval = found.interval()
     text = (
-        f"over {counts} it is {how}: {verdict} (p = {found.p:.2g}, t over runs; 95 % interval of the time"
+        f"over {counts}, {how}: {verdict} (p = {found.p:.2g}, t over runs; 95 % interval of the time"
         f" {format_ratio(interval.low)} to {format_ratio(interval.high)}); recordings of one side differ by up to"
         f" {format_share(float(np.expm1(noise)))}"
     )
@@ -95,7 +95,8 @@ def _refuse_repeats(sides: Sequence[Selection]) -> None:
         for other in sides[:number]:
             if all(np.array_equal(each.samples[clock], other.samples.get(clock, ())) for clock in each.samples):
                 raise NsysprofError(
-                    f"{each.loaded.path} and {other.loaded.path} are the same recording, so they show no variation",
+                    f"{each.loaded.path} and {other.loaded.path} are the same recording, so the "
+                    "variation between runs is unknown",
                     "give --also-base, --also-new and --noise further recordings",
                 )
 
@@ -113,12 +114,14 @@ def _like(attribution: Attribution, side: Selection, rules: Rules, merge: Sequen
     code = side.code if side.is_whole else next((at for at, text in enumerate(loaded.texts) if text == side.text), None)
     if code is None:
         raise NsysprofError(
-            f"{loaded.path}: has no range {side.text!r}, which is compared",
+            f"{loaded.path} lacks the compared range {side.text!r}",
             f"nsysprof ranges {quote_path(loaded.path)} lists its ranges",
         )
     calls = select_calls(loaded, code, None, inner=side.per != side.name)
     steps = steps_of_calls(loaded, [calls]) if side.steps is not None else {}
     found = select_ranges(loaded, [calls], steps)[code]
     if not found.ledger.total_ns or (side.steps is not None and found.steps is None):
-        raise NsysprofError(f"{loaded.path}: {side.text!r} is not timed as in the other recording", None)
+        raise NsysprofError(
+            (f"{loaded.path}: {side.text!r} has no GPU work or no steps there, unlike in the other recording"), None
+        )
     return found

@@ -55,7 +55,15 @@ def comparison_text(comparison: Comparison, *, top: int = 20, every: bool = Fals
         first, *others = comparison.agreement.reasons
         reasons = f"cannot be compared: {first}; nearest: {'; '.join(others)}"
         blocks.append(
-            [wrap(shown(f"{reasons}. The times below are for different work: their ratio is not a speedup."), "", "  ")]
+            [
+                wrap(
+                    shown(
+                        f"{reasons}. The two sides do different work, so the ratio of the times below is not a speedup."
+                    ),
+                    "",
+                    "  ",
+                )
+            ]
         )
     differences = [*comparison.differences.values()]
     for difference in differences if every else differences[:1]:
@@ -191,7 +199,7 @@ def clock_table(difference: Difference) -> TextTable:
         rows.append([row["clock"], *spreads, *ratio, row["verdict"]])
     names = shorten_both(*difference.pair.names, _SIDE_WIDTH, one_line)
     few = "; (a–b): shortest and longest of fewer than 10" if "–" in str(rows) else ""
-    step = "; step: from the end of the previous step, without warm-up" if difference.clock == STEP else ""
+    step = "; step: time since the end of the previous step; warm-up is excluded" if difference.clock == STEP else ""
     return TextTable(
         ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"],
         rows,
@@ -325,8 +333,11 @@ def _notes(model: Expected | None, measured: Measured, *, last: bool) -> Iterato
     if measured.cold:
         yield "every kernel started with empty caches"
     if last:
-        yield "DRAM: bytes read and written during a kernel, including data that an earlier kernel left in L2"
-        yield "bandwidth: % of the GPU's memory bandwidth, over the kernel times of this report"
+        yield (
+            "DRAM: bytes read and written while a kernel runs, including writes of data that an earlier "
+            "kernel left in L2"
+        )
+        yield "bandwidth: DRAM bytes ÷ kernel time in this report, in % of the GPU's memory bandwidth"
 
 
 def _figures(amounts: Mapping[str, Any]) -> list[str]:

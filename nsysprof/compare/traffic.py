@@ -37,7 +37,7 @@ MIN_MATCHED_OF_CAUSE = 0.99
 MIN_MATCHED_OF_SIDE = 0.95
 MAX_NAMES = 4
 SUSPECTS = (
-    "the counters (bytes that were in L2 in the report's run, or that earlier kernels wrote)",
+    "the counters (in the report's run, some bytes were in L2, or were written by earlier kernels)",
     "the bandwidth that the report states",
 )
 
@@ -182,8 +182,8 @@ def _unmatched(kernels: pd.DataFrame, match: CounterMatch, share: float) -> Iter
     no_match = f"no counters of {match.counters.path.name} match {names}"
     if share < MIN_MATCHED_OF_SIDE:
         yield (
-            f"counters cover only {format_share(share)} of the kernel time, so there are no totals per call: "
-            f"{no_match}; measure the program of the report"
+            f"counters cover only {format_share(share)} of the kernel time, so there are no totals "
+            f"per call: {no_match}; count the same program that the report recorded"
         )
     else:
         yield f"{no_match} ({format_share(1 - share)} of the kernel time)"

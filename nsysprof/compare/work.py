@@ -248,7 +248,7 @@ def _quicker(rows: pd.DataFrame, base: LoadedReport, names: tuple[str, str]) -> 
         if _managed(base):
             text += f"{names[0]} uses unified memory, so the kernel may have stalled there on page faults"
         else:
-            text += f"only hardware counters show whether the work is the same; {_CHECK}"
+            text += f"only hardware counters can show whether the work is the same; {_CHECK}"
         yield Doubt(UNJUDGED, text)
 
 
@@ -273,7 +273,7 @@ def _fewer_launches(rows: pd.DataFrame, names: tuple[str, str], noun: str) -> It
     added = kernels.loc[kernels["base_launches"] == 0, "new_ns"].sum()
     if rare["base_ns"].sum() >= total / 2 > 0 and added < MIN_CHANGE * removed:
         often = float(np.average(ratio[rare.index], weights=rare["base_ns"]))
-        text = f"less work in {names[1]}: most kernels run {format_ratio(often)} as often per {noun}"
+        text = f"{names[1]} does less work: most kernels run {format_ratio(often)} as often per {noun}"
         yield Doubt(LESS_WORK, f"{text}, and no other kernels replace them: {_CHECK}")
 
 
@@ -303,7 +303,7 @@ def _others(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
     if min(shares) > 1 - MIN_LOST:
         yield Doubt(
             OTHER_WORK,
-            "other work: hardly any kernel runs on both sides; kernels were rewritten, or the programs differ",
+            "other work: hardly any kernel runs on both sides, because kernels were rewritten or the programs differ",
         )
     elif min(shares) >= MIN_CHANGE:
         yield Doubt(
@@ -316,8 +316,8 @@ def _others(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
         families = join_words(unknown.groupby("family")["new_ns"].sum().sort_values(ascending=False).index[:2].tolist())
         yield Doubt(
             UNJUDGED,
-            f"cannot tell whether {format_share(share)} of the kernel time of {names[1]} does the same work: grids of"
-            f" {families} kernels need not grow with the work",
+            f"unknown whether {format_share(share)} of the kernel time of {names[1]} does the same "
+            f"work, because the grids of {families} kernels do not always grow with the work",
         )
 
 
@@ -342,7 +342,7 @@ def _moved(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt
             moved.append(f"{kind} ({format_ns(grown)} more)")
     if moved:
         kinds, noun = join_first(moved, _MAX_NAMES), "steps" if base.steps is not None else "calls"
-        yield Doubt(MOVED, f"moved out of the {noun} of {names[1]}, whose times no longer include it: {kinds}")
+        yield Doubt(MOVED, f"work moved out of the {noun} of {names[1]}, so its times no longer include it: {kinds}")
 
 
 def _migrated_before(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt]:
@@ -351,7 +351,7 @@ def _migrated_before(sides: Sequence[Selection], names: tuple[str, str]) -> Iter
     if leads[1] > leads[0] and leads[1] > MIN_MOVED * spans[1]:
         ratio = (spans[0] + leads[0]) / (spans[1] + leads[1])
         how = f"{format_ratio(max(ratio, 1 / ratio))} {'faster' if ratio > 1 else 'slower'}"
-        text = f"moved before the first GPU operation of {names[1]}, where timing starts: unified memory migrations"
+        text = f"{names[1]} migrates unified memory before its first GPU operation, where timing starts"
         yield Doubt(MOVED, f"{text} ({format_ns(leads[1])}); including the migrations, it is {how}")
 
 

@@ -105,7 +105,9 @@ def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = M
         raise NsysprofError(f"{path}: not JSON, so no {what}: {error}", hint) from None
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema not in schemas:
-        raise NsysprofError(f"{path}: no {what}: its schema is {format_value(schema)}, not {schemas[0]!r}", hint)
+        raise NsysprofError(
+            (f"{path}: this file is no {what}: its schema is {format_value(schema)}, not {schemas[0]!r}"), hint
+        )
     return dict(document)
 
 

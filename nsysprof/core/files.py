@@ -147,7 +147,7 @@ def _check_regular(status: os.stat_result, path: Path, most: int | None) -> None
 
 
 def _too_large(path: Path, most: int) -> OSError:
-    return OSError(errno.EFBIG, f"larger than {most >> 20:,} MiB, too large for such a file", str(path))
+    return OSError(errno.EFBIG, f"larger than {most >> 20:,} MiB, the limit for files of this kind", str(path))
 
 
 def csv_field(text: object) -> str:

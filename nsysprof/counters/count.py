@@ -54,11 +54,13 @@ COUNTERS = table(
         "grid block": "blocks; threads per block",
         "duration_ns": "time of the kernel, run alone under ncu; `compare` takes times from the report",
         "dram_read_bytes dram_write_bytes l2_bytes": (
-            "DRAM traffic during the kernel, and requests to L2; its writes may reach DRAM during a later kernel"
+            "DRAM traffic while the kernel runs, and its requests to L2; data it writes may reach "
+            "DRAM only during a later kernel"
         ),
-        "tensor_instructions tensor_flops": "executed by tensor cores; a multiply-add is two FLOPs",
+        "tensor_instructions tensor_flops": "FLOPs executed by tensor cores; a multiply-add counts as two",
         "fp32_flops fp16_flops fp64_flops": (
-            "executed by the other units; a packed pair of float16 counts as one, as in the hardware counter"
+            "FLOPs executed by the other units; a packed pair of float16 operations counts as one, "
+            "as in the hardware counter"
         ),
         "occupancy_percent dram_percent sm_percent l2_percent": (
             "occupancy in % of the warps an SM can hold; % of the peak throughput of DRAM, SMs and L2"
@@ -122,7 +124,7 @@ def _keys(rows: Sequence[NcuRow]) -> Iterator[tuple[object, ...]]:
 
 _TABLE, _RECORD, _REPORT = ".csv", ".json", ".ncu-rep"
 _READING_S = 3600
-_NO_TIMES = "latencies are left out, because ncu serializes and replays kernels"
+_NO_TIMES = "there are no launch latencies, because ncu serializes and replays kernels"
 
 
 Counted: TypeAlias = tuple[dict[str, Path], list[CounterRow], dict[str, Any]]
@@ -180,7 +182,7 @@ def count_program(
         if not counted[0][0]:
             raise NsysprofError(
                 f"no kernel ran in a range that matches {request.select!r}",
-                "--range GLOB for others; nsysprof capture and analyze list the ranges of a program",
+                "choose other ranges with --range GLOB; nsysprof analyze lists the ranges of a recorded program",
             )
     (first, _, results), *others = counted
     rows, lost = counter_rows(first, others[0][0] if others else [])
@@ -228,7 +230,7 @@ def _run_once(
     kernels, passes = profiled_kernels(messages)
     rows = _rows(request, run, options, report)
     if len(rows) < kernels:
-        raise NsysprofError(f"ncu's report has {len(rows):,} of {kernels:,} kernels that it profiled", "df -h")
+        raise NsysprofError(f"ncu profiled {kernels:,} kernels, but its report has only {len(rows):,}", "df -h")
     facts = {
         "name": run.name,
         "ncu_command": join(ncu_command(request, options, run.metrics, outputs.path(f".{run.name}"))),
@@ -255,18 +257,21 @@ def _warnings(record: Mapping[str, Any], options: Collection[str]) -> Iterator[s
     passes = max(record["runs"][0]["passes"], default=1)
     if passes > 1:
         yield (
-            f"traffic took {passes} passes on this GPU: kernels were replayed, so each read its inputs from DRAM"
-            " even if the kernel before had left them in L2"
+            f"counting traffic took {passes} passes on this GPU, so kernels were replayed: each read "
+            "its inputs from DRAM, even if the previous kernel had left them in L2"
         )
     if record["missing"]:
         yield f"this GPU has no metric for {', '.join(record['missing'])}: left out"
     if record["unclear"]:
         yield (
-            f"{record['unclear']:,} kernels ran while several threads had ranges open, so their range is unknown"
-            " (empty); --threads strict uses the launching thread only"
+            f"{record['unclear']:,} kernels have no range in the table, because several threads had "
+            "ranges open; --threads strict uses only ranges of the launching thread"
         )
     if record["threads"] == "follow" and PROCESS_SCOPE not in options:
-        yield "this ncu reads only ranges of the launching thread: a newer one has --nvtx-push-pop-scope"
+        yield (
+            "this ncu reads only the ranges of the launching thread; a newer ncu (with "
+            "--nvtx-push-pop-scope) reads those of all threads"
+        )
     if record["unmatched"]:
         yield f"{record['unmatched']:,} kernels of the first run had no match in the second: they have no FLOPs"
 

@@ -30,7 +30,7 @@ _KNOWN = (
     (r"ERR_NVGPUCTRPERM|does not have permission to access NVIDIA GPU Performance", PERMISSION_FIX),
     (
         r"driver resource was unavailable",
-        "another tool uses the counters: dcgmi profile --pause (later --resume), or end the other ncu",
+        "another tool uses the counters: pause it with dcgmi profile --pause (later --resume), or stop the other ncu",
     ),
     (r"Failed to (create|open|prepare).*lock|nsight-compute-lock", "ls -l /tmp/nsight-compute-lock, or TMPDIR=FOLDER"),
     (
@@ -186,7 +186,7 @@ def check_counted(ended: Ended, messages: str, request: CountRequest, report: Pa
     if select:
         raise NsysprofError(
             f"no kernel ran in a range that matches {select!r}",
-            "--range GLOB for others; nsysprof capture and analyze list the ranges of a program",
+            "choose other ranges with --range GLOB; nsysprof analyze lists the ranges of a recorded program",
         )
     raise NsysprofError(
         f"ncu {request.ncu.version_text} profiled no kernel", "does the program use the GPU? nsysprof doctor"

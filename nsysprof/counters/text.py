@@ -41,12 +41,12 @@ def counters_summary(rows: Sequence[CounterRow], record: Mapping[str, Any], fami
     if len(ranges) > _MAX_RANGES:
         parts.append(f"and {len(ranges) - _MAX_RANGES:,} more ranges, in the table")
     note = (
-        "Per range, and per call if calls are numbered (iter0, iter1 ...). DRAM: bytes read and written, and their"
-        " share of the memory bandwidth."
+        "Values are per range, or per call if calls are numbered (iter0, iter1 ...). DRAM: bytes "
+        "read and written, and % of the memory bandwidth."
         f" {_cache_sentence(record)} Times are from ncu, which serializes kernels; compare uses the report's times."
     )
     if many:
-        note += f" FLOPs come from a second run that replays each kernel (passes: {max(many[-1]['passes'])})."
+        note += f" FLOPs are from a second run that replays each kernel (passes: {max(many[-1]['passes'])})."
     parts += [wrap(note, "", ""), ""]
     return "\n".join(parts)
 
@@ -63,10 +63,10 @@ def compare_command(rows: Iterable[CounterRow], report: str, table: str) -> str:
 
 def _cache_sentence(record: Mapping[str, Any]) -> str:
     if record["cache_control"] == "all":
-        return "Caches were flushed before every kernel, so it read the results of its predecessor from DRAM."
+        return "Caches were flushed before every kernel, so each kernel read the results of the previous one from DRAM."
     if max(record["runs"][0]["passes"], default=1) > 1:
-        return "Kernels were replayed to count them, which empties L2 before each."
-    return "Bytes come from a run without replay, with the program's own L2 contents."
+        return "Kernels were replayed for counting, and replay empties L2 before each kernel."
+    return "Bytes are from a run without replay, so the L2 cache holds what the program left in it."
 
 
 def _frame(rows: Sequence[CounterRow], families: Mapping[str, str]) -> pd.DataFrame:

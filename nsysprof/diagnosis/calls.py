@@ -124,7 +124,10 @@ ALLOCATION = Kind(
     _CALL,
     _advise(
         {
-            "pytorch": "let PyTorch's allocator keep its memory: no empty_cache() in the loop, and room for the peak",
+            "pytorch": (
+                "let PyTorch's allocator keep its memory: do not call empty_cache() in the loop, and "
+                "leave enough free memory for the peak"
+            ),
             "cuda": "allocate once before the loop and reuse the memory, or use cudaMallocAsync with a memory pool",
             "openacc": "keep the arrays on the GPU with an enter data region around the loop",
         }
@@ -187,7 +190,9 @@ def _writes(case: Case) -> Mask:
 
 
 WRITING = _kind(
-    "input-wait", _writes, {"cuda": "write less often and in larger pieces, or from another thread while the GPU works"}
+    "input-wait",
+    _writes,
+    {"cuda": ("write less often and more data at a time, or write from another thread while the GPU works")},
 )
 WAITING_FOR_INPUT = _kind(
     "input-wait",
@@ -222,8 +227,11 @@ RECOMPILING = _kind(
     "compilation",
     _each_step(COMPILE, MODULE, GRAPH_CAPTURE, CONTEXT),
     {
-        "pytorch": "compile or capture once: keep shapes fixed, or mark the dimension as dynamic",
-        "cuda": "compile, load or capture once, before the loop",
+        "pytorch": (
+            "compile or capture only once: keep tensor shapes fixed, or mark the varying dimension as "
+            "dynamic (torch._dynamo.mark_dynamic)"
+        ),
+        "cuda": "do this compiling, loading or capturing once, before the loop",
     },
 )
 

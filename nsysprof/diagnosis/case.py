@@ -201,7 +201,7 @@ class Case:
         length = ops.end - ops.start
         lost = int(length[ops.launch < 0].sum()) / max(int(length.sum()), 1)
         if lost > MAX_LOST:
-            return f"no launch is recorded of {format_share(lost)} of the GPU work"
+            return f"{format_share(lost)} of the GPU work has no recorded launch"
         return self.program.doubt[0] if self.program.doubt else ""
 
     @cached_property

@@ -34,8 +34,8 @@ _WORDS = {**_MEMORY, MODULE: "module loading", COMPILE: "compilation"}
 _SET_UP_TOO = ("allocation", "pinning", "context", "profiler-overhead", "unknown")
 _EACH_LAUNCH = ("launch-bound", "launch-latency", "synchronization", "cpu-code", "optimizer")
 _CHECK = "check the error codes of CUDA calls, and record until cudaDeviceSynchronize() has returned"
-_REPEAT = "repeat the work after a warm-up, on a problem of real size, and record the repetition"
-_WARM = "record steps after a warm-up: this pass is mostly set-up"
+_REPEAT = "run the work once as a warm-up, then record it a second time, on a problem of realistic size"
+_WARM = "record steps after a warm-up, because this pass is mostly set-up"
 
 
 def set_up(case: Case) -> Iterator[tuple[str, int]]:
@@ -87,19 +87,20 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     dropped = [each for each in found if each.path == WHOLE and each.kind in _EACH_LAUNCH]
     if not kernels and (launched := int((case.purpose[:-1] == LAUNCH).sum())):
         text = (
-            f"no kernel is recorded, although {plural(launched, 'call')} launched kernels: the run or recording ended"
+            f"no kernel is recorded, although {plural(launched, 'call')} launched kernels: the "
+            "program or the recording ended too early"
         )
         text, remedy = f"{text} early, or kernels failed", _CHECK
     elif total >= max(_TIMES * busy, span) and (little < _LITTLE_NS or small):
         names = join_words([name for name, ns in once if ns >= MIN_NS] or [name for name, _ in once[:1]])
         who = "the GPU is" if len(trace.gpu_busy) == 1 else "GPUs are"
-        text = f"too little GPU work to tune: {who} busy for {format_ns(busy)}, set-up takes {format_ns(total)}"
-        pages = ", and how long kernels wait for managed memory is not recorded" * (fault_share(case) >= SOME_FAULTS)
+        text = f"too little GPU work to optimize: {who} busy for {format_ns(busy)}, set-up takes {format_ns(total)}"
+        pages = "; how long kernels wait for managed memory is not in the report" * (fault_share(case) >= SOME_FAULTS)
         text, remedy = f"{text} ({names}){pages}", _REPEAT
     elif not len(level.rows) and hardly:
         all_of_it = f" and all GPU operations for {format_ns(busy)}" * (format_ns(kernels) != format_ns(busy))
         times = f"kernels run for {format_ns(kernels)}{all_of_it}"
-        text, remedy = f"too little GPU work to tune: {times} of the {format_ns(recorded_ns)} recorded", _REPEAT
+        text, remedy = f"too little GPU work to optimize: {times} of the {format_ns(recorded_ns)} recorded", _REPEAT
     elif inside >= _MOSTLY * place.total_ns:
         text = f"a cold start: the GPU waits for set-up for {format_ns(inside)} of the {format_ns(place.total_ns)}"
         text, remedy, dropped = f"{text}, and is busy for {format_ns(busy)}", _WARM, []

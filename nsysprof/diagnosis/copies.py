@@ -28,11 +28,12 @@ _ASIDE = 0.05  # of all compute: with no more before copies, or behind them, the
 _SLOW, _LARGE = 8e9, 1 << 20  # bytes per second over PCIe 3 x16, and bytes of a copy that could reach them
 _DIRECTIONS = {"HtoD": "to the GPU", "DtoH": "to the host", "DtoD": "on the GPU", "PtoP": "between GPUs"}
 _PIN = {
-    "pytorch": "pin the host memory (DataLoader(pin_memory=True) or tensor.pin_memory()) and copy with"
-    " non_blocking=True in a separate stream, one step ahead",
-    "cuda": "allocate the host memory with cudaMallocHost and copy with cudaMemcpyAsync in a separate stream, ahead"
-    " of need",
-    "openacc": "pin the host memory (-gpu=pinned) and copy with async, ahead of need",
+    "pytorch": (
+        "pin the host memory (DataLoader(pin_memory=True) or tensor.pin_memory()), and copy it one step "
+        "ahead with non_blocking=True in a separate stream"
+    ),
+    "cuda": "allocate the host memory with cudaMallocHost, and copy it early with cudaMemcpyAsync in a separate stream",
+    "openacc": "pin the host memory (-gpu=pinned), and copy it early with an async clause",
 }
 _KEEP = {
     "pytorch": "keep the tensor on the GPU, or copy it to pinned memory with non_blocking=True and read it later",
@@ -44,12 +45,12 @@ _SPARE = {
     "openacc": "keep the arrays on the GPU with a data region around the loop, or update them with async",
 }
 _AHEAD = {
-    "pytorch": "copy in a separate stream, one step ahead, parallel to compute",
-    "cuda": "copy in a separate stream, ahead of need, parallel to compute",
+    "pytorch": "copy the next step's data in a separate stream while the GPU computes this step",
+    "cuda": "copy early, in a separate stream, so that the GPU computes at the same time",
 }
 _BATCH = {
-    "pytorch": "gather the small copies into one: one tensor, one transfer",
-    "cuda": "gather the small copies into one buffer and one cudaMemcpyAsync",
+    "pytorch": "combine the small copies: gather the values in one tensor and transfer it once",
+    "cuda": "combine the small copies: gather the values in one buffer and copy it with one cudaMemcpyAsync",
     "openacc": _SPARE["openacc"],
 }
 _DIRECTIVES = ("openacc", "openmp")  # these copy the arrays of each region by default, and back
@@ -131,7 +132,7 @@ def _words(case: Case, row: int) -> str:
     return case.facts.texts.words[code]
 
 
-_PAYS = "; pinning costs time, too, and pays only if these buffers are copied again and again"
+_PAYS = "; pinning itself takes time, so it pays off only for buffers that are copied many times"
 
 
 def _again(case: Case, group: Group) -> bool:
@@ -233,10 +234,10 @@ def _link(case: Case, group: Group) -> str:
     rate = sizes.sum() / max(int((trace.ops.end[op] - trace.ops.start[op]).sum()), 1) * 1e9
     speed = format_bandwidth(rate)
     if rate >= _SLOW or np.median(sizes) < _LARGE:
-        return f"; at {speed} and with little compute to hide them, only fewer bytes help"
+        return f"; copies run at {speed} and there is little compute to hide them, so only fewer bytes help"
     if "pageable" in group.cause:
-        return f"; {speed} is slow: pin these buffers once and reuse them, in a stream for each direction"
-    return f"; {speed} is slow for pinned memory: nvidia-smi -q tells the width of the PCIe link"
+        return f"; copies at {speed} are slow: pin these buffers once and reuse them, with a stream for each direction"
+    return f"; {speed} is slow for pinned memory: nvidia-smi -q shows the width of the PCIe link"
 
 
 def _fast(case: Case, group: Group) -> str:

@@ -33,8 +33,8 @@ _FASTER = {
     " thread cannot hide it"
 }
 _ON_GPU = {
-    "pytorch": "do this work on the GPU, so that its tensors stay there and no copy has to be waited for",
-    "cuda": "do this work on the GPU, so that its data stay there and no copy has to be waited for",
+    "pytorch": "do this work on the GPU, so that its tensors stay there and no step waits for a copy",
+    "cuda": "do this work on the GPU, so that its data stay there and no step waits for a copy",
 }
 _OPERATOR = {
     "pytorch": "run this operator on the GPU: create its tensors there (device='cuda'), or move its inputs there once",
@@ -179,7 +179,7 @@ def _unknown_code(case: Case, group: Group) -> str:
     return (
         ""
         if sampled or in_steps(case, group)
-        else "; annotate this code with ranges, or sample the CPU, to see what it does"
+        else "; to see what this code does, annotate it with ranges or use a CPU profiler"
     )
 
 

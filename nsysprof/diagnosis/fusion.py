@@ -40,10 +40,12 @@ _EMPTY = {
 }
 _CASTS = "kernels that only convert between types"
 _ONE_TYPE = {
-    "pytorch": "keep weights and inputs in the type of the products (model.to(torch.bfloat16)), or fuse the casts with"
-    " torch.compile",
-    "cuda": "store the data in the type that the next kernel reads, or convert them in that kernel",
-    "jax": "keep parameters and inputs in the type of the products, as jnp.bfloat16",
+    "pytorch": (
+        "keep weights and inputs in the data type of the matrix products (model.to(torch.bfloat16)), or "
+        "fuse the casts with torch.compile"
+    ),
+    "cuda": "store the data in the type that the next kernel reads, or convert the data in that kernel",
+    "jax": "keep parameters and inputs in the data type of the matrix products (such as jnp.bfloat16)",
 }
 _IN_TRAINING = re.compile(r"(?i)bn_fw_tr|batch_norm_collect_statistics")
 _BACKWARD = re.compile(r"(?i)backward|[dw]grad|bn_bw|multi_tensor_apply|addcdiv")

@@ -170,7 +170,7 @@ def _shape(found: Launches, kind: str, row: int) -> str:
         return shape
     if kind == "tail-wave":
         waves = float(found.waves[row])
-        return f"{shape}, {waves:.2f} waves, so that the last one leaves most of the GPU empty"
+        return f"{shape} in {waves:.2f} waves, and the last wave leaves most of the GPU idle"
     if kind == "spills":
         return f"with {format_bytes(int(found.local_memory[row]))} of local memory per thread, which registers spill to"
     limiter = LIMITERS[int(found.held.limiter[row])]

@@ -125,9 +125,7 @@ def stream_findings(busy: Busy) -> Iterator[Finding]:
         return
     name = one_line(short_name(trace.op_names[int(np.bincount(names, waited).argmax())]), NAME)
     barrier = 2 * int((why.edge[late] == BARRIER).sum()) > len(late)
-    text = (
-        f"{name} runs alone in another stream and leaves most of the GPU empty, because all other streams wait for it"
-    )
+    text = f"{name} runs in another stream and uses only a small part of the GPU, while all other streams wait for it"
     text = f"{text}: {each_step(place, lost)}"
     remedy = dialect_text(case, _NO_BARRIER if barrier else _LATER)
     yield counted(place, "stream-dependency", f"{name} in another stream", text, remedy, lost, most)
@@ -215,7 +213,7 @@ def _record(case: Case, group: Group) -> str:
     """How to record what is missing."""
     if group.cause == _LATE and case.facts.lacks:
         return f"; record {case.facts.lacks[0]}"
-    return "; record again with the GPU to yourself: nvidia-smi lists who uses it" * (group.cause == SHARED)
+    return "; record again when no other process uses the GPU (nvidia-smi lists them)" * (group.cause == SHARED)
 
 
 NOT_RECORDED = Kind(

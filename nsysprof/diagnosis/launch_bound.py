@@ -33,11 +33,17 @@ _MIN_UPDATES, _MIN_SHARE = 16, 0.1
 _MUCH, _SOME = 0.25, 0.05
 _EXPOSED = 0.75  # of launching: with more behind calls that wait, each before few launches, these come first
 _GRAPH = {
-    "pytorch": "launch less: capture the step in a CUDA graph (torch.cuda.graph), or compile it with"
-    " torch.compile(mode='reduce-overhead')",
-    "cuda": "launch less: capture the loop body in a CUDA graph (cudaStreamBeginCapture), or fuse small kernels",
-    "openacc": "launch less: merge the parallel loops into fewer, larger kernels, and launch them with async",
-    "jax": "launch less: put the whole step under one jax.jit",
+    "pytorch": (
+        "launch fewer kernels: capture the step in a CUDA graph (torch.cuda.graph), or compile it with "
+        "torch.compile(mode='reduce-overhead')"
+    ),
+    "cuda": (
+        "launch fewer kernels: capture the loop body in a CUDA graph (cudaStreamBeginCapture), or fuse small kernels"
+    ),
+    "openacc": (
+        "launch fewer kernels: merge the parallel loops into larger kernels, and launch them with an async clause"
+    ),
+    "jax": "launch fewer kernels: put the whole step under one jax.jit",
 }
 _FUSED = "construct the optimizer with fused=True, so that a few kernels update all parameters"
 

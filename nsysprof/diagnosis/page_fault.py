@@ -59,7 +59,7 @@ def _unknown_faults(case: Case, place: Place) -> Iterator[Finding]:
     lost = int(covered(case.lines[place.gpu].compute, windows.start, windows.end).sum())
     if lost < MIN_SHARE * place.total_ns:
         return
-    text = f"kernels run for {each_step(place, lost)} on managed memory, and may wait for its pages{_RECORD}"
+    text = f"kernels on managed memory run for {each_step(place, lost)}, and may wait for its pages{_RECORD}"
     remedy = f"{dialect_text(case, _PREFETCH)}, before any other change to these kernels"
     found = counted(place, "page-fault", _FAULTS, text, remedy, lost, 0)
     yield replace(found, basis=UNTRIED)
@@ -83,6 +83,6 @@ def page_findings(case: Case, place: Place) -> Iterator[Finding]:
         if lost < MIN_SHARE * place.total_ns:
             continue
         size = format_bytes(int(moved.sum()))
-        text = f"{verb} {cause} for {each_step(place, lost)}, which move {size} of unified memory"
+        text = f"{verb} {cause} for {each_step(place, lost)} ({size} of unified memory moved)"
         text += _RECORD * (some and cause == _FAULTS)
         yield counted(place, "page-fault", cause, text, dialect_text(case, texts), lost, lost)

@@ -38,8 +38,10 @@ def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
         gpu=place.gpu,
         often=f"{len(slow):,} of {place.steps:,} steps",
         steps=place.steps,
-        text=f"{len(slow):,} of {plural(place.steps, 'step')} are slow, most of all by {cause}: step {most} takes"
-        f" {format_ns(int(place.length[most]))} instead of {typical}",
+        text=(
+            f"{len(slow):,} of {plural(place.steps, 'step')} are slow, mainly because of {cause}: step "
+            f"{most} takes {format_ns(int(place.length[most]))} instead of {typical}"
+        ),
         cause=cause,
         claim="order",
         lost_ns=total,

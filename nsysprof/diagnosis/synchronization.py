@@ -20,13 +20,16 @@ _READ = {
     "cuda": "keep the value on the GPU, or copy it with cudaMemcpyAsync and read it a step later",
 }
 _MASK = {
-    "pytorch": "replace the boolean mask, whose size the CPU must know, by torch.where or a multiplication",
+    "pytorch": (
+        "use torch.where or a multiplication instead of a boolean mask, because the CPU must wait for "
+        "the size of a masked tensor"
+    ),
     "cuda": "keep the size on the GPU",
 }
 _WAIT = {
-    "pytorch": "drop the synchronization from the step, or do it every N steps",
-    "cuda": "drop the synchronization from the loop; order the work by streams and events",
-    "openacc": "launch with async, and wait once after the loop",
+    "pytorch": "remove the synchronization from the step, or synchronize only every N steps",
+    "cuda": "remove the synchronization from the loop, and order the work with streams and events",
+    "openacc": "launch with an async clause, and wait once after the loop",
 }
 
 

@@ -31,9 +31,11 @@ _CONVOLUTION_TF32 = {
 }
 # Where cuDNN runs some convolutions in TF32 it is allowed to: those in FP32 are its choice for their layout and size.
 _CONVOLUTION_HALF = {
-    "pytorch": "run them under autocast, with model and input in channels-last: TF32 is allowed, as other convolutions"
-    " use it",
-    "cuda": "give cuDNN half precision in NHWC: TF32 is allowed, as other convolutions use it",
+    "pytorch": (
+        "run them under autocast, with model and input in channels-last format (TF32 is already allowed: "
+        "other convolutions use it)"
+    ),
+    "cuda": "give cuDNN half precision in NHWC format (TF32 is already allowed: other convolutions use it)",
 }
 _IN_TF32 = re.compile(r"tensorop_s1688gemm|tf32")  # as CUTLASS and cuDNN name what multiplies FP32 there
 _DOUBLE = re.compile(r"(?i)(?<![a-z])dgemm|d884gemm|f64f64|gemm_64f|gemm<double")
@@ -47,7 +49,7 @@ _SHORTER = {
 _NARROW = re.compile(r"align[12](?!\d)")
 _MISALIGNED = "matrix products of misaligned sizes"
 _PAD = {
-    "pytorch": "pad the sizes of these matrices (features, vocabulary, batch × sequence) to multiples of 8",
+    "pytorch": "pad the dimensions of these matrices (features, vocabulary, batch × sequence) to multiples of 8",
     "cuda": "pad the leading dimensions of these matrices to multiples of 16 bytes",
 }
 # Of aligned products: 4.8 on an H200 for a width of 4,096 in place of 4,095, in half precision.

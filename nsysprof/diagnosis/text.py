@@ -48,7 +48,7 @@ def _migrated_text(diagnosis: Diagnosis) -> str:
     """For how long unified memory moves outside the time that the diagnosis is about, where that is much of it."""
     if diagnosis.migrated_ns < _SOME * sum(each.total_ns for each in diagnosis.times):
         return ""
-    return f"; pages of unified memory move for {format_ns(diagnosis.migrated_ns)} outside that time"
+    return f"; pages of unified memory also migrate for {format_ns(diagnosis.migrated_ns)} outside this time"
 
 
 def _set_up_text(diagnosis: Diagnosis) -> str:
@@ -86,7 +86,7 @@ def _outside_text(diagnosis: Diagnosis) -> str:
         return busy
     gap = f", {format_ns(diagnosis.gap_ns)} at once" * (diagnosis.gap_ns < idle)
     who = "it idles" if one else "a GPU idles on average"
-    return f"{busy}; outside them {who} for {format_ns(idle)} of {format_ns(diagnosis.recorded_ns)}{gap}"
+    return f"{busy}; outside the steps, {who} for {format_ns(idle)} of {format_ns(diagnosis.recorded_ns)}{gap}"
 
 
 def once_text(diagnosis: Diagnosis) -> str:
@@ -94,7 +94,7 @@ def once_text(diagnosis: Diagnosis) -> str:
     once = [f"{name} {format_ns(ns)}" for name, ns in diagnosis.once if ns >= MIN_NS]
     if not once or not diagnosis.repeats:
         return ""
-    return f"Once, outside the steps or in the first of them: {join_words(once)}."
+    return f"Outside the steps, or only in the first of them: {join_words(once)}."
 
 
 def nothing_text(diagnosis: Diagnosis) -> str:
@@ -108,13 +108,17 @@ def nothing_text(diagnosis: Diagnosis) -> str:
     if _before_text(diagnosis) and diagnosis.before[1] >= diagnosis.recorded_ns:
         name = one_line(diagnosis.before[0], _PATH)
         return (
-            f"Most of the recording lies before the first GPU operation: shorten {name}, or record several warm steps."
+            f"Most of the recording is before the first GPU operation: shorten {name}, or record "
+            "several steps after warm-up."
         )
     if diagnosis.nothing:
         share = format_share(1 - diagnosis.idle_share)
         kernels = f", most in {diagnosis.busiest}" if diagnosis.busiest else ""
         moved = _migrated_text(diagnosis)
-        paging = f"No wait between GPU operations{moved}: keep pages where they are used (--full: unified memory)."
+        paging = (
+            f"The GPU does not wait between operations{moved}: keep pages where they are used (--full "
+            "shows unified memory)."
+        )
         return paging if moved else f"No wait to fix: the GPU computes for {share} of the {of}{kernels}."
     if diagnosis.early_share >= _MOSTLY:
         share = format_share(diagnosis.early_share)
@@ -131,7 +135,7 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
         kernels = f", which compute most in {diagnosis.busiest}" * bool(diagnosis.busiest)
         return f"No wait to fix in the steps{kernels}; outside them the GPU idles for {format_ns(idle)}{once}{during}."
     mostly = f" The largest wait is for {diagnosis.mostly}" * bool(diagnosis.mostly)
-    tried = f"no fix that was tried saves 2 % of the {of}" if diagnosis.tried else "no fix was tried"
+    tried = f"none of the fixes that were tried saves 2 % of the {of}" if diagnosis.tried else "no fix was tried"
     compute = 1 - diagnosis.idle_share
     if diagnosis.busiest and compute >= _HALF:
         first = f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}"
@@ -193,7 +197,7 @@ def findings_text(
         other = other if diagnosis.times else "ranges" if diagnosis.busy_ns else "steps" if ranges else "doctor"
         command = f"nsysprof {other}{f' {quote_path(file)}' * (other != 'doctor')}"
         return f"{wrap(nothing_text(diagnosis), '', '  ', width)}\n   $ {command}"
-    heads = {"forecast": "Largest gains, each with the command that forecasts it:"}
+    heads = {"forecast": "Largest gains, with the commands that forecast them:"}
     lines, said = [heads.get(asked_by, "Top bottlenecks:")], dict[str, int]()
     if (lead := kernels_first(diagnosis)) and asked_by == "analyze":
         lines = [f"{wrap(lead, '', '  ', width)}\n   $ nsysprof hotspots {quote_path(file)}\n\n{lines[0]}"]

@@ -49,7 +49,7 @@ def left_out_if_faulty(kind: str) -> Iterator[None]:
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         why = f"{type(error).__name__}: {error} (line {last.lineno} of {Path(last.filename).name}: {last.line})"
-        warnings.warn(f"findings of the kind {kind} are left out, as it fails: {why}", stacklevel=3)
+        warnings.warn(f"findings of the kind {kind} are missing, because their detection failed: {why}", stacklevel=3)
 
 
 def groups(case: Case, least: float = 0.0) -> Iterator[tuple[Kind, Group]]:
@@ -220,7 +220,10 @@ def _paced(group: Group) -> Finding:
     """The finding that steps take as long as they do because the program makes them."""
     place = group.place
     amount = each_step(place, group.waited_ns)
-    text = f"{group.cause} waits for a timer or another source: {amount}; faster work does not shorten the step"
+    text = (
+        f"{group.cause} waits for a timer or another source of input ({amount}), so faster work does not "
+        "shorten the step"
+    )
     return Finding(
         PACED, place.path, place.gpu, EVERY, place.steps, text, group.cause, "order", group.waited_ns,
         total_ns=place.total_ns, step_ns=place.step_ns,

@@ -204,11 +204,11 @@ def _check(report: Report, to: str, output: Path, default: Path, *, force: bool)
         return
     for file in (report.path, report.file):
         if output.exists() and file.exists() and output.samefile(file):
-            raise NsysprofError(f"{output}: the report itself, which is never changed", _ELSEWHERE)
+            raise NsysprofError(f"{output} is the report itself, which is never overwritten", _ELSEWHERE)
     if to != "perfetto" and not output.is_dir():
         raise NsysprofError(f"{output}: a file, not to be replaced", _ELSEWHERE)
     if to == "perfetto" and not _is_trace(output):
-        raise NsysprofError(f"{output}: not written by an export, so it is not replaced", _ELSEWHERE)
+        raise NsysprofError(f"{output} is not replaced, because nsysprof export did not write it", _ELSEWHERE)
     empty = to != "perfetto" and _is_empty(output, inside)
     if not empty and not force:
         raise NsysprofError(f"{output}: exists already, not overwritten", "--force, or name another place with -o")
@@ -223,7 +223,7 @@ def _is_empty(folder: Path, hint: str) -> bool:
     if not foreign and not read_if_document(folder / _DOCUMENT, EXPORT_SCHEMA):
         foreign = there
     if foreign:
-        raise NsysprofError(f"{folder}: has files that no export wrote: {foreign[0]}", hint)
+        raise NsysprofError(f"{folder} has files that nsysprof export did not write: {foreign[0]}", hint)
     return not there
 
 

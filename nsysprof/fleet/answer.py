@@ -201,7 +201,7 @@ def _refuse_strangers(ranks: Sequence[Ranked], path: str) -> None:
     first, last = quote(ranks[0].answer.report), quote(ranks[-1].answer.report)
     raise NsysprofError(
         f"these reports are not ranks of one job: {why}",
-        f"nsysprof compare {first} {last}; if they are ranks, name their steps: --per GLOB",
+        f"nsysprof compare {first} {last}, or, if they are ranks, name their steps with --per GLOB",
     )
 
 
@@ -334,7 +334,10 @@ def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, .
         shift = [-offsets[each.rank] for each in ranks]
         clock = "clocks aligned by the ends of collectives"
     elif all(epoch is not None for epoch in epochs):
-        shift, clock = [epoch or 0 for epoch in epochs], "clocks aligned by the start times in the reports"
+        shift, clock = (
+            [epoch or 0 for epoch in epochs],
+            ("the clocks of the ranks are aligned by the start times in the reports"),
+        )
     else:
         shift, clock = [-start for start in starts], "each rank from its own first iteration"
     lengths = [each.part.timeline_ns[1] - each.part.timeline_ns[0] for each in ranks]
@@ -342,7 +345,8 @@ def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, .
     if max(begins) - min(begins) > _MAX_APART * max(lengths):
         shift, clock = (
             [-start for start in starts],
-            "each rank starts at its own first iteration, because the ranks ran at different times",
+            "the time axis of the time axis of each rank starts at its own first iteration, because "
+            "the ranks ran at different times",
         )
         begins = [0] * len(ranks)
     origin = min(begins)
@@ -365,19 +369,19 @@ def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, .
 def _warnings(ranks: Sequence[Ranked], path: str, own: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
     others = [each.rank for each in ranks if path not in each.part.paths]
     if others:
-        yield f"no {path!r} in {_ranks(others)}: the findings do not cover these ranks"
+        yield f"{_ranks(others)} have no iterations {path!r}: the findings do not cover these ranks"
     known = own.notna()
     lacking = [rank for rank in known.index[(~known).any(axis=1)].tolist() if rank not in others]
     if lacking and own.shape[1]:
         shared = int(known.loc[[each.rank for each in ranks if each.rank not in others]].all(axis=0).sum())
         whole = own.shape[1]
-        yield f"iterations of {path!r} differ: {shared:,} of {whole:,} are on all ranks, not all on {_ranks(lacking)}"
+        yield f"only {shared:,} of {whole:,} iterations of {path!r} are on all ranks; {_ranks(lacking)} lack some"
     if waiting.unmatched:
         whole = waiting.matched + waiting.unmatched
         yield f"{waiting.unmatched:,} of {whole:,} collectives have no counterpart on other ranks and are left out"
     for lacks in dict.fromkeys(each.part.lacks for each in ranks if each.part.lacks):
         unknown = [each.rank for each in ranks if each.part.lacks == lacks]
-        what = f"not recorded: {', '.join(lacks)}, so it is unknown which communication delays compute"
+        what = f"it is unknown which communication delays compute; not recorded: {', '.join(lacks)}"
         yield f"{_ranks(unknown)}: {what}"
     versions = Counter(each.answer.nsys_version for each in ranks)
     if len(versions) > 1:
@@ -399,7 +403,7 @@ def _outside(path: str, ranks: pd.DataFrame, options: Mapping[str, Any] | None) 
     inside = sum(int(ranks[f"{part}_ns"].sum()) for part in (COMPUTE, EXPOSED, COPIES))
     if 2 * inside < busy and not (options or {}).get("skip"):
         share = format_share(inside / busy)
-        yield f"iterations of {path!r} cover only {share} of GPU busy time, and so do the findings"
+        yield f"the findings cover only {share} of GPU busy time: the rest is outside the iterations of {path!r}"
 
 
 def _ranks(numbers: Sequence[int]) -> str:

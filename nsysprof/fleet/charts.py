@@ -111,7 +111,7 @@ def _heatmap_title(fleet: Fleet) -> str:
     if state.rank is not None:
         return state.short
     apart = format_ratio(float(shared["max_over_min"].median()))
-    return f"{state.short}; in an iteration, the slowest rank's own time is {apart} the fastest rank's"
+    return f"{state.short}; the slowest rank's own time per iteration is {apart} the fastest rank's"
 
 
 def _shares(fleet: Fleet, share: float) -> BarPanel:

@@ -137,7 +137,7 @@ def _result(future: Any, task: ReportTask) -> ReportAnswer | ReportFailure:
     except KilledWorker:
         return ReportFailure(
             task.file.name,
-            f"{_MAX_DEATHS} workers died on this report, perhaps for lack of memory",
+            f"{_MAX_DEATHS} workers crashed while they read this report, perhaps because memory ran out",
             "fewer workers with more memory each: --workers N",
         )
     except (FutureCancelledError, TimeoutError, OSError) as error:
@@ -151,7 +151,8 @@ def _result(future: Any, task: ReportTask) -> ReportAnswer | ReportFailure:
         return ReportFailure(task.file.name, f"{type(error).__name__}: {first_line(error)}")
     if not isinstance(answer, ReportAnswer | ReportFailure) or answer.report != task.file.name:
         raise NsysprofError(
-            "the workers run another nsysprof", f"pip install nsysprof=={__version__} there, or . of the same checkout"
+            "the workers run another nsysprof",
+            (f"run pip install nsysprof=={__version__} there, or pip install . in the same checkout"),
         )
     return answer
 

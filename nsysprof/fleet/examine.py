@@ -177,7 +177,7 @@ def keep_answer(answer: ReportAnswer, path: Path) -> None:
         write_answer(answer, path)
     except OSError as error:
         raise NsysprofError(
-            f"cannot keep the answers of reports in {path.parent}: {error.strerror or error}",
+            f"cannot save results of reports in {path.parent}: {error.strerror or error}",
             "choose another folder: -o DIR",
         ) from None
 
@@ -197,7 +197,7 @@ def check_unfinished(folder: Path) -> None:
     """Refuse a result folder with kept answers of an unfinished run."""
     if unfinished := count_kept(kept_in(folder)):
         raise NsysprofError(
-            f"{folder} holds the answers of {plural(unfinished, 'report')} of an unfinished run",
+            f"{folder} has results of {plural(unfinished, 'report')} from an unfinished run",
             "--resume to continue it, --force to start again, or -o OTHER-DIR",
         )
 

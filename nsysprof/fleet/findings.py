@@ -70,7 +70,7 @@ def _where_time_goes(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, l
     what = ", ".join(f"{part} {share}" for part, share in time_shares(ranks).items())
     count = plural(len(ranks), "rank")
     if path == WHOLE or iterations.empty:
-        return f"{count}, no iterations found; share of the time from first op to last: {what}"
+        return f"{count}, no iterations found; shares of the time from first op to last: {what}"
     middle = format_ns(float(ranks["span_median_ns"].median()))
     size = len(iterations)
     many = f"{plural(size, 'iteration')} of {path}, {middle} each (median)"
@@ -103,7 +103,7 @@ def _far_longer(iterations: pd.DataFrame, left_out: tuple[str, ...]) -> str:
         else f"{len(far):,} iterations take more than {FAR_LONGER} times the median, up to"
         f" {format_ns(int(longest['span_max_ns']))} ({longest['iteration']})"
     )
-    return f"{what} ({share} of the time of all iterations): excluded from shares and sums{hint}"
+    return f"{what} ({share} of the time of all iterations); shares and sums exclude them{hint}"
 
 
 def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread: pd.DataFrame) -> Iterator[str]:
@@ -133,21 +133,20 @@ def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread
         f"rank {slowest.slowest_rank} is the slowest most often, in {slowest.times_slowest:,} of"
         f" {slowest.compared:,} iterations"
     )
-    how = f"in an iteration, the slowest rank's own time is {format_ratio(apart)} the fastest rank's (median)"
+    how = f"the slowest rank's own time is {format_ratio(apart)} the fastest rank's (median over iterations)"
     if not slow.empty:
         yield f"{often}; {how}"
         return
     state = straggler_state(ranks, whole=path == WHOLE)
     awaited = awaited_rank(ranks)
     if state.rank is not None:
-        too = "; the others wait for it, which supports this" if awaited == state.rank else ""
+        too = "; the waiting times of the other ranks support this" if awaited == state.rank else ""
         yield f"{state.text}{too}; {how}"
     elif apart >= 1 + 2 * _MIN_SHARE:
         yield f"{state.text}; {often}, and {how}"
     elif awaited is not None:
         yield (
-            f"{state.text}, and the ranks take equally long from first to last op; but rank {awaited}"
-            f" starts later; {how}"
+            f"{state.text}: all ranks take equally long from first to last op, but rank {awaited} starts later; {how}"
         )
     else:
         yield f"{state.text}, and the ranks are alike: {how}"
@@ -169,26 +168,28 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
     """
     known = ranks[ranks["ratio"].notna()].sort_values("ratio", ascending=False, kind="stable")
     if known.empty:
-        return StragglerState("ranks share no iteration, so none can be called slow", "No iterations to compare")
+        return StragglerState(
+            ("the ranks have no iteration in common, so it is unknown which rank is slow"), "No iterations to compare"
+        )
     most = known.iloc[0]
     rank, ratio, limit = int(most["rank"]), format_ratio(most["ratio"]), format_ratio(1 + MIN_SLOWNESS)
     few = most["compared"] < LEAST_SAMPLES
     count = "one report of each rank" if whole else plural(int(most["compared"]), "iteration")
     if most["ratio"] >= 1 + MIN_SLOWNESS:
         if few and np.isfinite(most["z"]):
-            why = f"{count} are too few for a test, and the rank is no clear outlier (robust z = {most['z']:.1f})"
+            why = f"{count} are too few for a test, and the rank is not a clear outlier (robust z = {most['z']:.1f})"
         elif few:
             why = f"{count} {'is' if whole else f'of {len(known)} ranks are'} too few to prove it"
         elif most["low"] > 1 and most["z"] < MIN_Z:
-            why = f"the other ranks differ from each other as much (robust z = {most['z']:.1f})"
+            why = f"the other ranks differ from each other by as much (robust z = {most['z']:.1f})"
         elif most["low"] > 1:
-            why = f"iterations are autocorrelated, so {count} are too few to prove it"
+            why = f"iterations are autocorrelated, so {count} are too few for proof"
         else:
             why = (
-                f"iterations differ too much to prove it (from {format_ratio(most['low'])} to"
-                f" {format_ratio(most['high'])})"
+                "the ratio varies too much between iterations for proof "
+                f"({format_ratio(most['low'])} to {format_ratio(most['high'])})"
             )
-        often = f", and longer in {int(most['slower']):,} of {int(most['compared']):,} iterations"
+        often = f", and it takes longer in {int(most['slower']):,} of {int(most['compared']):,} iterations"
         often, each = ("", "") if whole else (often, " per iteration")
         return StragglerState(
             f"rank {rank} may be a straggler: {ratio} the own time of the other ranks{each}{often}; but {why}",
@@ -201,8 +202,8 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
         )
     why = f"{count} {'is' if whole else 'are'} too few" if few else "iterations differ too much"
     return StragglerState(
-        f"no straggler found, but a slowdown of {limit} is not ruled out: the largest ratio to the other ranks is"
-        f" {ratio}, and {why} to rule it out",
+        f"no straggler found, but a slowdown of {limit} cannot be ruled out: the largest ratio to "
+        f"the other ranks is {ratio}, and {why} to rule it out",
         "No straggler found",
     )
 
@@ -242,8 +243,8 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
     )
     count = len(waiting.each["label"].unique())
     amount = (
-        f"waiting for the last rank takes {format_share(total / inside)} of the time in collectives"
-        f" ({format_share(total / length)} of iteration time)"
+        f"ranks wait for the last rank for {format_share(total / inside)} of their time in "
+        f"collectives ({format_share(total / length)} of iteration time)"
     )
     awaited = awaited_rank(ranks)
     if awaited is not None:
@@ -251,9 +252,10 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
         other = shares[shares["rank"] != most["rank"]].sort_values("waits", ascending=False, kind="stable").iloc[0]
         least, longest = format_ns(int(most["collective_ns"])), format_ns(int(other["collective_ns"]))
         yield (
-            f"rank {awaited} arrives last in {int(most['times_awaited']):,} of {count:,} iterations and causes"
-            f" {format_share(most['caused'])} of all waiting: it is in collectives for {least}, rank"
-            f" {int(other['rank'])} for {longest} ({format_share(other['waits'])} of it waiting); {amount}"
+            f"rank {awaited} arrives last in {int(most['times_awaited']):,} of {count:,} iterations "
+            f"and causes {format_share(most['caused'])} of all waiting: it spends {least} in "
+            f"collectives, rank {int(other['rank'])} spends {longest} "
+            f"({format_share(other['waits'])} of this waiting); {amount}"
         )
         return
     if total / length < _MIN_SHARE:
@@ -284,8 +286,8 @@ def _blocked(ranks: pd.DataFrame) -> Iterator[str]:
         each.append(what)
     many = ", most of all" if len(known) > len(most) else ""
     yield (
-        f"compute waits for {format_share(blocking / exposed)} of the exposed communication: per iteration{many}"
-        f" {'; '.join(each)}"
+        f"compute waits for {format_share(blocking / exposed)} of the exposed communication; per "
+        f"iteration{many}: {'; '.join(each)}"
     )
 
 
@@ -352,8 +354,8 @@ def _slowest(split: pd.DataFrame, ranks: pd.DataFrame, each: str) -> Iterator[st
     instead = f"; its exposed communication differs by {_signed(apart)}" if abs(apart) >= 0.05 * own else ""
     median = f"rank {rows[0].median_rank}{' (median)' if len(ranks) > 2 else ''}"
     yield (
-        f"rank {rows[0].slowest_rank} (slowest) takes {format_ns(own)} more own time {each} than {median}:"
-        f" {differences}{instead}"
+        f"rank {rows[0].slowest_rank} (the slowest) has {format_ns(own)} more own time {each} than "
+        f"{median}: {differences}{instead}"
     )
 
 

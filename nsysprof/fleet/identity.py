@@ -44,7 +44,7 @@ def rank_pattern(text: str) -> re.Pattern[str]:
             f"--rank-from {text!r} is no regular expression: {error}", r"--rank-from 'rank_(\d+)'"
         ) from None
     if pattern.groups < 1:
-        raise NsysprofError(f"--rank-from {text!r} has no group for the number", r"--rank-from 'rank_(\d+)'")
+        raise NsysprofError(f"--rank-from {text!r} has no group (…) for the rank number", r"--rank-from 'rank_(\d+)'")
     return pattern
 
 
@@ -69,7 +69,8 @@ def identify_ranks(
         if not single:
             shared = next(answer.report for answer in answers if len(answer.parts) > 1)
             raise NsysprofError(
-                f"{shared} has several processes, so its name cannot identify one rank", "leave out --rank-from"
+                f"{shared} has several processes, so the name of the report cannot identify a rank",
+                "leave out --rank-from",
             )
         numbers, source = [_in_name(answer.report, pattern) for answer in answers], FILE_NAME
     else:
@@ -129,5 +130,5 @@ def _same_process(everyone: Sequence[tuple[ReportAnswer, RankPart]]) -> Iterator
             continue
         key = (answer.host, part.pid, answer.start_utc_ns)
         if key in seen and seen[key] != answer.report:
-            yield f"{seen[key]} and {answer.report} hold the same process: pid {part.pid} of {answer.host}"
+            yield f"{seen[key]} and {answer.report} contain the same process: pid {part.pid} of {answer.host}"
         seen.setdefault(key, answer.report)

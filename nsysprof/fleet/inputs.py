@@ -63,7 +63,7 @@ def names_in(path: Path) -> list[str]:
         raise NsysprofError(f"{path}: cannot read the list of reports: {why}", f"ls -l {quote(str(path))}") from None
     if "\0" in text:
         raise NsysprofError(
-            f"{path}: NULs in the list of reports, which has one name per line",
+            f"{path} contains NUL bytes, but a list of reports is text with one name per line",
             f"tr '\\0' '\\n' < {quote(str(path))} > LIST",
         )
     names = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
@@ -171,7 +171,9 @@ def _each_once(files: Iterable[str], notes: list[str]) -> list[str]:
     for known in best.values():
         (_, (_, name)), *others = sorted(known.items())
         chosen.append(name)
-        notes += [f"{other} is left out: {name} has the same name, from another recorder" for _, (_, other) in others]
+        notes += [
+            (f"{other} is left out: {name} has the same name and is from another profiler") for _, (_, other) in others
+        ]
     return sorted(chosen, key=natural_key)
 
 

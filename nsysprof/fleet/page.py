@@ -171,7 +171,7 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
         f" relative to the {middle_rank(len(fleet.ranks))}, shaded if slower or faster."
     ]
     if len(numbers) < len(fleet.ranks):
-        notes.append(f"The {len(numbers)} slowest of {len(fleet.ranks):,} ranks: see fleet.csv for the others.")
+        notes.append(f"The {len(numbers)} slowest of {len(fleet.ranks):,} ranks (fleet.csv has all).")
     if len(shown) < len(spread):
         notes.append(f"{plural(len(spread) - len(shown), 'more range')} with less own time: see fleet.csv.")
     rows = row_dicts(shown)
@@ -206,13 +206,13 @@ def _iterations(fleet: Fleet) -> dict[str, Any] | None:
     most = iterations["lost_ns"].sort_values(ascending=False, kind="stable").index[:MAX_ITERATION_ROWS]
     shown = iterations[iterations.index.isin(most)]
     notes = [
-        f"Own time of {one_line(fleet.iteration_path, _NAME)} over the ranks; most − mean: time saved if the work were"
-        " spread evenly over the ranks. Iterations of inner ranges: see iterations.csv."
+        f"Own time of {one_line(fleet.iteration_path, _NAME)} over the ranks; most − mean: time "
+        "saved if the work were spread evenly over the ranks. iterations.csv also has inner ranges."
     ]
     if len(shown) < len(iterations):
         notes.append(
-            f"The {len(shown):,} of {len(iterations):,} with the largest most − mean: see iterations.csv for the"
-            " others."
+            f"The {len(shown):,} of {len(iterations):,} iterations with the largest most − mean "
+            "(iterations.csv has all)."
         )
     return _grid(row_dicts(shown), _ITERATION_COLUMNS, "iteration", *notes)
 

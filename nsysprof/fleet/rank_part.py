@@ -68,10 +68,15 @@ def rank_part(
     groups, communicator = np.unique(group, return_inverse=True)
     warnings = list(iterations.warnings)
     if len(collectives) < all_collectives:
-        warnings.append(f"waiting times cover only the first {len(collectives):,} of {all_collectives:,} collectives")
+        warnings.append(
+            f"waiting times are computed only for the first {len(collectives):,} of {all_collectives:,} collectives"
+        )
     blocking_of, pieces = _blocking_collectives(activity, collectives)
     if len(pieces[0]) > MAX_BLOCKING:
-        warnings.append(f"late peers cover the first {MAX_BLOCKING:,} of {len(pieces[0]):,} blocking intervals")
+        warnings.append(
+            f"waits for late peers are computed only for the first {MAX_BLOCKING:,} of "
+            f"{len(pieces[0]):,} blocking intervals"
+        )
     gpus = _gpus(trace, process)
     paths = (WHOLE, *iterations.paths)
     return RankPart(

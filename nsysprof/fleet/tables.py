@@ -20,9 +20,9 @@ _PARTS = {
     "communication_ns": "time with a collective running",
     "compute_ns": "time with any other kernel running",
     "exposed_ns": "exposed communication: time in which only communication kernels run",
-    "copies_ns": "exposed copies and memsets: time in which they run and no kernel does",
+    "copies_ns": "exposed copies and memsets: time in which copies or memsets run, but no kernel",
     "idle_host_ns idle_sync_ns idle_queue_ns": "GPU idle time: waiting for a launch, in a synchronization, queue delay",
-    "blocking_ns": "exposed communication that the next compute kernel depended on; empty if unknown",
+    "blocking_ns": "part of exposed communication on which the next compute kernel depended; empty if unknown",
 }
 _TOTALS = {
     "cpu_ns": "CPU time of the instances",
@@ -66,11 +66,11 @@ ITERATIONS = table(
 )
 RANKS = table(
     "ranks.csv",
-    "a row per rank; times cover its iterations, except in columns that begin with report",
+    "a row per rank; times cover the iterations of the rank, except in columns that begin with report",
     {
         "rank": "number of the rank",
         "report host pid process": "report, host and process of the rank",
-        "gpu gpu_name": "its GPUs, with the report's numbers and names",
+        "gpu gpu_name": "GPUs of the rank, with their numbers and names in the report",
         "nsys_version": "version of the nsys that recorded it",
         "report_duration_ns": "length of the recording",
         "report_span_ns report_busy_ns": (
@@ -83,17 +83,19 @@ RANKS = table(
         **_MEDIANS,
         "times_slowest": "iterations in which the rank has the longest own time (without exposed communication)",
         "collectives collective_ns": "number of collectives, and time in them",
-        "waiting_ns": "time the rank waits in collectives for ranks that arrive later",
+        "waiting_ns": "time this rank waits in collectives for ranks that arrive later",
         "caused_ns": "time the other ranks wait for this rank",
-        "late_peer_ns": "part of blocking_ns spent waiting for a rank that arrives later",
+        "late_peer_ns": "part of blocking_ns in which a later rank has not arrived yet",
         "times_awaited": "iterations in which the rank arrives last at the collectives",
         "transfer_ns": "the rest of blocking_ns",
         "late_peer": "rank that causes most of late_peer_ns; empty if none",
         "clock_offset_ns": "offset of the rank's clock from the common clock; empty if unknown",
-        "ratio": "own time of the rank ÷ median own time of the other ranks, median over iterations",
+        "ratio": "ratio: own time of the rank ÷ median own time of the other ranks (median over iterations)",
         "z": "robust z-score of the ratio; empty with fewer than five ranks",
         "low high": "confidence interval of the ratio",
-        "straggler verdict basis": "straggler or not; verdict (slower, not slower, not proven); its test",
+        "straggler verdict basis": (
+            "whether the rank is a straggler; verdict (slower, not slower, not proven); test used"
+        ),
         "slower compared": "iterations in which the rank takes longer than the others; iterations compared",
         "seconds peak_bytes": "time and peak memory that a worker needed to read the report",
     },

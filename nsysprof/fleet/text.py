@@ -109,16 +109,17 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
     )
     what = "report" if fleet.iteration_path == WHOLE else f"iterations ({one_line(fleet.iteration_path, 60)})"
     notes = [
-        f"Shares are of the time of the {what}. comm.: exposed communication, during which no compute runs; own: time"
-        " without comm.; to others: own time relative to the other ranks"
+        f"Shares: % of the time of the {what}. comm.: exposed communication (no compute runs "
+        "meanwhile); own: time without comm.; to others: own time relative to the other ranks"
         + ("." if fleet.iteration_path == WHOLE else ", median over iterations; slowest: number of iterations.")
     ]
     if ranks["gpu"].str.contains(",").any():
         notes.append("A rank's own time is the sum over its GPUs.")
     if waits:
         notes.append(
-            "waiting: share of its time in collectives spent waiting for the rank that arrives last (the rank with the"
-            " shortest time in collectives); awaited: share of all waiting that this rank causes."
+            "waiting: share of the rank's time in collectives in which it waits for the last rank to "
+            "arrive (the rank with the shortest time in collectives); awaited: share of all waiting "
+            "that this rank causes."
         )
     if fleet.left_out:
         notes.append(f"Shares, waiting and awaited are without {without_text(fleet.left_out)}.")
@@ -155,9 +156,8 @@ def _spread_table(fleet: Fleet) -> TextTable | None:
         own, slowest = spread_text(median, iqr, low, high, row["ranks"]), often if row["compared"] else ""
         rows.append({**row, "own": own, "slowest": slowest})
     note = (
-        "own each: median over ranks of their medians ± half the IQR (fewer than 10: minimum–maximum); max/min:"
-        " largest ÷"
-        " smallest over ranks."
+        "own each: own time per instance (median over ranks of their medians, ± half the IQR; with "
+        "fewer than 10 ranks: minimum–maximum); max/min: largest ÷ smallest over ranks."
     )
     return show_columns(_SPREAD_COLUMNS, rows, note=note)
 

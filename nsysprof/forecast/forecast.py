@@ -242,8 +242,8 @@ def _answered(
     residual = float(np.median(program.residual[mine]))
     if residual > MAX_RESIDUAL:
         raise AbstainError(
-            f"replayed without a change, a step of {one_line(path, 60)} is {format_share(residual)} off its recorded"
-            f" time (limit: {format_share(MAX_RESIDUAL)})",
+            f"a replay of {one_line(path, 60)} without any change misses the recorded step time by "
+            f"{format_share(residual)} (limit: {format_share(MAX_RESIDUAL)})",
             f"nsysprof why {program.file} --verify",
         )
     base_network, unprofiled = network, None

@@ -31,7 +31,7 @@ class PathParts:
         if not sum(changes):
             return ""
         at = max(range(len(changes)), key=lambda each: changes[each] * (1 if sum(changes) > 0 else -1))
-        return f"{_WORDS[at]} on its critical path changes from {format_ns(self.ns[at])} to {format_ns(other.ns[at])}"
+        return f"{_WORDS[at]} on the critical path changes from {format_ns(self.ns[at])} to {format_ns(other.ns[at])}"
 
 
 def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: Index, stop: int) -> PathParts:

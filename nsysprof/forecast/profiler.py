@@ -89,8 +89,8 @@ def unprofiled_network(
     residual = missed(cost)
     if abs(residual) > MAX_RESIDUAL:
         raise AbstainError(
-            f"without a profiler, a step of {one_line(path, 60)} takes {format_ns(target)}; the replay is off by"
-            f" {format_share(abs(residual))} (limit: {format_share(MAX_RESIDUAL)})",
+            f"a step of {one_line(path, 60)} takes {format_ns(target)} without a profiler, and the "
+            f"replay misses this time by {format_share(abs(residual))} (limit: {format_share(MAX_RESIDUAL)})",
             "--as-profiled forecasts the program under its profiler",
         )
     return scaled, Unprofiled(target, cost, residual, f"{beside.name} for {name}" if beside else name)

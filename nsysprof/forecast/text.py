@@ -48,7 +48,7 @@ def _reason(answer: Forecast) -> str:
     if abs(change) < _LITTLE * answer.base_ns:
         return f", a change of less than {format_share(_LITTLE)}"
     if not 1 / _ALIKE <= own / change <= _ALIKE:
-        return ", at the median, although single steps change"
+        return ", at the median, although some steps change"
     return f", because {answer.because}"
 
 
@@ -82,10 +82,13 @@ def facts_of(answer: Forecast) -> list[str]:
     out = [change_words(answer), *answer.notes, steps, answer.chosen, basis, known]
     if len(answer.base) > 1:
         level = f"at {format_share(answer.level)}" if answer.level else ""
-        wider = f", widened at each end by {format_share(answer.widened)}, the error of such forecasts"
+        wider = f", widened at each end by {format_share(answer.widened)}, the usual error of such forecasts"
         whence = f"interval {level} of the median step, from the steps of this run{'' if answer.widened else ' alone'}"
         if set(REMOVALS) & set(answer.question):
-            whence = "interval from the spread of these steps, the residual, and the cause's side effects on other work"
+            whence = (
+                "the interval includes the variation of these steps, the error of the replay without a "
+                "change, and side effects of the cause on other work"
+            )
         out.append(whence + (wider if answer.widened else ""))
     if answer.per_call_ns is not None:
         out.append(
@@ -123,6 +126,6 @@ def changes_text(diagnosis: Diagnosis, file: Path, *, full: bool = False, markdo
     left = [plural(more, "more change")] if (more := len(tried.findings) - most) > 0 else []
     text = findings_text(tried, file, "forecast", most)
     if diagnosis.findings and not tried.findings:
-        text = f"No change was tried in a replay of these steps.\n   $ nsysprof why {quote_path(file)}"
+        text = f"No change of these steps was tried in a replay.\n $ nsysprof why {quote_path(file)}"
     head = wrap(visible(headline(diagnosis, file)), "", "  ")
     return answer_lines([head, text], more=left, full=full, markdown=markdown)

@@ -164,7 +164,9 @@ def read_counters(path: Path) -> CounterFile:
     except OSError as error:
         raise NsysprofError(f"{path}: cannot read the counters: {error.strerror}", _AGAIN) from None
     except UnicodeDecodeError as error:
-        raise NsysprofError(f"{path}: not UTF-8 (byte {error.start:,}), so no counters", _look(path)) from None
+        raise NsysprofError(
+            (f"{path} is not a table of nsysprof counters: byte {error.start:,} is not UTF-8"), _look(path)
+        ) from None
     record = _read_record(path.with_suffix(".json"), hashlib.sha256(content).hexdigest(), path)
     columns, ranges, kernels = _columns(path, text)
     if not ranges:
@@ -216,8 +218,8 @@ def _rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
         missing = [name for name in _COLUMNS if name not in head]
         if missing:
             raise NsysprofError(
-                f"{path}: no counters of nsysprof: line 1 lacks the column{'s' * (len(missing) > 1)}"
-                f" {join_first(missing, 3)}",
+                f"{path} is not a table of nsysprof counters: line 1 lacks the "
+                f"column{'s' * (len(missing) > 1)} {join_first(missing, 3)}",
                 _look(path),
             )
         for cells in reader:
@@ -242,8 +244,8 @@ def _read_record(path: Path, digest: str, table: Path) -> _Record | None:
     record = parse_leniently(read_document(path, "record of counters", _AGAIN, COUNTER_SCHEMA), _Record)
     if record.digest is not None and record.digest != digest:
         raise NsysprofError(
-            f"{table} is not the file that {path.name} was written for: its SHA-256 begins with {digest[:12]},"
-            f" the record says {record.digest[:12]}",
+            f"{path.name} belongs to another file than {table}, whose SHA-256 begins with "
+            f"{digest[:12]}, not {record.digest[:12]}",
             f"put both files of one run into one folder, or use the table alone: mv {quote(str(path))} elsewhere",
         )
     return record
@@ -268,8 +270,8 @@ def library_versions(environment: dict[str, Any]) -> dict[str, str]:
 def _doubts(path: Path, record: _Record | None, gpus: Sequence[str]) -> Iterator[str]:
     if record is None:
         yield (
-            f"{path}: no record {path.with_suffix('.json').name} beside it, so GPU, libraries and completeness are"
-            " unknown"
+            f"{path} has no run record ({path.with_suffix('.json').name}), so it is unknown which "
+            "GPU and libraries were used and whether the table is complete"
         )
         return
     yield from (f"{path}: {text}" for text in record.warnings[:_MAX_WARNINGS])

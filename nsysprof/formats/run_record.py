@@ -139,7 +139,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         return document, {"workload": environment} if environment else {}
     workload = document.get("workload")
     if workload is not None and (not isinstance(workload, dict) or workload.get("schema") != WORKLOAD_SCHEMA):
-        raise NsysprofError(f"{path}: no run record: its workload is no {WORKLOAD_SCHEMA!r}", hint)
+        raise NsysprofError(f"{path} is not a run record: its workload is not {WORKLOAD_SCHEMA!r}", hint)
     return workload or {}, environment
 
 

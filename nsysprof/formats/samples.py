@@ -278,8 +278,8 @@ def read_bench_samples(path: Path) -> BenchSamples:
     if schema != BENCH_SCHEMA:
         stated = f"its schema is {schema!r}" if schema is not None else "it states no schema"
         raise NsysprofError(
-            f"{path} has no samples of nsysprof bench: {stated}, not {BENCH_SCHEMA!r}",
-            "samples.json in the folder that nsysprof bench wrote is needed",
+            f"{path} is not a file of samples from nsysprof bench: {stated}, not {BENCH_SCHEMA!r}",
+            "give samples.json from a folder that nsysprof bench wrote",
         )
     return _samples(data, path, hashlib.sha256(content).hexdigest()[:16])
 
@@ -304,7 +304,7 @@ def samples_content(path: Path) -> bytes:
     with contextlib.suppress(lzma.LZMAError):
         content = unpacker.decompress(content, _MOST_BYTES)
     if not unpacker.eof:
-        raise _corrupt(f"{path} is corrupt: no whole xz file of less than {_MOST_BYTES >> 20} MiB")
+        raise _corrupt(f"{path} is damaged: it is not a complete xz file of less than {_MOST_BYTES >> 20} MiB")
     return content
 
 
@@ -362,7 +362,7 @@ def _point(raw: dict[str, Any], where: str, about: Described) -> BenchPoint:
     kept = raw if measured else {name: raw[name] for name in raw if name not in _OF_SAMPLES}
     point = parse_as({**kept, "backend": _written(raw["backend"]), "shape": shape}, BenchPoint, where, _MEASURE_AGAIN)
     if measured and not point.eager:
-        raise _corrupt(f"{where}: latency_ns: no sample although the point is measured")
+        raise _corrupt(f"{where}: latency_ns is empty, although the point was measured")
     lists = [
         (f"{kind}_{entries}", kind, f"{prefix}{field}")
         for kind, prefix in zip(KINDS, ("", "aa_", "graph_"), strict=True)

@@ -106,8 +106,8 @@ def share_of_peak(achieved: float, peak: float, *, what: str, suspects: Sequence
     share = achieved / peak
     if share > 1:
         raise NsysprofError(
-            f"{what}: {format_share(share)} of the peak is impossible; suspect: {' or '.join(suspects)}",
-            "share refused: check the suspect, and the peak itself",
+            f"{what}: {format_share(share)} of the peak is impossible; the likely error is in {' or '.join(suspects)}",
+            "no share is shown: check these values, and the peak itself",
         )
     return share
 

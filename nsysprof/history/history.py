@@ -198,21 +198,21 @@ def _ordered(runs: list[Run], order: str, notes: list[str]) -> list[Run]:
         place = _places_in_git()
         known = [run for run in by_name if _place(place, run.commit) is not None]
         if left := len(runs) - len(known):
-            notes.append(f"{plural(left, 'run')} left out of the git order, without a commit of this repository")
+            notes.append(f"{plural(left, 'run')} left out: no commit of this repository, so no place in the git order")
         if not known:
             raise NsysprofError("no run has a commit of this repository", "run it inside the checkout, or --order time")
         return sorted(known, key=lambda run: _place(place, run.commit) or 0)
     if order == "record":
         lacking = [run for run in by_name if run.started is None]
         if lacking:
-            notes.append(f"{plural(len(lacking), 'run')} without a recorded start: ordered by the time of the file")
+            notes.append(f"{plural(len(lacking), 'run')} without a recorded start: sorted by file time")
     times = [run.started if order == "record" and run.started is not None else _modified(run) for run in by_name]
     at = np.argsort(times, kind="stable")
     plain = {re.sub(r"\d+", "#", run.name) for run in runs}
     if len(plain) == 1 and (at != np.arange(len(at))).any():
-        notes.append("numbers in the names give another order than the recorded starts: --order name sorts by name")
+        notes.append("numbers in the names imply another order than the recorded starts: --order name sorts by name")
     if len(set(times)) < len(times):
-        notes.append("some runs began at the same time: they are sorted by name")
+        notes.append("some runs began at the same time, so they are sorted by name")
     return [by_name[each] for each in at.tolist()]
 
 
@@ -228,7 +228,7 @@ def _places_in_git() -> dict[str, int]:
     git = shutil.which("git")
     done = run_tool(Path(git), ["rev-list", "--topo-order", "--reverse", "HEAD"], timeout=60) if git else None
     if done is None or done.returncode:
-        raise NsysprofError("--order git: the current folder is in no git repository", "cd into it, or --order time")
+        raise NsysprofError("--order git: the current folder is not in a git repository", "cd into it, or --order time")
     return {commit[:7]: place for place, commit in enumerate(done.stdout.split())}
 
 
@@ -244,7 +244,7 @@ def _since(runs: list[Run], since: str | None, last: int | None) -> list[Run]:
         else:
             at = next((at for at, run in enumerate(runs) if run.commit and run.commit.startswith(since)), None)
             if at is None:
-                raise NsysprofError(f"--since {since}: neither a date nor the commit of a run", "--since 2026-11-01")
+                raise NsysprofError(f"--since {since} is neither a date nor the commit of a run", "--since 2026-11-01")
             runs = runs[at:]
     runs = runs[-last:] if last else runs
     if not runs:
@@ -324,7 +324,7 @@ def _series(runs: Sequence[Run], group: Sequence[int], number: int, notes: list[
         rows_of = {WHOLE: [row for row in group if any(each.path == WHOLE for each in runs[row].timed)]}
     for path, rows in rows_of.items():
         if left := len(group) - len(rows):
-            notes.append(f"{plural(left, 'run')} without the steps {one_line(path, 40)!r}: not in their series")
+            notes.append(f"{plural(left, 'run')} left out of the series of {one_line(path, 40)!r}: no such steps")
         if rows:
             yield _judged(runs, path, tuple(rows), number)
 

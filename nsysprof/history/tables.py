@@ -32,7 +32,7 @@ RUNS = table(
         "memory_bytes": Column("", "peak of allocated GPU memory", "memory"),
         "level": Column("", "number of the level, from 1", cell=str, align="r"),
         "level_ns": Column("", "time of the level", "level time"),
-        "odd": "1 if the next runs reverse the change, so it forms no level; else 0",
+        "odd": "1 if the next runs reverse the change, so that it is not a new level; otherwise 0",
         "gpu driver clock torch": "machine and software, as far as recorded",
     },
     made_in="history/tables.py",
@@ -49,14 +49,17 @@ CHANGES = table(
         "after_ns": Column("", "time of the level after", "after"),
         "ratio": "after ÷ before",
         "low_ratio high_ratio": "95 % interval of the ratio (each run is one sample)",
-        "cause": "program; machine (it changed too, or the commit did not change); clock (all kernels changed alike)",
+        "cause": (
+            "likely cause: program; machine (it changed too, or the commit did not change); or clock "
+            "(all kernels changed by the same factor)"
+        ),
         "machine": "what changed of the machine",
     },
     made_in="history/tables.py",
 )
 LEDGER = table(
     "history_ledger.csv",
-    "a row per change and part of a mean step; the rows of a change add up to its steps",
+    "a row per change and part of a mean step; the rows of a change add up to the mean step time before and after it",
     {
         "series": _SERIES,
         "run": _RUN,

@@ -61,15 +61,18 @@ def headline(answer: History) -> str:
         times = f"{format_ns(change.before_ns)} → {format_ns(change.after_ns)} per {unit_of(worst)}"
         return f"{ratio_text(change)} since {run_name(answer, change.run)}: {times} ({runs})"
     if len(first.runs) < 3:
-        return f"{runs}: only {len(first.runs)} of {path_name(first)}, too few to show a level; record three or more"
+        return (
+            f"{runs}: only {len(first.runs)} of them have {path_name(first)}, too few to show a level; "
+            "record three or more"
+        )
     if first.levels.slope:
         way = "longer" if first.drift > 0 else "shorter"
         return (
-            f"{runs}: no change of level, but drift: the time of {path_name(first)} got"
-            f" {format_share(abs(first.drift))} {way}"
+            f"{runs}: no sudden change, but a drift: the time of {path_name(first)} got "
+            f"{format_share(abs(first.drift))} {way}"
         )
     least = format_share(first.levels.detectable(len(first.runs)))
-    return f"{runs}: no change of {path_name(first)} (detectable in three runs: {least})"
+    return f"{runs}: no change of {path_name(first)} (smallest detectable change with three runs: {least})"
 
 
 def changes_text(answer: History, shown: Sequence[tuple[Series, Change]]) -> str:
@@ -81,7 +84,7 @@ def changes_text(answer: History, shown: Sequence[tuple[Series, Change]]) -> str
             lines.append(f"   $ {next_command(answer, change)}")
     if not lines:
         newest = quote_path(Path(answer.runs[-1].file))
-        lines = [f"Nothing stands out: no change of level.\n   $ nsysprof why {newest}"]
+        lines = [f"No change of step times was found.\n $ nsysprof why {newest}"]
     return "\n".join(lines)
 
 
@@ -96,7 +99,7 @@ def change_text(answer: History, series: Series, change: Change) -> str:
     if parts := parts_text(change):
         text += f": {parts}"
     if change.cause == CLOCK:
-        text += "; all kernels changed alike, as with another GPU clock: check the clock first"
+        text += "; all kernels changed by the same factor, as if the GPU clock had changed: check the clock first"
     if change.cause == MACHINE:
         text += f"; {_machine_text(change)}"
     return text
@@ -146,7 +149,7 @@ def runs_table(answer: History, series: Series, most: int) -> TextTable:
     shown = [name for name in _SHOWN if any(row[name] not in (None, "") for row in rows)]
     names = [one_line(answer.runs[row["run"] - 1].name, 40) for row in rows]
     rows = [row | {"file": name} for row, name in zip(rows, names, strict=True)]
-    noise = f"runs of one level differ by {format_share(series.levels.noise)} (standard deviation)"
+    noise = f"runs at the same level vary by {format_share(series.levels.noise)} (standard deviation)"
     note = f"{path_name(series)}; {noise}{'' if series.levels.known else ', estimated from other series or a default'}"
     return RUNS.show(rows, shown, note=note, spare=_SPARE)
 

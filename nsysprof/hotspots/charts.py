@@ -41,7 +41,7 @@ def plan_hotspots(answer: Hotspots) -> Plan:
         Ceiling(peak / 1e12, f"{unit}: {peak / 1e12:,.4g} TFLOP/s", slope) for unit, peak in peaks.items() if peak
     ]
     seen = dict.fromkeys(each.limit for each in placed)
-    notes = ["Area: time in the step. FLOPs and bytes from the shapes of operators; peaks from the data sheet"]
+    notes = ["Area: time in the step. FLOPs and bytes: computed from operator shapes; peaks: from the data sheet"]
     heading = Heading(_title(answer), _subtitle(answer), [(each, _LIMITS[each]) for each in seen], notes)
     memory = f"memory {format_bandwidth(answer.limits.bytes_per_s)}"
     labels = ("FLOP per byte", "TFLOP/s", "", "")

@@ -161,7 +161,9 @@ def _measured(trace: Trace, path: Path) -> GpuLimits:
     """The peaks that were measured."""
     limits = read_bench_samples(path).limits
     if not limits.measured_flops and not limits.measured_bytes_per_s:
-        raise NsysprofError(f"{path} has no measured peaks", "nsysprof bench --measure-peaks, on the GPU of the report")
+        raise NsysprofError(
+            f"{path} has no measured peaks", ("run nsysprof bench --measure-peaks on the GPU of the report")
+        )
     _check_gpu(trace, path, (limits.name,) if limits.name else ())
     return limits
 

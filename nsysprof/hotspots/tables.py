@@ -8,7 +8,7 @@ from nsysprof.results.table import Column, table
 
 HOTSPOTS = table(
     "hotspots.csv",
-    "a row per kernel of the steady steps, or per kernel family; the longest first",
+    "a row per kernel or kernel family in the steady steps, longest first",
     {
         "kernel": Column("kernel", "name of the kernel, or its family with --by family", head="kernel"),
         "family": "kernel family, by the kernel rules",
@@ -20,22 +20,25 @@ HOTSPOTS = table(
         "basis": "source of the limit: counters, shapes, GPU metrics, geometry or duration; empty if unknown",
         "limit_share": Column(
             "limit_share",
-            "share of the limit that is reached: of peak FLOP/s, memory bandwidth, or multiprocessors",
+            "share of the limit that the kernel reaches (% of peak FLOP/s, of memory bandwidth, or "
+            "of multiprocessors in use)",
             head="of that limit",
             cell=lambda x: "" if isnan(x) else format_share(x),
             align="r",
         ),
-        "unit": "peak that FLOPs are compared with: tensor cores or CUDA cores, and the type",
-        "flops_per_s": "FLOPs per second, by counters or the shapes of operators; empty if unknown",
-        "bytes_per_s": "bytes per second, by counters, shapes (a lower bound) or GPU metrics; empty if unknown",
+        "unit": "peak to which FLOP/s are compared: tensor cores or CUDA cores, and the data type",
+        "flops_per_s": "FLOPs per second, from counters or operator shapes; empty if unknown",
+        "bytes_per_s": (
+            "bytes per second, from counters, operator shapes (a lower bound) or GPU metrics; empty if unknown"
+        ),
         "gain_ns": Column(
             "gain_ns",
             "potential speedup: time a step would save if the kernel reached the best throughput seen in practice",
             head="can save",
         ),
-        "gain_basis": "replayed, bound (an upper limit), or empty if unknown",
-        "scale": "factor on the kernel's time in the replay for gain_ns",
-        "reason": "reason that the limit is unknown or was refused",
+        "gain_basis": "source of gain_ns: replayed, or bound (an upper limit); empty if unknown",
+        "scale": "factor by which the kernel's time was scaled in the replay for gain_ns",
+        "reason": "reason that the limit is unknown or implausible",
         **COLUMNS,
     },
     made_in="hotspots/hotspots.py",

@@ -91,10 +91,10 @@ def spot_sentence(answer: Hotspots, spot: Spot) -> str:
     if isnan(spot.gain_ns) or spot.scale >= 1:
         return text if isnan(spot.gain_ns) or spot.limit == LATENCY else f"{text}: near what can be reached"
     if spot.gain_ns < 1_000:
-        return f"{text}; a faster kernel saves nothing, because the step does not wait for it"
+        return f"{text}; a faster kernel would save nothing, because the step does not wait for it"
     most = " at most" * (spot.gain_basis == BOUND)
     saves = f"saves{most} {format_ns(spot.gain_ns)} per step"
-    return f"{text}; shortened to {format_share(spot.scale)} of its time, it {saves}"
+    return f"{text}; at {format_share(spot.scale)} of its time, it {saves}"
 
 
 def command(answer: Hotspots, spot: Spot) -> str:

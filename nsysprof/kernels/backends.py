@@ -241,12 +241,12 @@ def _warnings(attribution: Attribution, ranges: pd.DataFrame, seen: Observed) ->
         by_name = kernels.groupby("kernel")["sum_ns"].sum().sort_values(ascending=False, kind="stable")
         names = [short_name(name) for name in by_name.index.tolist()]
         yield (
-            f"the backend of {_listed(ranges['range'][strange].tolist())} is unknown: no rule knows the attention in"
-            f" {_listed(names)}; name it in a rule file: --rules FILE"
+            f"the backend of {_listed(ranges['range'][strange].tolist())} is unknown, because no "
+            f"rule matches the attention kernels {_listed(names)}: name them in a rule file (--rules FILE)"
         )
     lost = attribution.ledger[AMBIGUOUS].ops + attribution.ledger[NO_LAUNCH].ops
     if lost and len(ranges):
-        yield f"GPU ops with an uncertain range, not counted for its backend: {lost:,}"
+        yield f"GPU ops left out of the detection of backends, because their range is uncertain: {lost:,}"
 
 
 def _listed(texts: Sequence[Any]) -> str:

@@ -236,7 +236,7 @@ def refuse_taken(final: Path, *, force: bool = False, inputs: Sequence[Path] = (
     if os.path.isdir(final) and not os.path.islink(final):  # noqa: PTH112, PTH114  neither raises
         raise NsysprofError(f"{final}: a folder, not replaced", OTHER_NAME)
     if os.path.exists(final) and any(final.samefile(each) for each in inputs if each.exists()):  # noqa: PTH110
-        raise NsysprofError(f"{final}: the report itself, which is never changed", OTHER_NAME)
+        raise NsysprofError(f"{final} is the report itself, which is never overwritten", OTHER_NAME)
 
 
 def give_names(parts: Mapping[Path, Path], *, force: bool = False) -> None:

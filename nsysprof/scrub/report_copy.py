@@ -224,7 +224,7 @@ def _drop_what_acts(connection: sqlite3.Connection) -> tuple[list[bytes], int]:
     others += [("TABLE", name) for kind, name, sql in listed if re.match(r"(?i)create\s+virtual\b", sql)]
     others += [("TABLE", name) for _, name, _ in listed if re.fullmatch(r"(?i)sqlite_stat\d", name)]
     if len(doomed) + len(others) > _MAX_DROPS:
-        raise sqlite3.DatabaseError(f"it has more than {_MAX_DROPS:,} indexes, triggers and views")
+        raise sqlite3.DatabaseError(f"the database has more than {_MAX_DROPS:,} indexes, triggers and views")
     for kind, name in [*doomed, *others]:
         connection.execute(f"DROP {kind} {quoted(name)}")
     # What was unique need not be so when secrets are cut.

@@ -110,7 +110,7 @@ def _check_kept(work: ScrubWork) -> None:
         if name not in work.kept:
             raise NsysprofError(
                 f"--keep {name}: no table, column or property of that name would be removed",
-                "without --keep, nsysprof scrub lists everything it removes: TABLE, TABLE.COLUMN or PROPERTY",
+                "run nsysprof scrub without --keep: it lists every TABLE, TABLE.COLUMN or PROPERTY that it removes",
             )
 
 
@@ -126,7 +126,7 @@ def _scrub(work: ScrubWork, source: Path) -> None:
     """Learn the secrets from where they are known to stand, delete that, then look for them in all that is left."""
     copy = work.copy
     if not copy.has("StringIds", "id", "value"):
-        raise NsysprofError(f"{source}: not a report: it has no table StringIds", "nsysprof reads exports of nsys")
+        raise NsysprofError(f"{source} is not a report: it has no table StringIds", "nsysprof reads exports of nsys")
     properties = [table for table in _PROPERTIES if copy.has(table, "name", "value")]
     work.removed.update(dict.fromkeys(_CALLED.values(), 0))  # the order in which they are listed
     work.removed["added triggers, search tables and statistics"] = copy.dropped

@@ -347,7 +347,9 @@ def _verdict(one: Contrast, rules: Rules) -> tuple[str, str]:
     if unclear := _unclear(one, rules):
         return NO_CLEAR_CHANGE, unclear
     if one.runs == 1 and (fewest := min(one.base_n, one.new_n)) < _FEW and one.gap < _FEW_GAP:
-        return TOO_FEW_SAMPLES, f"n = {fewest}; at least {_FEW} are needed unless the two sides are far apart"
+        return TOO_FEW_SAMPLES, (
+            f"n = {fewest}; at least {_FEW} samples per side are needed, unless the two sides are far apart"
+        )
     family = plural(one.family, "comparison")
     reason = f"p = {one.adjusted_p:.2g} ({one.test}, corrected for {family}); the interval excludes 1"
     if min(one.worth) < SURE_FROM:
@@ -363,11 +365,14 @@ def _too_few(one: Contrast, rules: Rules) -> str:
     """Say why no samples of so small a number could show anything; empty where they could."""
     fewest = min(one.base_n, one.new_n)
     if fewest < rules.least_samples:
-        return f"n = {fewest}; at least {rules.least_samples} per side are needed"
+        return f"n = {fewest}; at least {rules.least_samples} samples per side are needed"
     if one.runs > 1 and not one.sure:
         return f"a run has fewer than {LEAST_PER_RUN} samples"
     if one.runs == 1 and split_p(one.base_n, one.new_n) * one.family >= rules.alpha:
-        return f"n = {fewest} cannot show a difference among {one.family:,} comparisons"
+        return (
+            f"n = {fewest}; too few samples for a significant difference after correction for "
+            f"{one.family:,} comparisons"
+        )
     return ""
 
 
@@ -386,7 +391,7 @@ def _unclear(one: Contrast, rules: Rules) -> str:
     drifts = f"the samples of one side drift by {format_share(one.drift)}, more than the difference"
     for holds, why in (
         (effect < rules.least_effect, f"below the smallest meaningful effect of {format_share(rules.least_effect)}"),
-        (apart < _MIN_STEPS * rules.clock_step, "the medians differ by about one step of the clock"),
+        (apart < _MIN_STEPS * rules.clock_step, "the medians differ by only about the resolution of the clock"),
         (one.ratio_interval.holds(1), "the interval of the ratio includes 1"),
         (one.adjusted_p >= rules.alpha, p),
         (effect <= one.drift, drifts),
@@ -422,4 +427,4 @@ def word_by_verdict(clear: str, unclear: str, verdict: str) -> str:
     """
     if verdict in (FASTER, SLOWER):
         return clear
-    return unclear if verdict == NO_CLEAR_CHANGE else f"{clear}, in too few samples for a verdict"
+    return unclear if verdict == NO_CLEAR_CHANGE else f"{clear}, with too few samples for a verdict"

@@ -110,7 +110,8 @@ def check_sample(values: ArrayLike, name: str) -> Floats:
     bad = np.flatnonzero(~(np.isfinite(sample) & (sample >= 0)))
     if len(bad):
         raise NsysprofError(
-            f"{name}: {len(bad):,} of {len(sample):,} samples are not times: {sample[bad[0]]:g} at index {bad[0]}",
+            f"{name}: {len(bad):,} of {len(sample):,} samples are not valid times, such as "
+            f"{sample[bad[0]]:g} at index {bad[0]}",
             "a sample must be finite and not negative: remove missing measurements first",
         )
     return sample
@@ -120,7 +121,7 @@ def sample_warnings(name: str, order: Dependence, trend: Drift) -> tuple[str, ..
     """Warn of few, autocorrelated and drifting samples, one line each."""
     lines = []
     if order.n < LEAST_SAMPLES:
-        lines.append(f"{name}: n = {order.n} is few: take {LEAST_SAMPLES} samples or more")
+        lines.append(f"{name}: n = {order.n} is too few: take {LEAST_SAMPLES} samples or more")
     if order.correlated and order.p < SIGNIFICANT and round(order.effective) < order.n:
         line = (
             f"{name}: samples are autocorrelated (lag 1: {order.lag1:.2f}):"

@@ -97,7 +97,7 @@ def _who(code: int, count: int, total: int, chain: Chain) -> str:
             return f"one step in {chain.judgement.period:,} is slow"
         return f"{count:,} of {total:,} slow steps with a period of {chain.judgement.period:,} steps"
     if code == SECOND:
-        return f"{count:,} of {chain.judged:,} steps are of a second kind"
+        return f"{count:,} of {chain.judged:,} steps form a second group with its own typical time"
     if total == 1:
         return f"step {int(chain.of(SLOW)[0])} is slow"
     return f"{total:,} slow steps" if count == total else f"{count:,} of {total:,} slow steps"
@@ -127,7 +127,7 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
         text += _clocks(rows.iloc[:at], rows.iloc[at:])
         yield Finding(*place, "change", text, round(ns), cause, culprit, steps=[at])
     if judged.drift is not None:
-        text = f"steps drift: steps of the second half {_growth(judged.drift, 'are')}"
+        text = f"step times drift: steps in the second half {_growth(judged.drift, 'are')}"
         yield Finding(*place, "drift", text)
     if chain.fit is not None:
         costs = [
@@ -154,8 +154,8 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
         grew = some["excess_ns"].astype(float) / some["typical_ns"].astype(float)
         stretches = int((np.diff(clock) > 1).sum()) + 1
         text = (
-            f"not counted as slow: {plural(len(clock), 'step')} at {plural(stretches, 'place')} where all"
-            f" kernels slowed down together (GPU clock); they {_growth(float(grew.median()), 'take')}"
+            f"{plural(len(clock), 'step')} in {plural(stretches, 'place')} are not counted as slow, "
+            f"because all kernels slowed down together (GPU clock); they {_growth(float(grew.median()), 'take')}"
         ) + _clocks(rows[rows["class"] == CLASSES[TYPICAL]], some)
         yield Finding(*place, CLASSES[CLOCK], text, steps=clock.tolist())
 
@@ -194,7 +194,7 @@ def headline(answer: Steps) -> str:
         every = sum(len(chain.span) for chain in answer.chains)
         return f"{plural(every, 'step')}, too few to tell which are slow: at least {LEAST_STEPS} per path are needed"
     slow, judged = sum(len(chain.of(*SLOW_ONES)) for chain in sure), sum(chain.judged for chain in sure)
-    more = f"; the times of {spread:,} more vary too much to judge" * (spread > 0)
+    more = f"; the times of {spread:,} more steps vary too much to tell" * (spread > 0)
     if not slow:
         return f"no step of {judged:,} is slow{more}"
     return f"{slow:,} of {plural(judged, 'step')} {'is' if slow == 1 else 'are'} slow{more}"

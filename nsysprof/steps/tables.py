@@ -22,20 +22,23 @@ STEPS = table(
         "name": "name of the range as recorded",
         "start_ns": Column(
             "start_ns",
-            "end of the previous step, or start of this step on the CPU if the GPU ran other work in between",
+            "start of the step time: start of the step time: end of the previous step, or start of "
+            "this step on the CPU if the GPU ran other work in between",
             head="start",
         ),
         "span_ns": Column(
             "span_ns",
-            "step time: from start_ns to the end of its GPU work, or to its end on the CPU if later",
+            "step time: from start_ns to the end of the step on the GPU or on the CPU, whichever is later",
             head="span",
         ),
-        "before_ns": "part of the span before the range in which the GPU is idle (between steps)",
+        "before_ns": "idle time of the GPU before the range begins (between steps), which is part of the span",
         "busy_ns": "part of the span in which the GPU is busy",
         "expected_ns": "expected time of a typical step at this position, from level, pattern and numbers in names",
         "class": "typical, warm-up, slow, periodic, second kind, fast, clock",
-        "typical_ns": "for an atypical step: mean of the typical steps used for comparison",
-        "excess_ns": Column("excess_ns", "excess over typical_ns; the rows of its ledger add up to it", head="excess"),
+        "typical_ns": "for an atypical step: mean time of the typical steps to which it is compared",
+        "excess_ns": Column(
+            "excess_ns", ("time above typical_ns; the rows of the step's ledger add up to this time"), head="excess"
+        ),
         **_NAMED,
         "culprit_ns": "part of the excess that this cause explains",
         "clock_hz": "mean clock of the GPU during the step; empty if not sampled",
@@ -44,14 +47,16 @@ STEPS = table(
 )
 LEDGER = table(
     "steps_ledger.csv",
-    "a row per atypical step, cause and culprit (responsible code); the rows of a step add up to its excess",
+    "a row per atypical step, cause and culprit (responsible code); the rows of one step add up to its excess",
     {
         **_PLACE,
         "cause": "compute, or the cause of the wait, as in why.csv",
         "activity": _NAMED["activity"],
         "culprit": _NAMED["culprit"],
         "slow_ns": Column("slow_ns", "time of the step in this row", head="slow"),
-        "typical_ns": Column("typical_ns", "mean of the typical steps used for comparison", head="typical"),
+        "typical_ns": Column(
+            "typical_ns", ("mean time of the typical steps to which the step is compared"), head="typical"
+        ),
         "delta_ns": Column("delta_ns", "slow_ns − typical_ns", head="slow minus typical"),
     },
     made_in="steps/ledger.py",

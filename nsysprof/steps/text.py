@@ -57,7 +57,7 @@ def _sentences(answer: Steps, found: list[Finding]) -> str:
             steps = f" --instance {each.steps[0]}" if each.steps else ""
             lines.append(f"   $ nsysprof why {file} --range {quote(each.path.replace('[', '[[]'))}{steps}")
     if not found and any(not chain.judgement.doubt for chain in answer.chains):
-        lines = ["Nothing stands out: no slow step, no pattern, and no change of level."]
+        lines = ["No slow step, no pattern and no change of level was found."]
     return (
         "\n".join(lines)
         if found

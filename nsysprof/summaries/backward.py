@@ -14,13 +14,13 @@ from nsysprof.summaries.summary import Answer, Asked, Summary
 
 BACKWARD = table(
     "backward.csv",
-    "a row per merged path with operators that have a backward pass; includes inner ranges",
+    "a row per merged path with operators that have a backward pass; each row includes inner ranges",
     {
         "merged_path": Column("", "merged path of the forward range", "range", lambda text: one_line(text, 56)),
         "instances": Column("", "instances of the range"),
         "forward_ops": "GPU ops launched inside, without backward work",
         "forward_sum_ns": Column("", "sum of their durations", "forward"),
-        "backward_ops": "GPU ops launched by the backward operators of operators inside",
+        "backward_ops": "GPU ops launched by backward operators whose forward operators are inside the range",
         "backward_sum_ns": Column("", "sum of their durations", "backward"),
         "backward_ratio": Column("", "backward_sum_ns ÷ forward_sum_ns; empty without forward time", "ratio"),
         "forward_cpu_ns": Column("", "CPU time of its instances", "CPU"),
@@ -98,9 +98,9 @@ def _answer(rows: ColumnTable, on_gpu: bool, sum_ns: int, found: Backward) -> An
         what = f"{format_ns(int(_own_time(found)[found.forward >= 0].sum()))} on the CPU"
         names = ("merged_path", "instances", "forward_cpu_ns", "backward_cpu_ns", "backward_cpu_ratio")
     shown = tuple(column for name in names for column in BACKWARD.columns if column.name == name)
-    finding = f"Backward: {what} in {len(found):,} backward operators with a known forward operator{left}"
+    finding = f"Backward: {what}, launched by {len(found):,} backward operators with a known forward operator{left}"
     return Answer({BACKWARD.file: rows}, finding, shown, rows, _NOTE)
 
 
-_NOTE = "backward: operators that autograd runs for the operators inside the range; ratio: backward ÷ forward."
+_NOTE = "backward: GPU time of the backward pass of all operators inside the range; ratio: backward ÷ forward."
 SUMMARY = Summary("backward", "Forward and backward", (BACKWARD,), backward)

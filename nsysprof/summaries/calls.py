@@ -40,7 +40,7 @@ _THREAD_WIDTH = 16
 
 CALLS = table(
     "calls.csv",
-    "a row per kind and name of host call, thread, and merged path of its range",
+    "a row per name of host call, kind, thread, and merged path of the range around the calls",
     {
         "kind": "cuda, mpi or os",
         "call": "name of the call without the version that CUPTI appends",
@@ -54,13 +54,13 @@ CALLS = table(
         "median_ns": Column("", "statistic of their durations", "median"),
         "min_ns": Column("", "statistic of their durations", "min"),
         "max_ns": Column("", "statistic of their durations", "max"),
-        "share": "sum of their durations ÷ length of the recording; empty if nsys does not record it",
+        "share": "sum of the durations ÷ length of the recording; empty if nsys did not record that length",
         "failed": "calls that returned an error; empty for calls other than CUDA's",
         "waits": (
             "calls that return only when the GPU is done: synchronizations, blocking copies, "
             "cudaFree, asynchronous copies that return after their copy"
         ),
-        "waited_ns": Column("", "time in which a GPU of their process still ran during these calls", "waited"),
+        "waited_ns": Column("", "part of the calls' time in which a GPU of their process was busy", "waited"),
     },
     made_in="summaries/calls.py",
 )
@@ -116,7 +116,7 @@ def calls(attribution: Attribution, asked: Asked) -> Answer | None:
     elif len(set(names.texts("mostly_on").codes.tolist())) > 1:
         shown.append("mostly_on")
     notes = ["share: of the recording."] * bool(recording)
-    notes += ["waited: time in which a GPU of the process still ran."] * ("waited_ns" in shown)
+    notes += ["waited: part of the time in which a GPU of the process was busy."] * ("waited_ns" in shown)
     finding = "; ".join(_finding(trace, found, names, recording))
     return Answer({CALLS.file: rows}, finding, tuple(_SHOWN[name] for name in shown), names, " ".join(notes))
 
@@ -282,7 +282,10 @@ def _finding(trace: Trace, found: _Calls, names: ColumnTable, recording: int) ->
     least = max(_WORTH_SAYING * total, 1)
     waiting, waited = int((found.end - found.start)[found.waits].sum()), int(found.waited.sum())
     if waiting >= least:
-        yield f"{format_ns(waiting)} in calls that wait for the GPU; the GPU ran for {format_ns(waited)} of this time"
+        yield (
+            f"{format_ns(waiting)} in calls that wait for the GPU; the GPU was busy for "
+            f"{format_ns(waited)} of this time"
+        )
     loading = int(names["sum_ns"][names.texts("what").codes == MODULES].sum())
     if loading >= least:
         yield f"module loading {format_ns(loading)}"

@@ -23,14 +23,14 @@ COLLECTIVES = table(
         "communicator": "ranks and name of the process group",
         "ranks": "number of ranks; 0 if not recorded",
         "message_bytes": Column(
-            "", "bytes a rank sends or receives, whichever is larger; -1 if not recorded", "message"
+            "", "bytes that a rank sends or receives, whichever is larger; -1 if not recorded", "message"
         ),
         "count": "number of GPU ops",
         "size_bytes": Column("", "sum of their bytes", "size"),
         "sum_ns": Column("", "sum of their durations, including the time this rank waits for others", "sum"),
         "median_ns": Column("", "median of their durations", "median"),
         "bus_bytes_per_s": Column(
-            "", "bus bandwidth (busbw) of the fastest one, as NCCL's tests define it", "busbw, best"
+            "", "bus bandwidth (busbw) of the fastest collective, as nccl-tests defines it", "busbw, best"
         ),
     },
     made_in="summaries/collectives.py",
@@ -40,8 +40,8 @@ _SHOWN = tuple(column for column in COLLECTIVES.columns if column.name in _OF_AL
 # What a link carries, for each byte of the message and of n ranks (nccl-tests, doc/PERFORMANCE.md).
 _TWICE, _ONCE = (re.compile(r"all_?reduce", re.I), re.compile(r"all_?gather|reduce_?scatter|all_?to_?all", re.I))
 _NOTE = (
-    "busbw, best: bus bandwidth of the fastest collective, as NCCL's tests define it (slower ones may include"
-    " waiting for late ranks)."
+    "busbw, best: bus bandwidth of the fastest collective, as nccl-tests defines it (slower ones may "
+    "include waiting for late ranks)."
 )
 
 

@@ -40,10 +40,10 @@ COPIES = table(
         "count": "number of GPU ops",
         "size_bytes": Column("", "bytes moved or set", "size"),
         "sum_ns": Column("", "sum of their durations", "sum"),
-        "bytes_per_s": Column("", "size_bytes per second of sum_ns; empty if that is 0", "rate"),
+        "bytes_per_s": Column("", "size_bytes ÷ sum_ns, in bytes per second; empty if sum_ns is 0", "rate"),
         "median_bytes_per_s": "median bandwidth of single copies",
-        "link_share": Column("", "share of link bandwidth (PCIe or NVLink; peak by name of the GPU)", "of link"),
-        "overlapped_ns": "part of their time in which kernels ran on the same GPU",
+        "link_share": Column("", "% of link bandwidth (PCIe or NVLink; peak looked up by GPU name)", "of link"),
+        "overlapped_ns": "part of the copies' time in which kernels ran on the same GPU",
         "small_count": f"copies of less than {format_bytes(SMALL)}",
         "small_bytes": "bytes of the small copies",
     },
@@ -213,7 +213,10 @@ def _finding(shown: ColumnTable) -> str:
     text = f"Copies: {plural(count, 'memory operation')} of {format_bytes(size)} in {format_ns(sum_ns)}"
     if not most["bytes_per_s"] > 0:
         return text
-    text += f"; most time: {format_bytes(most['size_bytes'])} of {called} at {format_bandwidth(most['bytes_per_s'])}"
+    text += (
+        f"; most time is spent on {format_bytes(most['size_bytes'])} of {called} at "
+        f"{format_bandwidth(most['bytes_per_s'])}"
+    )
     if most["link_share"] > 0:
         text += f", {format_share(most['link_share'])} of the link's peak"
     return text

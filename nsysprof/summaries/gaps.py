@@ -66,10 +66,14 @@ def gaps(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG0
     used = ColumnTable({"gpu": Texts(gpu, labels), **dict(zip(UTILISATION.names[1:], columns, strict=True))})
     low = int((columns[-1] < LOW).sum())
     finding = (
-        f"Gaps: {len(length):,} of 500 ms or more in which a GPU is idle, {format_ns(int(length.sum()))} together;"
-        f" busy for less than half in {low:,} of {plural(len(gpu), 'part')}"
+        f"Gaps: GPUs are idle for 500 ms or more {len(length):,} times "
+        f"({format_ns(int(length.sum()))} in total), and busy for less than half of the time in "
+        f"{low:,} of {plural(len(gpu), 'part')}"
     )
-    note = f"parts: each GPU's time in {PARTS} equal parts, see {UTILISATION.file}; causes of the waits: nsysprof why."
+    note = (
+        f"parts: the time of each GPU is divided into {PARTS} equal parts ({UTILISATION.file}); nsysprof "
+        "why shows the causes of waits."
+    )
     return Answer({GAPS.file: rows, UTILISATION.file: used}, finding if len(length) else "", GAPS.columns, rows, note)
 
 

@@ -26,8 +26,8 @@ from nsysprof.trace.trace import Trace
 
 METRICS = table(
     "gpu_metrics.csv",
-    "a row per metric of the whole recording (whole), of a merged range path (range), of a kernel that fills samples"
-    " (kernel) and of a family of shorter ones (family), for each GPU that was sampled",
+    "a row per sampled GPU, metric and subject: the whole recording (whole), a merged range path "
+    "(range), a kernel longer than a sample (kernel), or a family of shorter kernels (family)",
     {
         "what": "whole, range, kernel or family",
         "name": "merged path, kernel or family; empty for whole",
@@ -39,7 +39,10 @@ METRICS = table(
         "low": "95 % confidence interval of the mean",
         "high": "95 % confidence interval of the mean",
         "samples": "number of samples used",
-        "basis": "samples (inside it), regression (on the share of each sample), or unknown",
+        "basis": (
+            "method: samples (mean of the samples inside), regression (on the share of each kernel in "
+            "each sample), or unknown"
+        ),
         "reason": "why it is unknown",
     },
     made_in="summaries/gpu_metrics.py",
@@ -146,8 +149,8 @@ def gpu_metrics(attribution: Attribution, asked: Asked) -> Answer | None:
         columns[name] = Texts(np.arange(len(values)), values) if text else np.array(values)
     shown, wide = _wide(rows)
     note = (
-        "% of the maximum while they run, ± half of the 95 % interval (± 1 if none is shown); empty: unknown, see"
-        " gpu_metrics.csv"
+        "% of the maximum while the kernels run, ± half of the 95 % interval (± 1 or less if not "
+        "shown); empty: unknown (gpu_metrics.csv says why)"
     )
     return Answer({METRICS.file: ColumnTable(columns)}, _finding(trace, labels, rows), shown, wide, note)
 
@@ -285,7 +288,10 @@ def _judged(fit: Floats, *shifted: Floats) -> Mean:
         return _unknown("too short to be sampled at this frequency", int(count))
     low, high = min(mean - wide, *ends), max(mean + wide, *ends)
     if high - low > 2 * _WIDE or high < -1 or low > 101:
-        text = f"the interval is {high - low:.0f} points wide: concurrent work varies too little"
+        text = (
+            f"the interval is {high - low:.0f} points wide, because concurrent work varies too little to "
+            "separate the kernels"
+        )
         return _unknown(text, int(count))
     mean, low, high = (float(np.clip(each, 0, 100)) for each in (mean, low, high))
     return Mean(mean, low, high, int(count), "regression")

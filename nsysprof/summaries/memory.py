@@ -45,11 +45,13 @@ MEMORY = table(
         "live_at_end_bytes": Column("", "bytes live on that GPU at the end of its last instance", "live at end"),
         "peak_bytes": Column("", "peak of live bytes while an instance was open", "peak"),
         "owned_at_peak_bytes": Column(
-            "", "bytes of the range itself that were live at the overall peak; 0 for pools", "owned"
+            "", "bytes allocated in the range itself that were live at the overall peak; 0 for pools", "owned"
         ),
-        "kept_bytes": "bytes of the range itself that were still live at the end of its last instance",
+        "kept_bytes": "bytes allocated in the range itself that were still live at the end of its last instance",
         "kept_in": "instances that allocated kept_bytes",
-        "growth_bytes": Column("", "steady growth of live bytes from one instance to the next, if any", "grows by"),
+        "growth_bytes": Column(
+            "", ("steady growth of live bytes from one instance to the next; empty if there is none"), "grows by"
+        ),
     },
     made_in="summaries/memory.py",
 )
@@ -102,8 +104,8 @@ def memory(attribution: Attribution, asked: Asked) -> Answer | None:
     hidden = {"instances", "allocations", "releases", "kept_bytes", "kept_in", *([] if several else ["gpu"])}
     shown = tuple(column for column in MEMORY.columns if column.name not in hidden)
     note = (
-        "live at end: at the end of its last instance; peak: maximum while an instance was open; owned: the range's own"
-        " part of the overall peak; grows by: steady growth per instance."
+        "live at end: bytes live at the end of the range's last instance; peak: maximum while an "
+        "instance was open; owned: bytes of the range itself at the overall peak; grows by: steady growth per instance."
     )
     return Answer({MEMORY.file: rows}, _finding(rows), shown, rows, note)
 

@@ -33,8 +33,8 @@ STREAMS = table(
 _PIECE = 1 << 19  # stretches of work at a time where temporaries would be large
 _REAL = 0.01  # of the work of the stream with the most: one with less is not worth a table
 _NOTE = (
-    "of span: busy as a share of the report's span; overlap: share of busy in which another stream of the GPU also"
-    " runs; thread: the thread that launched the most."
+    "of span: busy time as a share of the report's span; overlap: share of busy time in which "
+    "another stream of the GPU is busy, too; thread: the thread that launched the most GPU time."
 )
 
 
@@ -80,9 +80,7 @@ def _answer(trace: Trace, rows: ColumnTable) -> Answer:
     busy = sum(int((stop - begin).sum()) for begin, stop in trace.gpu_busy.values())
     share = format_share(1 - int((rows["busy_ns"] - rows["overlap_ns"]).sum()) / max(busy, 1))
     several = busy > 0 and np.count_nonzero(rows["sum_ns"] >= _REAL * rows["sum_ns"].max()) > 1
-    finding = (
-        f"Streams: {len(rows):,} with GPU work; two or more run concurrently for {share} of the time GPUs are busy"
-    )
+    finding = f"Streams: {len(rows):,} with GPU work; two or more run concurrently for {share} of GPU busy time"
     one = len(set(rows["pid"].tolist())) == 1
     shown = tuple(column for column in STREAMS.columns if column.name != "pid" or not one)
     return Answer({STREAMS.file: rows}, finding if several else "", shown, rows, _NOTE)

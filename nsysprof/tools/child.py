@@ -201,7 +201,7 @@ class _Stopping:
             self._kill()
         elif alive:
             pids = " ".join(str(process.pid) for process in alive)
-            self._say(f"still running, because it ignores the interrupt: kill -9 {pids}")
+            self._say(f"the program ignores the interrupt and is still running: kill -9 {pids}")
 
     def _alive(self) -> list[Process]:
         import psutil  # noqa: PLC0415  only after an interrupt

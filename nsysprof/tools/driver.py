@@ -111,8 +111,9 @@ def too_new_for(driver: Driver, nsys: Nsys) -> str | None:
     if not known or not driver.cuda or driver.cuda[:2] <= known:
         return None
     return (
-        f"driver {driver.version} runs CUDA {_dotted(driver.cuda)}, but nsys {nsys.version_text} knows CUDA"
-        f" {_dotted(known)} at most: kernels may be missing from the report; a newer nsys: --nsys PATH"
+        f"driver {driver.version} runs CUDA {_dotted(driver.cuda)}, but nsys {nsys.version_text} "
+        f"supports only CUDA {_dotted(known)} and older, so kernels may be missing from the report: "
+        "use a newer nsys (--nsys PATH)"
     )
 
 

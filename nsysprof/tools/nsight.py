@@ -56,7 +56,7 @@ def find_tool(kind: ToolKind, explicit: str | os.PathLike[str] | None = None) ->
         raise NsysprofError(f"{named}{where}: not a working {kind.name}: {why}", kind.get_it)
     installed = installed_tools(kind)
     if not installed:
-        broken = f"; {first} on the PATH does not work: {why}" if first else ""
+        broken = f"; {first}, which is on the PATH, does not work: {why}" if first else ""
         raise NsysprofError(f"no {kind.name} found{broken}", kind.get_it)
     return installed[0]
 
@@ -136,8 +136,9 @@ def last_line(output: str) -> str:
 
 NCU_ENVIRONMENT = "NSYSPROF_NCU"
 GET_NCU = (
-    "Nsight Compute comes with the CUDA toolkit (cuda-nsight-compute), or get it from"
-    f" https://developer.nvidia.com/nsight-compute; name one with --ncu PATH or {NCU_ENVIRONMENT}=PATH"
+    "install Nsight Compute from the CUDA toolkit (package cuda-nsight-compute) or from "
+    "https://developer.nvidia.com/nsight-compute; if it is not on the PATH, give --ncu PATH or set "
+    "{NCU_ENVIRONMENT}=PATH"
 )
 # What a count cannot do without: an ncu that lacks one of these is too old.
 _NEEDED = ("--nvtx-include", "--cache-control", "--clock-control", "--query-metrics", "--print-units", "--page")

@@ -19,7 +19,7 @@ from nsysprof.tools import nsight
 
 ENVIRONMENT = "NSYSPROF_NSYS"
 PRINT_ELSEWHERE = "send its output to a file (-- sh -c 'PROGRAM > FILE 2>&1')"
-TOO_BIG = "the recording has a text of more than 1 GB (usually program output), which SQLite cannot store"
+TOO_BIG = "the recording contains a text of more than 1 GB (usually the program's output), which SQLite cannot store"
 GET_IT = (
     "get Nsight Systems from https://developer.nvidia.com/nsight-systems, or name it with --nsys PATH or"
     f" {ENVIRONMENT}=PATH; a report that was exported already (.sqlite) needs none"
@@ -163,7 +163,8 @@ def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600)
         )
     raise NsysprofError(
         f"{importer} cannot read the stream: {_reason(output) or f'exit code {done.returncode}'}",
-        f"only the importer of the recording nsys can read it: nsys {header_version(stream) or '(unknown)'}",
+        "only the importer of the nsys that recorded this file can read it: nsys "
+        f"{header_version(stream) or '(unknown)'}",
     )
 
 
@@ -173,7 +174,7 @@ def _installation(libraries: Sequence[str]) -> str:
     other = [library for library in libraries if library not in _PACKAGES]
     debian, fedora = (" ".join(names) for names in zip(*known, strict=True)) if known else ("", "")
     hints = [f"apt-get install {debian} (Fedora, RHEL: dnf install {fedora})"] if known else []
-    hints += [f"install the package with {', '.join(other)}, or nsys again"] if other else []
+    hints += [f"install the package that contains {', '.join(other)}, or reinstall nsys"] if other else []
     return "; ".join(hints)
 
 
@@ -232,7 +233,8 @@ def _export_error(nsys: Nsys, report: Path, output: str, code: int) -> NsysprofE
         return newer_than(report, made_by, nsys)
     if "ProtobufParseException" in output:
         return NsysprofError(
-            f"{report}: nsys {nsys.version_text} cannot parse it: made by a newer nsys{_build(report)}, or damaged",
+            f"nsys {nsys.version_text} cannot parse {report}: a newer nsys{_build(report)} made the "
+            "file, or it is damaged",
             f"copy it again, or export it with the nsys that made it: {_by_hand(report)}",
         )
     if "magic number mismatch" in output:
@@ -243,8 +245,8 @@ def _export_error(nsys: Nsys, report: Path, output: str, code: int) -> NsysprofE
     if "string or blob too big" in output:
         return NsysprofError(
             f"{report}: nsys {nsys.version_text} could not export it: {TOO_BIG}",
-            f"nsysprof analyze reads this too: {quote(str(nsys.path))} export --type parquetdir {quote(str(report))};"
-            f" next time {PRINT_ELSEWHERE}",
+            f"export it as Parquet, which nsysprof analyze also reads: {quote(str(nsys.path))} "
+            f"export --type parquetdir {quote(str(report))}; next time, {PRINT_ELSEWHERE}",
         )
     what = nsight.last_line(output) or f"exit code {code}"
     return NsysprofError(
@@ -262,8 +264,10 @@ def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
     numbers = nsight.version_numbers(made_by)[:2]
     wanted = f"nsys {'.'.join(map(str, numbers))} or newer" if numbers else "a newer nsys"
     return NsysprofError(
-        f"{report}: made by nsys {made_by}, newer than the installed {nsys.version_text} ({nsys.path})",
-        f"install {wanted} and name it with --nsys PATH, or export where it was made: {_by_hand(report)}",
+        f"{report} was made by nsys {made_by}, which is newer than the installed nsys "
+        f"{nsys.version_text} ({nsys.path})",
+        f"install {wanted} and name it with --nsys PATH, or export the report on the machine that "
+        f"recorded it: {_by_hand(report)}",
     )
 
 
@@ -304,7 +308,8 @@ def _printed(nsys: Nsys, sqlite: Path, copy: Path, report_name: str, form: str, 
             break
     else:
         raise NsysprofError(
-            f"nsys {nsys.version_text} has no report named {base}: not supported", "use a newer nsys: --nsys PATH"
+            f"nsys {nsys.version_text} has no report named {base}, so --verify is not supported",
+            "use a newer nsys: --nsys PATH",
         )
     failed = FAILED.search(done.stderr)  # with exit code 0
     if done.returncode != 0 or failed:

@@ -65,8 +65,9 @@ def _of_streams(trace: Trace) -> Iterator[str]:
         most = float((lanes.sum[full] / span[full]).max())
         share = int(lanes.sum[full].sum()) / int(lanes.sum.sum())
         yield (
-            f"{len(full):,} of {np.count_nonzero(lanes.ops):,} streams are occupied more than 100 % of the time (up to"
-            f" {format_share(most)}): sums count their overlapping ops twice ({format_share(share)} of GPU op time)"
+            f"{len(full):,} of {np.count_nonzero(lanes.ops):,} streams run several GPU ops at once, "
+            f"so their op time exceeds 100 % of the time (up to {format_share(most)}); sums count "
+            f"this overlap twice ({format_share(share)} of GPU op time)"
         )
 
 
@@ -144,4 +145,4 @@ def _of_recording(trace: Trace) -> Iterator[str]:
         texts = (one_line(each.text, 160) + (f" ({each.count:,} times)" if each.count > 1 else "") for each in told)
         said = " ".join(sorted(texts))
         left = f"{plural(len(trace.ops), 'GPU op')} and {plural(len(trace.ranges), 'range')}"
-        yield f"nsys may have dropped events (number unknown): {left} are left. It says: {said}"
+        yield f"nsys may have dropped an unknown number of events; {left} are left. Message of nsys: {said}"

@@ -57,13 +57,13 @@ def steps_of(program: Program, changes: Changes) -> list[Step]:
     made += [_swap(program, text) for text in changes.swap]
     for glob in changes.fuse:
         rows = program.ranges_of(glob)
-        words = f"{glob} as one kernel that takes as long"
+        words = f"{glob} as one kernel of the same length"
         made.append(Step("fuse", words, rows, partial(_fuse, program, rows, glob)))
     made += [Step(kind, words, none, apply) for kind, words, apply in removals_of(program, changes)]
     if changes.no_late_peer:
         if program.facts.peers is None:
             raise AbstainError(
-                "no two ranks of this report share a collective, so the late rank is unknown",
+                "this report has no collective of two or more ranks, so the late rank is unknown",
                 "record all ranks of a node in one report: nsysprof capture -- torchrun …",
             )
         made.append(Step("no-late-peer", "no rank late", none, edits.run_together))
@@ -183,7 +183,7 @@ def _graph(program: Program, rows: Index, glob: str, network: Network) -> None:
     launch, place = index_work(program.attribution, rows).launches_of(rows)
     if not len(launch):
         raise NsysprofError(
-            f"{glob} launches nothing that a CUDA graph could contain", "nsysprof analyze shows what ranges launch"
+            f"{glob} has no GPU work that a CUDA graph could contain", "nsysprof analyze shows what ranges launch"
         )
     used = np.unique(place)
     at = program.place(rows)
@@ -214,7 +214,9 @@ def _graph(program: Program, rows: Index, glob: str, network: Network) -> None:
     calls_of = np.flatnonzero(np.isin(names, graphs))
     lengths = trace.launches.end[calls_of] - trace.launches.start[calls_of]
     cost = int(np.median(lengths)) if len(lengths) else network.lags.launch
-    whence = "as in this report" if len(lengths) else "as for a kernel, because this report launches no graph"
+    whence = (
+        "as in this report" if len(lengths) else ("the same as for a kernel, because this report has no graph launch")
+    )
     program.notes.append(f"assumed launch time of the graph: {format_ns(cost)}, {whence}")
     edits.launch_as_graph(network, program.inside[at[used]], lows, highs, cost)
 

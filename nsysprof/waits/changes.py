@@ -41,18 +41,21 @@ class Changes:
     scale: Sequence[str] = _repeatable("KERNEL=FACTOR", "Multiply the time of matching kernels: '*gemm*=0.5'")
     set: Sequence[str] = _repeatable("KERNEL=TIME", "Set the time of matching kernels: 'softmax=40us'")
     swap: Sequence[str] = _repeatable(
-        "TABLE", "Take kernel times from a kernels.csv or report; RANGE=TABLE:ROW: one kernel for a range"
+        "TABLE",
+        ("Take kernel times from a kernels.csv or a report; RANGE=TABLE:ROW replaces a range by the kernel of one row"),
     )
-    drop_sync: Sequence[str] = _repeatable("GLOB", "Remove waits for the GPU in matching ranges or matching calls")
+    drop_sync: Sequence[str] = _repeatable(
+        "GLOB", ("Remove the CPU's waits for the GPU, in matching ranges or matching calls")
+    )
     async_copies: bool = _flag("Copies to the GPU, from pinned memory, do not block the host.")
-    pinned: bool = _flag("Use pinned memory for copies: they run at link bandwidth and do not block.")
+    pinned: bool = _flag("Copy from and to pinned memory: such copies run at link bandwidth and do not block.")
     remove: Sequence[str] = _repeatable("CAUSE", "Remove a cause that a finding or why.csv names")
     remove_calls: Sequence[str] = _repeatable("GLOB", "Remove matching host calls, with their waits")
     remove_code: Sequence[str] = _repeatable(
         "GLOB", "Remove CPU code between calls in matching ranges ('outside every range')"
     )
-    no_page_faults: bool = _flag("Remove migrations and page faults of unified memory: an upper bound.")
-    no_late_peer: bool = _flag("Let all ranks arrive at each collective at once.")
+    no_page_faults: bool = _flag("Remove migrations and page faults of unified memory (an upper bound).")
+    no_late_peer: bool = _flag("Let all ranks arrive at each collective at the same time.")
     delay: Sequence[str] = _repeatable("RANGE=TIME", "Add CPU time after matching ranges: 'loss=500us'")
     gpu_delay: Sequence[str] = _repeatable("RANGE=TIME", "Add a kernel of this length after matching ranges")
 

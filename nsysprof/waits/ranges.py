@@ -167,7 +167,7 @@ def pick_windows(
     words = [instances_text(instances), *words] if instances else words
     if not len(out) and len(windows):
         raise NsysprofError(
-            f"no step is left: {', '.join(words)}, of at most {int(np.bincount(line).max()):,}",
+            f"no step is left: {', '.join(words)}, but a path has at most {int(np.bincount(line).max()):,} steps",
             f"nsysprof steps {quote_path(attribution.trace.report.path)} lists them, counted from 0",
         )
     return out, ", ".join(words)

@@ -51,7 +51,7 @@ def refuse_all(glob: str, option: str) -> None:
     """Refuse a glob that matches everything."""
     if glob and not glob.strip("*?"):
         raise AbstainError(
-            f"--{option} {glob!r} matches everything: other clocks, GPUs and batch sizes are not modelled",
+            f"--{option} {glob!r} matches everything, but changes of clock, GPU or batch size are not modelled",
             "name the kernels that change: nsysprof analyze lists them",
         )
 
@@ -152,7 +152,7 @@ def _unblock(program: Program, pinned: bool, network: Network) -> None:
     both = copies & pageable & (directions[0] | directions[1])[ops.name]
     if (pinned and not both.any()) or not (pinned or len(chosen) or ((node >= 0) & network.waits[node]).any()):
         what = "uses pageable memory" if pinned else "to the GPU blocks the host"
-        raise NsysprofError(f"no copy {what} in {program.file}", "nsysprof why lists the waits of the GPU")
+        raise NsysprofError(f"no copy {what} in {program.file}", "nsysprof why lists the causes of GPU waits")
     edits.stop_waiting(network, chosen)
     at = network.start[rows]  # the host does not carry them to pinned memory first
     network.extra[at] = np.minimum(network.extra[at], 0)
@@ -160,7 +160,7 @@ def _unblock(program: Program, pinned: bool, network: Network) -> None:
         each.lag[at] = np.minimum(each.lag[at], usual)
     edits.hurry(network, ends, network.lags.launch)
     if not pinned:
-        program.notes.append("copies keep their recorded length, although pinned memory is faster")
+        program.notes.append("the forecast keeps the recorded length of copies, although pinned memory is faster")
         return
     for to_gpu, direction in zip(("to", "from"), directions, strict=True):
         some = np.flatnonzero(both & direction[ops.name])
@@ -210,7 +210,7 @@ def _no_page_faults(program: Program, network: Network) -> None:
         less = covered(merge(starts, ends), ops.start[rows], ops.end[rows])
         edits.lengthen(network, rows, network.length[rows] - less)
     edits.remove(network, _code_that_faulted(program, moved[back]))
-    program.notes.append("an upper bound: pages still have to move, at best before they are needed")
+    program.notes.append("this is an upper bound, because pages still have to move, at best before they are needed")
 
 
 def _code_that_faulted(program: Program, back: Index) -> Cause:

@@ -45,7 +45,8 @@ def times_by_name(trace: Trace, path: Path) -> dict[int, int]:
         if not {"kernel", "median_ns"} <= set(table.columns):
             raise NsysprofError(
                 f"{path} has no columns kernel and median_ns",
-                "nsysprof analyze REPORT writes kernels.csv; for a bench: --swap 'RANGE=results.csv:BACKEND'",
+                "nsysprof analyze REPORT writes a kernels.csv; with results of nsysprof bench: "
+                "--swap 'RANGE=results.csv:BACKEND'",
             )
         frame = table[["kernel", "median_ns"]].rename(columns={"kernel": "name", "median_ns": "ns"})
     else:
@@ -107,7 +108,7 @@ def time_of_row(path: Path, row: str) -> int:
     if len(rows) != 1:
         known = join_first(both[table["median_ns"].notna()].unique().tolist(), 4, repr)
         raise NsysprofError(
-            f"{plural(len(rows), 'row')} of {path} {'is' if len(rows) == 1 else 'are'} {row!r}; it has {known}",
+            f"{path} has {plural(len(rows), 'row')} named {row!r}, but one is needed; it has {known}",
             "name one of them",
         )
     times = [rows[name].iloc[0] for name in ("graph_median_ns", "median_ns") if name in rows]

@@ -117,7 +117,7 @@ def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ..
     if not _WAIT_CALLS & set(activity.calls.names):
         return ()
     if dependencies.unnamed:
-        return (f"the events that streams wait for ({dependencies.unnamed:,} waits name no event)",)
+        return (f"the events for which streams wait ({dependencies.unnamed:,} waits name no event)",)
     both = (("waits for events", dependencies.waits), ("records of events", dependencies.records))
     return tuple(f"{name} ({dependencies.recorded_by})" for name, events in both if not len(events))
 

@@ -86,7 +86,7 @@ def removals_of(
         return None, ""
     if len(trace.ops) > MAX_OPS:
         many = f"the report has more than {MAX_OPS:,} GPU ops"
-        return None, f"{many}: nsysprof forecast --remove replays it for one cause"
+        return None, f"{many}: nsysprof forecast --remove replays the removal of one cause"
     ranges = np.unique(windows.range[windows.range >= 0]).astype(np.intp)
     moments = moments_of(trace, ranges)
     network = network_of(facts.attribution, facts.activity, facts.dependencies, moments, facts.peers)

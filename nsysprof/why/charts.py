@@ -49,13 +49,13 @@ def plan_why(answer: Why) -> Plan:
     if instance is None:
         return Message(
             Heading("Nothing ran on a GPU", str(answer.attribution.trace.report.path)),
-            ["No GPU op belongs to the chosen ranges, so there is no wait to account for."],
+            ["The chosen ranges have no GPU work, so there is no wait to explain."],
         )
     length = max(instance.end_ns - instance.start_ns, 1)
     ops = _ops(instance)
     streams, left_out = _streams(instance, *ops)
     bars = [*_bars(_parts(instance, *ops), length)]
-    parts = f"Where its {format_ns(length)} go: the bars add up to the step"
+    parts = f"How the step spends its {format_ns(length)} (the bars add up to this time)"
     lanes: list[Stream | Marks] = [*_ranges(instance), *streams, _waits(instance)]
     panels = [
         LanePanel(bars, length, parts, "time of the step, sorted by cause"),
@@ -82,7 +82,7 @@ def _subtitle(instance: Instance) -> str:
     gpu = device_labels(instance.answer.attribution.trace)[instance.gpu]
     length = format_ns(instance.end_ns - instance.start_ns)
     if instance.count == 1:
-        return f"Drawn: the only step on {gpu}, {length} · {report.path.name}"
+        return f"Shown: the only step on {gpu}, {length} · {report.path.name}"
     mean = f"{instance.count:,} steps of {format_ns(instance.mean_ns)} on average on {gpu}"
     which = "a median one" if instance.median else "the one nearest to the median with such a wait"
     return f"{mean} · drawn: {which}, {length} · {report.path.name}"
@@ -206,7 +206,7 @@ def overview(answer: Why) -> Overview:
     """The notebook view: the findings, and the tree of the path with most time."""
     paths = ranked_paths(answer)
     if not paths:
-        return Overview("no GPU work in these ranges, and so no wait")
+        return Overview("these ranges have no GPU work, so there is no wait")
 
     def details() -> Iterator[str | TextTable]:
         for number, finding in enumerate(answer.findings[paths[0]], 1):

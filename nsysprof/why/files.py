@@ -16,22 +16,23 @@ WHY = table(
         "gpu": Column("gpu", "number of the GPU in the report", cell=str, align="r"),
         "pid": Column("pid", "process", cell=str, align="r"),
         "cause": "compute, or the cause of the wait: communication, copy, kernel, host, latency, profiler, unknown",
-        "activity": "activity of the CPU: launch calls, synchronizing calls, other CUDA calls, OS calls, "
-        "code; for compute the kernel family; for a collective with recorded peers late peer or "
-        "transfer",
+        "activity": (
+            "activity of the CPU: launch calls, synchronizing calls, other CUDA calls, OS calls or code; "
+            "kernel family in rows of compute; late peer or transfer in rows of a collective whose peers are recorded"
+        ),
         "culprit": "responsible code: a call or code of a range, a copy, a collective, a kernel",
         "range": "innermost range of the responsible call or launch",
-        "exposed_by": "call that drained the GPU queue before the wait",
+        "exposed_by": "call that drained the GPU queue (waited until it was empty) before the wait",
         "meanwhile": "GPU activity during the wait: nothing, copies, communication, compute",
         "claim": "evidence: dependency (an edge in the trace), order (inferred from times), abstain (unknown)",
         "waits": "number of waits; for compute, number of kernels",
         "waited_ns": "their time in all steps",
-        "per_instance_ns": "waited_ns per step, or with --per per call",
+        "per_instance_ns": "waited_ns per step, or per call with --per",
         "share_of_span": Column("share_of_span", "share of the time of all steps", head="share"),
         "ceiling_ns": "potential speedup: upper bound for the time saved per step without this wait; empty if unknown",
         "hint": "a remedy that helped in a replay; empty if none did",
         "ceiling_basis": (
-            "forecast: the ceiling is the time saved in a replay without the cause; bound: it is the whole wait"
+            "basis of the ceiling: forecast (time saved in a replay without the cause), or bound (the whole wait)"
         ),
     },
     made_in="waits/account.py",

@@ -62,8 +62,8 @@ def abstention(residuals: pd.DataFrame, path: str) -> str:
     if not most > MAX_RESIDUAL:
         return ""
     return (
-        "No ceilings in why.csv: a replay of the recorded dependencies misses the end of steps by up to"
-        f" {format_share(most)} of their length (limit: {format_share(MAX_RESIDUAL)})."
+        "why.csv has no ceilings, because a replay of the recorded dependencies misses step times by "
+        "up to {format_share(most)} (limit: {format_share(MAX_RESIDUAL)})."
     )
 
 
@@ -83,4 +83,4 @@ def verification(residuals: pd.DataFrame) -> Iterator[str]:
     bad = int((residuals["residual"] > MAX_RESIDUAL).sum())
     rows = f"{plural(len(cells) - bad, 'row')} of {len(cells):,}"
     share = format_share(MAX_RESIDUAL)
-    yield wrap(f"{rows} explained by dependencies and constants to within {share} of the span", "", "  ")
+    yield wrap(f"dependencies and constant delays explain {rows} to within {share} of the span", "", "  ")

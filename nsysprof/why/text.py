@@ -32,7 +32,7 @@ def why_text(answer: Why, top: int = 8, *, full: bool = False, markdown: bool = 
     head = visible(f"{head}{f'; {answer.picked}' if answer.picked else ''}")
     said = [f"warning: {each}" for each in grave(answer.warnings)]
     if answer.lacks:
-        said.append(f"not recorded: {join_words(answer.lacks)}; dependencies between streams are unknown")
+        said.append(f"the report lacks {join_words(answer.lacks)}, so dependencies between streams are unknown")
     parts: list[str | Rows] = ["\n".join(wrap(line, "", "  ", width) for line in (head, *said))]
     left: list[str] = []
     if diagnosis:

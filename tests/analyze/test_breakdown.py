@@ -447,7 +447,8 @@ def test_select_by_merged_path(trace: MakeTrace) -> None:
     assert found.merged["merged_path"].tolist() == ["run/step*"]
     assert found.merged["parent"].tolist() == [-1]
     assert found.warnings == (
-        "ranges that match 'run/step[*]' or are inside a match: 3 of 4; ledger and totals still cover all ranges",
+        "shown: ranges that match 'run/step[*]', and all ranges inside them (3 of 4); ledger and "
+        "totals still cover all ranges",
     )
 
 
@@ -527,10 +528,10 @@ def test_warnings_name_what_how_many_and_what_share(trace: MakeTrace) -> None:
         duration=END,
     )
     assert broken_down(path).warnings == (
-        "ranges never closed: 1 of 3; they end with the session",
-        "GPU ops without a launch row in the report: 1 (70 % of GPU op time); no range owns them",
-        "ambiguous GPU ops of worker threads, with ranges open on several threads: 1 (10 % of GPU op time);"
-        " no range owns them",
+        "the program never closed 1 of 3 ranges; they are taken to end with the recording",
+        "GPU ops whose launch is not in the report: 1 (70 % of GPU op time); they are attributed to no range",
+        "GPU ops of worker threads while several threads had ranges open: 1 (10 % of GPU op time); "
+        "they are attributed to no range",
         "GPU ops of worker threads, attributed to the only range open on another thread: 1 (20 % of GPU op time);"
         " see --threads",
     )
@@ -553,8 +554,8 @@ def test_what_is_recorded_twice_or_backwards_is_told(trace: MakeTrace) -> None:
     )
     found = broken_down(path)
     assert found.warnings == (
-        "GPU ops that end before they start: 2; their negative durations are added as recorded",
-        "host calls with the correlation id of a shorter call: 2; the shorter one counts",
+        "2 GPU ops end before they start; sums include their negative durations",
+        "2 host calls share a correlation id with a shorter call; only the shorter call counts",
     )
     assert found.totals["sum_ns"] == int(found.ledger["sum_ns"].sum()) == 10 - 5 - 3
     assert row(found.ranges, path="a")["launches"] == 3
@@ -566,7 +567,7 @@ def test_paths_that_are_cut_are_told(trace: MakeTrace, monkeypatch: pytest.Monke
     short = broken_down(path).warnings
     monkeypatch.setattr("nsysprof.attribution.paths._MAX_CHARACTERS", 1000)
     assert [warning for warning in broken_down(path).warnings if warning not in short] == [
-        "range paths are up to 40 names deep: long ones are shortened in the middle and may look the same"
+        "some range paths have 40 levels: long paths are shortened in the middle and may look the same"
     ]
 
 
@@ -584,8 +585,8 @@ def test_what_is_never_popped_is_folded(trace: MakeTrace) -> None:
     assert [rows[path]["instances"] for path in rows] == [1, 1, 40, 1]
     assert rows["step/again/inner"]["exclusive_sum_ns"] == found.totals["sum_ns"] == 40 * 30
     assert found.warnings[:2] == (
-        "`step` is never popped: 39 pushes inside the first count as one range with it",
-        "`again` is never popped: 39 pushes inside the first count as one range with it",
+        "`step` is never popped: 39 later pushes count as one range with the first",
+        "`again` is never popped: 39 later pushes count as one range with the first",
     )
 
 

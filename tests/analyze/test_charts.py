@@ -428,7 +428,7 @@ def test_the_subtitle_says_what_was_measured(run: Breakdown) -> None:
         (
             strict,
             "block.sqlite · NVIDIA H200 · nsys 2025.3.2.0 · 3,737 kernels · 569 ranges"
-            " · 39 % of op time belongs to no range",
+            " · 39 % of the time of GPU ops is outside every range",
         ),
     )
     for answer, subtitle in expected:
@@ -447,7 +447,7 @@ def test_the_subtitle_says_what_was_measured(run: Breakdown) -> None:
         (
             [Range("a", 0, 90), *calls(2, 0), Range("b", 100, 190), *calls(2, 100, first=9)],
             "All 2 ranges run 2 kernels",
-            "The top 2 ranges have 10 ns of busy time each, first a: all of it gemm",
+            "Each of the top 2 ranges keeps the GPU busy for 10 ns, first a: all of it gemm",
         ),
         (
             [Range("zero", 0, 90), launch_kernel(GEMM, (1, 2), (5, 5), id=1)],
@@ -467,7 +467,7 @@ def test_the_subtitle_says_what_was_measured(run: Breakdown) -> None:
         (
             [*calls(1, 0), *calls(1, 50, first=2, name=SOFTMAX)],
             "2 kernels run 1 time each, more often than any other",
-            "The top 2 kernels take 50 % of op time each",
+            "Each of the top 2 kernels takes 50 % of op time",
         ),
         (
             [*calls(3, 0), *calls(1, 50, first=9, name="rare")],

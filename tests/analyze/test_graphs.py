@@ -134,7 +134,7 @@ def test_summary_page_and_json_count_what_belongs_where(
     assert whole.startswith("1 CUDA graph traced whole: --cuda-graph-trace=node")
     text = summary(found, full=True, width=500)
     assert first in text
-    assert "captured: kernels captured into CUDA graphs inside the range" in text
+    assert "captured: kernels that the range captured into a CUDA graph" in text
     page = analysis_page(found)
     assert first in page
     write_tables(found, tmp_path)

@@ -261,7 +261,7 @@ def test_the_launch_bound_mark(trace: MakeTrace) -> None:
         "fills": "100 %",
         "one call": "12 %",
     }
-    legend = "* launch-bound: the GPU is idle for more than 50 % of the span, without GPU ops of other ranges either."
+    legend = "* launch-bound: the GPU is idle for more than 50 % of the span, and no other range uses it then."
     assert text.count(legend) == 1
     calm = whole(broken_down(path, select="works"))
     assert "*" not in calm
@@ -346,7 +346,7 @@ def test_steps_that_were_never_popped_are_readable(trace: MakeTrace) -> None:
     assert rows[0] == "step of 0 (never closed)"
     assert rows[12:14] == [" " * 24 + f"step of {depth} (never closed)" for depth in (12, 13)]
     assert "180 more ranges" in text
-    assert "note: ranges never closed: 200 of 200; they end with the session\n" in text
+    assert "note: the program never closed 200 of 200 ranges; they are taken to end with the recording\n" in text
 
 
 def test_windows_and_unclosed_ranges_are_told_apart(trace: MakeTrace) -> None:
@@ -390,12 +390,12 @@ def test_warnings_and_messages_of_nsys_are_notes(trace: MakeTrace) -> None:
     ("call", "result", "said", "crash"),
     [
         ("cudaLaunchKernel_v7000", 0, "and calls that failed (cudaFree): the program may have crashed", "cudaFree"),
-        ("cudaLaunchKernel_v7000", 0, "has 1,234 launches and no GPU activity: nsys got none from the driver", ""),
+        ("cudaLaunchKernel_v7000", 0, "has 1,234 launches but no GPU activity: the driver gave nsys none", ""),
         ("cuGraphLaunch", 0, "has 1,234 launches and no GPU activity", ""),
         ("cudaMemcpyAsync", 0, "has 1,234 launches and no GPU activity", ""),
         ("cudaLaunchKernel_v7000", 100, "no GPU work: all 1,234 launches failed", ""),
-        ("cudaMalloc", 0, "CUDA was traced, and nothing was launched", ""),
-        ("cudaLaunchHostFunc", 0, "CUDA was traced, and nothing was launched", ""),
+        ("cudaMalloc", 0, "CUDA was traced, but the program launched nothing", ""),
+        ("cudaLaunchHostFunc", 0, "CUDA was traced, but the program launched nothing", ""),
         (None, 0, "nothing ran on a GPU, or CUDA was not traced", ""),
     ],
 )
@@ -450,7 +450,8 @@ def test_copies_and_graphs_are_counted(trace: MakeTrace) -> None:
     assert (
         "1 kernel, 1 memory operation, 1 CUDA graph traced whole: sum 14 ns; the GPU is busy for 52 % of the 27 ns"
         " from the first GPU op to the last and 47 % of the 30 ns of recording\n"
-        "1 CUDA graph traced whole: --cuda-graph-trace=node records their kernels and where they were captured\n"
+        "1 CUDA graph recorded as one operation: capture with --cuda-graph-trace=node to see the "
+        "kernels and their ranges\n"
     ) in whole(broken_down(path))
 
 
@@ -503,7 +504,7 @@ def test_busy_beyond_the_span_is_explained(trace: MakeTrace) -> None:
     )
     text = whole(broken_down(path))
     assert table(text, "range")[0]["busy/span"] == "200 %"
-    assert "busy is summed over GPUs, so busy/span exceeds 100 %" in text
+    assert "busy is summed over GPUs, so busy/span can exceed 100 %" in text
     assert "exceeds 100 %" not in whole(broken_down(RUN))
 
 

@@ -199,7 +199,7 @@ def test_of_many_threads_each_process_has_one_lane_first(trace: MakeTrace) -> No
     assert {lane.label for lane in answer.ranges if lane.label.endswith("host")} == {
         f"pid {process} · level 1 · host" for process in range(1, MAX_THREADS + 1)
     }
-    assert f"ranges of {MAX_THREADS} more threads are not drawn" in answer.notes
+    assert f"{MAX_THREADS} more threads have ranges that are not drawn" in answer.notes
     ranked, working = ranked_threads(answer.breakdown)  # the page shows the same ones
     processes = answer.breakdown.attribution.trace.thread_process[ranked[:MAX_THREADS]]
     assert (sorted(processes.tolist()), working) == ([*range(MAX_THREADS)], 2 * MAX_THREADS)

@@ -236,8 +236,8 @@ def test_select_keeps_one_run() -> None:
         assert [row(found, path)[name] for name in numbers] == [row(broken_down(), path)[name] for name in numbers]
     assert set(found.kernels["path"].str.startswith("RUN::flash::S4096")) == {True}
     assert [warning for warning in found.warnings if warning not in broken_down().warnings] == [
-        "ranges that match 'RUN::flash::S4096' or are inside a match: 41 of 795;"
-        " ledger and totals still cover all ranges"
+        "shown: ranges that match 'RUN::flash::S4096', and all ranges inside them (41 of 795); "
+        "ledger and totals still cover all ranges"
     ]
 
 

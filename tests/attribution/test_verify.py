@@ -151,7 +151,7 @@ def test_known_differences_are_explained(nsys_says: Fake, trace: MakeTrace) -> N
     assert result.differences == ()
     assert result.explained == {
         "its ending thread is recorded: nsys leaves it out": 1,
-        "unclosed: nsys ends it with the last NVTX event": 2,
+        "the program never closed this range: nsys ends it with the last NVTX event": 2,
     }
     assert (result.compared, result.equal) == (3, 0)
     assert "\n  1 differ for known reasons (its ending thread is recorded: nsys leaves it out)\n" in verification(
@@ -167,7 +167,9 @@ def test_ranges_that_are_folded_are_explained(nsys_says: Fake, trace: MakeTrace)
     result = verified(path)
     assert result.differences == ()
     assert (result.compared, result.equal) == (20, 1)
-    assert result.explained == {"never popped: counted with the outer range of the same name": 19}
+    assert result.explained == {
+        "the program never popped this range: its time counts as part of the outer range of the same name": 19
+    }
 
 
 def test_equal_ranges_are_compared_as_a_group(nsys_says: Fake, trace: MakeTrace) -> None:

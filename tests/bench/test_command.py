@@ -117,7 +117,7 @@ def check_saved_samples(bench: Run, out: str, folder: Path) -> None:
     assert (folder / "first" / "samples.json").read_bytes() == before
     same = bench("diff", "first", "again/samples.json")
     assert same.code == 0, same.err
-    assert "6 times compared" in same.out
+    assert "6 comparisons" in same.out
 
 
 @needs_torch
@@ -364,8 +364,8 @@ def test_the_dry_run_shows_the_matrix_and_measures_nothing(bench: Run, tmp_path:
         "B1.H8.S4096.D64.fp16.causal  1.52 GiB  16.0 MiB",
         "",
         "6 points of sdpa (forward) on cuda, 9 samples each, at least 20.0 µs per sample, cold cache.",
-        "3 runs, each a separate process: 3 samples per run, in a new random order; the first run also checks outputs",
-        "and counts memory.",
+        "3 runs, each in its own process, with 3 samples per run in a new random order; the first run also checks the",
+        "outputs and measures memory.",
         "Memory is an estimate of the peak of one call, from the shapes.",
     ]
     mixed = bench("--preset", "scaling", "--dry-run", "--device", "cpu").out

@@ -67,9 +67,9 @@ launch overhead: 21 % of a call of flash at S1024; flash is 19.9x as fast as mat
 limits: 3 shapes compute-bound by 1.18x to 4.70x; first: arithmetic of flash at S4096, at 33 % of its limit,
   32.9 µs above it
 A/A: compared with themselves, 0 of 6 differ; chance allows 1 in 20
-(1.01x): no clear change; 1.3x ?: too few samples; detectable: the smallest difference that the samples would
-  have shown. of peak: peak = SMs × sampled clock × FLOPs per clock. matrices: peak memory in score matrices
-  of the dtype. error: relative, against float64.
+(1.01x): no clear change; 1.3x ?: too few samples; detectable: smallest difference found with 80 % power. of
+  peak: peak = SMs × sampled clock × FLOPs per clock. matrices: peak memory in score matrices of the dtype.
+  error: relative, against float64.
 """
 
 
@@ -111,19 +111,19 @@ def test_a_refused_share_is_not_shown(tmp_path: Path) -> None:
     summary = bench_summary(results)
     (row,) = [line for line in summary.splitlines() if line.lstrip().startswith("flash  ")]
     assert "refused" in row
-    assert "386 % of the peak is impossible; suspect: the timer" in " ".join(summary.split())
+    assert "386 % of the peak is impossible; the likely error is in the timer" in " ".join(summary.split())
     assert "| refused |" in bench_report(results)
     impossible = tflops_text(results.results["tflops"].max())
     throughput = next(chart for chart in BENCH_CHARTS if chart.file == "throughput.png")
     drawn = " ".join(" ".join(texts(throughput.figure(results))).split())
     for shown in (summary, bench_report(results), drawn):
         assert impossible not in shown.replace("386 %", "")
-    assert "Left out: 1 of 2 points, above the peak" in drawn
+    assert "Left out: 1 of 2 points, because they exceed the peak" in drawn
     assert throughput_title(results).startswith("math reaches ")
     for each in data["points"]:
         each["latency_ns"] = [20.0] * 20
     none = results_of(tmp_path / "none", data)
-    assert throughput_title(none) == "No throughput: all figures are above the peak and were refused"
+    assert throughput_title(none) == "No throughput is shown: all values exceed the peak, so they must be wrong"
     assert throughput.figure(none)
 
 
@@ -139,11 +139,11 @@ def test_a_refused_share_without_launches_is_no_headline(tmp_path: Path) -> None
     assert roofline_title(results).startswith("flash reaches 25 % of the FLOP/s at S=2048")
     roofline = next(chart for chart in BENCH_CHARTS if chart.file == "roofline.png")
     drawn = " ".join(" ".join(texts(roofline.figure(results))).split())
-    assert "Left out: 1 of 4 points, above the peak" in drawn
+    assert "Left out: 1 of 4 points, because they exceed the peak" in drawn
     for each in data["points"]:
         each["graph_latency_ns"] = [20.0] * 20
     every = results_of(tmp_path / "every", data)
-    assert roofline_title(every) == "No roofline: all shares of the peak are above 100 % and were refused"
+    assert roofline_title(every) == "No roofline is shown: all values exceed the peak, so they must be wrong"
     assert roofline.figure(every)
 
 
@@ -151,8 +151,8 @@ def test_few_samples_are_never_reported_as_a_finding(tmp_path: Path) -> None:
     """Neither an interval nor equality, with others or with themselves, is read from three samples."""
     results = results_of(tmp_path, made_up(("math", "flash", "auto"), samples=3))
     summary = bench_summary(results)
-    assert "flash and math: too few samples to tell at S=4096" in " ".join(summary.split())
-    assert "too few samples to tell at all 3 shapes" in summary
+    assert "flash and math: too few samples for a verdict at S=4096" in " ".join(summary.split())
+    assert "too few samples for a verdict at all 3 shapes" in summary
     for wrong in ("no clear difference", "A/A", " beats ", "0.1 %"):
         assert wrong not in summary
     assert "±" not in bench_report(results).split("## How it was measured")[0]
@@ -178,8 +178,8 @@ def test_titles_claim_no_more_than_their_table(tmp_path: Path) -> None:
         assert "x as fast as math" not in title
     few = results_of(tmp_path / "few", made_up(("math", "flash"), samples=4))
     assert latency_title(few).startswith("flash or math is fastest")
-    assert "x as fast as math at S=4096, in too few samples for a verdict" in latency_title(few)
-    assert "x as fast as math at S=4096, in too few samples for a verdict" in speedup_title(few)
+    assert "x as fast as math at S=4096, with too few samples for a verdict" in latency_title(few)
+    assert "x as fast as math at S=4096, with too few samples for a verdict" in speedup_title(few)
     assert "flash or math" in bench_summary(few)
 
 
@@ -358,7 +358,8 @@ def test_the_reason_of_pytorch_is_cut_to_what_it_says(tmp_path: Path) -> None:
     """How much was asked for and how much there was, without the advice."""
     data = made_up(("math", "flash"), (2048,), samples=10)
     reason = (
-        "CUDA out of memory. Tried to allocate 256.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which 134.05 GiB"
+        "CUDA out of memory. Tried to allocate 256.00 GiB. GPU 0 has a total capacity of 139.80 GiB of "
+        "which 134.05 GiB"
         " is free. Including non-PyTorch memory, this process has 5.74 GiB memory in use. Of the allocated memory"
     )
     point_of(data, "math", 2048).update(status="out of memory", reason=reason, latency_ns=[], throttled=[])
@@ -372,7 +373,8 @@ def test_memory_that_follows_no_single_power_is_reported_in_sizes(tmp_path: Path
     point_of(data, "flash", 1024)["memory"]["temporary_bytes"] = 4_292_632
     summary = " ".join(bench_summary(results_of(tmp_path, data)).split())
     assert (
-        "temporary memory grows with no single power of S: flash (4.09 MiB at S=1024, 64.0 KiB at S=2048 and 256 KiB at"
+        "temporary memory follows no single power of S: flash (4.09 MiB at S=1024, 64.0 KiB at S=2048 "
+        "and 256 KiB at"
         " S=8192, S^1.0 in the last step)" in summary
     )
 

@@ -110,7 +110,7 @@ REFUSED = "NVTX binary payload extension is incompatible. Provided compatibility
     [
         ([*STARTED, REFUSED], [], 3, f'this nsys is too old for the NVTX that the program uses: "{REFUSED}"'),
         (STARTED, [Diagnostic(REFUSED)], 3, "pip install 'nvtx<0.2.12'"),
-        ([*STARTED, "NVTX injection initialized successfully."], [Mark("m", 1)], 3, "began no range"),
+        ([*STARTED, "NVTX injection initialized successfully."], [Mark("m", 1)], 3, "opens no range"),
         (STARTED, [], 3, "nsys recorded no NVTX calls in the program"),
         ([*STARTED, REFUSED], [Range("step", 0, 9)], 0, ""),
         ([], [], 0, ""),
@@ -271,7 +271,7 @@ def test_a_stream_alone_is_resumed_too(capture: Capture, tmp_path: Path) -> None
     stream.with_suffix(".run.json").write_text('{"schema": "nsysprof-run/1", "overhead": 5, "program"')
     done = capture("--resume", str(stream), "-o", "mine")
     assert done.code == 0, done.err
-    assert "there is no record beside it" in done.err
+    assert "there is no run record beside it" in done.err
     assert done.record("mine")["workload"] is done.record("mine")["program"] is None
     stream.write_text("NVIDIA Nsight Systems Stream 2021.1.1.66-abc!")
     assert "recorded by nsys 2021.1.1.66-abc, which is not installed here" in capture("--resume", str(stream)).err
@@ -371,8 +371,8 @@ def test_the_run_without_nsys_gives_the_overhead(environment: dict[str, str], tm
 @pytest.mark.parametrize(
     ("text", "closed", "code", "said"),
     [
-        (b"hello", True, 1, "the program reads a pipe, and it runs twice"),
-        (b"", False, 0, "standard input is a pipe: the second run will find it empty"),
+        (b"hello", True, 1, "the program reads a pipe and runs twice"),
+        (b"", False, 0, "standard input is a pipe, which will be empty in the second run"),
         (b"", True, 0, None),
     ],
 )
@@ -410,7 +410,7 @@ def test_a_workload_that_nsys_ends_after_its_duration_is_captured(
     said: list[str] = []
     staged = capture_program(request, tmp_path, Outputs(tmp_path, "run"), (), said.append)
     assert staged.record["workload"] is staged.record["overhead"] is None
-    assert "nsys ended the program" in "".join(said)
+    assert "nsys stopped the program" in "".join(said)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell closes the stream")
@@ -476,10 +476,10 @@ MISUSE = {
     "a program and a workload's options": (
         ["--backend", "math", "--", "true"],
         2,
-        "give either options of a workload or a program",
+        "give either a program or the options of a workload, not both",
     ),
     "a workload that is none": (["--workload", "resnet"], 1, "--workload is one of: gpt, sdpa, transformer_block"),
-    "a program that is none": (["--", "./no-such-program"], 1, "./no-such-program: no such program"),
+    "a program that is none": (["--", "./no-such-program"], 1, "./no-such-program: program not found"),
     "resume with a program": (["--resume", "x.qdstrm", "--", "true"], 2, "--resume takes no program"),
     "resume and what to trace": (["--resume", "x.qdstrm", "--trace", "cuda"], 2, "--trace"),
     "resume and a range": (["--resume", "x.qdstrm", "--capture-range", "nvtx:a"], 2, "--capture-range"),
@@ -489,8 +489,8 @@ MISUSE = {
     "too fast": (["--gpu-metrics", "500000", "--", "true"], 2, "--gpu-metrics"),
     "resume and a timed run": (["--resume", "x.qdstrm", "--overhead"], 2, "--overhead"),
     "resume and nothing": (["--resume", "x.qdstrm", "--dry-run"], 2, "no --dry-run"),
-    "a program that is no text": (["--", "./caf\udce9"], 1, "no such program"),
-    "a program like an option": (["--", "-x"], 1, "-x: no such program"),
+    "a program that is no text": (["--", "./caf\udce9"], 1, "program not found"),
+    "a program like an option": (["--", "-x"], 1, "-x: program not found"),
     "an unknown option": (["--sequence", "1"], 2, "No such option"),
     "no name": (["-o", "..", "--", "true"], 1, "not a name for files"),
     "a folder that cannot be": (["-o", "/proc/x/run", "--", "true"], 1, "cannot write there"),

@@ -468,7 +468,13 @@ def test_modules_leave_backward_to_the_numbers_of_emit_nvtx(monkeypatch: pytest.
         assert annotate.emitter.numbered == 1
         modules._node_runs(modules._Call("fc", {}, None), None)
     assert annotate.emitter.numbered == 0
-    assert entered == [0, "with emit_nvtx, modules have forward ranges only; its seq = N links backward to them"]
+    assert entered == [
+        0,
+        (
+            "with emit_nvtx, modules have ranges in the forward pass only; operators' seq = N links the "
+            "backward pass to them"
+        ),
+    ]
     assert modules._hooks.nodes == hooked
 
 

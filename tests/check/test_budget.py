@@ -214,7 +214,7 @@ def test_what_is_no_budget(tmp_path: Path, text: bytes, words: list[str]) -> Non
         ("max_span_ns = nan", "max_span_ns: expected int, got float"),
         ("max_span_ns = -5", "max_span_ns: expected int >= 0, got -5"),
         ('max_span_ns = "5"', "max_span_ns: expected int, got str"),
-        ('max_span = "1 ms"\nmax_span_ns = 5', "both max_span and max_span_ns: give one of them"),
+        ('max_span = "1 ms"\nmax_span_ns = 5', "both max_span and max_span_ns are set: keep only one of them"),
         ("max_idle = nan", "must be a percentage"),
         ("max_idle = inf", "must be a percentage"),
         ("max_idle = -0.1", "must be a percentage"),

@@ -712,7 +712,7 @@ def test_launch_noise_breaks_no_limit() -> None:
     for baselines in ([base], [base, *others]):
         found = growths(captured(30, slower=1.5), baselines, "", limits)
         assert {key for key, each in found.items() if each.slower} == {(row, "busy") for row in range(8)}
-        assert "detectable: " in found[0, "busy"].why or len(baselines) == 1
+        assert "smallest detectable growth: " in found[0, "busy"].why or len(baselines) == 1
 
 
 def test_baselines_before_a_change_of_level_do_not_count() -> None:
@@ -752,7 +752,7 @@ def test_what_the_baseline_lacks(trace: MakeTrace) -> None:
         assert (growth(new, base)["ok"], growth(new, base)["evidence"]) == (None, evidence)
     row = growth(without, new)
     assert (row["ok"], row["evidence"]) == (False, "no GPU work in it any more")
-    with pytest.raises(NsysprofError, match="no limit compares with a baseline"):
+    with pytest.raises(NsysprofError, match="has no limit that compares with a baseline"):
         checked(new, "max_kernels = 1", baseline=new.with_name("missing.sqlite"))  # before anything is read
 
 
@@ -1028,7 +1028,7 @@ def test_spills_that_the_baseline_had_not_break(trace: MakeTrace) -> None:
         answer = checked(new, limit, baseline=base)
         assert results(answer)[-1] == ("max_growth local_memory", 64, ok)
     assert checked(new, limit, baseline=none).broken["evidence"].tolist() == ["spill, 0 in the baseline"]
-    assert checked(new, limit).untested["evidence"].tolist()[-1].startswith("unknown for the baseline")
+    assert checked(new, limit).untested["evidence"].tolist()[-1].startswith("the baseline has no value")
     assert checked(new, "max_local_memory = 0", baseline=none).broken["evidence"].tolist() == [
         "spill, 0 in the baseline"
     ]

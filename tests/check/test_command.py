@@ -65,7 +65,7 @@ RUN::flex::*: no range matches; there is RUN::flash::S4096, RUN::flash::S2048, R
 not tested:
   RUN::naive::*, must exist: no range matches; there is RUN::math::S4096, RUN::math::S2048, RUN::math::S1024
 
-10 limits hold, on 4 ranges. Limits are per call, that is per instance of a range.
+10 limits hold, on 4 ranges. Each limit applies to every call (instance of a range).
 """
 
 MARKDOWN = """\
@@ -80,7 +80,7 @@ MARKDOWN = """\
 | RUN::flex::\\* | must exist | ≥ 1 | 0 | 0 | no range matches; there is RUN::flash::S4096, RUN::flash::S2048, RUN::flash::S1024 |
 
 - not tested: RUN::naive::\\*, must exist: no range matches; there is RUN::math::S4096, RUN::math::S2048, RUN::math::S1024
-- 10 limits hold, on 4 ranges. Limits are per call, that is per instance of a range.
+- 10 limits hold, on 4 ranges. Each limit applies to every call (instance of a range).
 """  # noqa: E501
 
 
@@ -181,7 +181,7 @@ def test_all_holds(run: Run, budget: Path) -> None:
     assert run(SHIPPED, budget.name) == Done(
         0,
         "run.sqlite keeps to budget.toml: 1 limit\n\n"
-        "1 limit holds, on 1 range. Limits are per call, that is per instance of a range.\n",
+        "1 limit holds, on 1 range. Each limit applies to every call (instance of a range).\n",
         "",
     )
     assert run(SHIPPED, budget.name, "--md").out.startswith("### ✅ run.sqlite keeps to budget.toml: 1 limit\n")
@@ -230,8 +230,8 @@ def test_a_draft_of_several_reports_is_kept_by_all(run: Run, tmp_path: Path) -> 
     [
         (("--skip", "3"), "warm-up instances left out: 54 (--skip 3)"),
         (("--instance", "0-19"), "only these instances of each range: instances 0-19 (--instance)"),
-        (("--no-merge",), "max_step, median: its calls are not steps"),
-        (("--instance", "40"), "no range has instance 40, counted from 0"),
+        (("--no-merge",), "max_step, median: step times need at least three calls"),
+        (("--instance", "40"), "no range has instance 40 (instances are counted from 0)"),
     ],
 )
 def test_which_instances_are_checked(options: tuple[str, ...], said: str, run: Run) -> None:
@@ -366,7 +366,7 @@ def test_growth_against_an_analysis_with_long_tables(run: Run, budget: Path, mon
     table = (folder / "ranges.csv").read_text(encoding="utf-8").splitlines()
     (folder / "ranges.csv").write_text("\n".join(table[:-1]) + "\n", encoding="utf-8")
     message = known_failure(run(slower, budget.name, "--baseline", folder))
-    assert "ranges.csv belongs to a different analysis than analysis.json beside it" in message
+    assert "ranges.csv and analysis.json in the same folder are from different analyses" in message
     (folder / "ranges.csv").unlink()
     message = known_failure(run(slower, budget.name, "--baseline", folder))
     assert "ranges.csv, which analysis.json refers to, cannot be read" in message
@@ -395,7 +395,7 @@ def test_an_analysis_of_medians_alone(run: Run, trace: MakeTrace, budget: Path) 
     assert "step, max_growth span, median: the baseline has no times of single calls: keep instances.csv" in joined(
         done.out
     )
-    assert "instances.csv is not used: it belongs to a different analysis" in joined(done.out)
+    assert "instances.csv is not used, because analysis.json in the same folder" in joined(done.out)
     (folder / "instances.csv").write_bytes(b"\xff\xfe,\n1")
     assert "instances.csv is not used: " in joined(run(report, budget.name, "--baseline", folder).out)
 
@@ -410,7 +410,7 @@ def test_an_analysis_of_medians_alone(run: Run, trace: MakeTrace, budget: Path) 
         (b"[]", "no analysis of nsysprof"),
         (b'{"schema": "nsysprof-doctor/1"}', "no analysis of nsysprof"),
         (b'{"schema": "nsysprof-analysis/1"}', "'report' is missing"),
-        (b'{"schema": "nsysprof-analysis/1", "report": {"gpus": []}, "ranges": []}', "was made with threads = None"),
+        (b'{"schema": "nsysprof-analysis/1", "report": {"gpus": []}, "ranges": []}', "was written with threads = None"),
         (b"OPTIONS", "'report' is missing"),
         (b'OPTIONS, "report": {"gpus": []}, "ranges": [{"merged_path": "a"}]', "ranges[0]: 'kind' is missing"),
         (b'OPTIONS, "report": {"gpus": [7]}, "ranges": []', "report.gpus[0]: expected object, got int"),
@@ -442,7 +442,7 @@ def test_an_analysis_that_counts_otherwise(run: Run, budget: Path, options: list
     budget.write_text(GROWTH, encoding="utf-8")
     assert run(SHIPPED, "--no-charts", *options, command="analyze").code == 0
     message = known_failure(run(SHIPPED, budget.name, "--baseline", "run.analysis"))
-    assert f"was made with {word}" in message
+    assert f"was written with {word}" in message
     assert "give the report itself, or: nsysprof analyze REPORT" in message
 
 

@@ -102,11 +102,11 @@ def test_a_shape_can_be_given_by_hand_and_the_name_of_the_range_counts() -> None
 @pytest.mark.parametrize(
     ("shape", "names", "warning"),
     [
-        ("B=1,H=8,D=64,fp16", ("a", "b"), "--shape has no effect, because S is not known: add S=…"),
+        ("B=1,H=8,D=64,fp16", ("a", "b"), "--shape has no effect, because S is not given: add S=…"),
         (
             "B=1,H=8",
             ("a", "c::S8"),
-            "--shape has no effect, because D and the dtype are not known: add D=…,fp16|bf16|fp32",
+            "--shape has no effect, because D and the dtype are not given: add D=…,fp16|bf16|fp32",
         ),
         ("B=1,H=8,D=64,fp16", ("a", "c::S8"), None),
         (
@@ -114,7 +114,7 @@ def test_a_shape_can_be_given_by_hand_and_the_name_of_the_range_counts() -> None
             ("x", "y"),
             "--shape has no effect, because the run record already has the shape of each range",
         ),
-        ("B=1,H=8,D=64,fp16", ("x", "a"), "--shape has no effect, because S is not known: add S=…"),
+        ("B=1,H=8,D=64,fp16", ("x", "a"), "--shape has no effect, because S is not given: add S=…"),
     ],
 )
 def test_a_shape_that_nothing_comes_of_is_reported(

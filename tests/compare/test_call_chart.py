@@ -158,7 +158,7 @@ def test_a_call_decides_nothing_where_all_calls_do_not(shipped: dict[str, Compar
         " over all calls no clear change from math to flash"
     )
     few = replace(found, pairs=found.pairs.assign(verdict=TOO_FEW_SAMPLES))
-    verdict = "math is 24.0x slower than flash, in too few samples for a verdict"
+    verdict = "math is 24.0x slower than flash, with too few samples for a verdict"
     assert title_of(CALLS.figure(few)).endswith(f"; over all calls {verdict}")
 
 
@@ -218,7 +218,7 @@ def test_thousands_of_kernels_become_columns(trace: MakeTrace) -> None:
     assert float(((other.end - other.start) * other.level).sum()) == pytest.approx(1000 * 30)
     assert len(host.start) <= 1440
     assert host.end.max() > 249_000 - 100
-    assert f"above {MAX_BOXES} kernels" in " ".join(plan.heading.notes)
+    assert f"more than {MAX_BOXES} kernels" in " ".join(plan.heading.notes)
     check_texts(CALLS.figure(found))
 
 

@@ -146,7 +146,7 @@ def test_the_subtitle_says_how_it_was_measured(shipped: dict[str, Comparison]) -
     found = texts(GAP.figure(shipped["S4096"]))
     assert (
         "run.sqlite · NVIDIA H200 · nsys 2025.3.2.0 · mean of n = 40 and 39 calls (iter*)"
-        " · clock: step time without warm-up; title: the median step"
+        " · time: step time without warm-up; in the title: the median step"
     ) in found
     assert (
         "Share of the difference in %; all bars add up to the difference; the 4 others: scaling, idle: host: code,"
@@ -226,7 +226,7 @@ def test_sides_that_are_alike_have_no_steps(trace: MakeTrace) -> None:
     """No difference: two bars, no per cent of nothing."""
     same = [("ampere_sgemm_128x64_tn", 100)]
     figure = GAP.figure(answer(trace(*run("a", 0, same), *run("b", 5000, same, first_id=50)), base="a", new="b"))
-    assert title_of(figure) == "a is as fast as b, in too few samples for a verdict"
+    assert title_of(figure) == "a is as fast as b, with too few samples for a verdict"
     assert not len(edges(figure.axes[0], "less"))
     assert not any("%" in text for text in texts(figure))
 

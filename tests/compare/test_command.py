@@ -36,12 +36,12 @@ ORDER = (
 shipped = pytest.mark.skipif(not RUN.exists(), reason="traces/run.sqlite is not there")
 
 SMALL = """\
-math is as fast as flash at S=8 by span, in too few samples for a verdict: 1.00 µs against 1.00 µs, median
+math is as fast as flash at S=8 by span, with too few samples for a verdict: 1.00 µs against 1.00 µs, median
   call (n = 1)
-  no verdict: n = 1; at least 10 per side are needed
+  no verdict: n = 1; at least 10 samples samples per side are needed
   the causes mostly cancel: softmax -300 ns, waiting for CPU code +225 ns and Q·Kᵀ GEMM -200 ns
-  per call math runs 3 kernels and flash 1; matrix products run on FP32 units (CUDA cores) in math, on tensor
-    cores in flash
+  per call math runs 3 kernels, flash runs 1; matrix products run on FP32 units (CUDA cores) in math and on
+    tensor cores in flash
   math at S=8 keeps the GPU busy for only 75 % of its span; flash is launch-bound: the GPU is busy for 26 % of
     span, so the ratio is 1.00x by span, but 4.00x by busy
   expected memory traffic per call at B=1 H=2 S=8 D=4, fp16, causal: math 1.50 KiB (6.0 times its score matrix
@@ -58,8 +58,8 @@ idle: latency                                44           44            +0
 idle: host: launch calls                      1            1            +0
 ------------------------  ---------  ----------  -----------  ------------  -------
 total                         3 → 1         800          575          -225
-mean ns per call (n = 2 of iter*), adding up to the span of the whole range; means and medians disagree, so
-there are no shares
+mean ns per call (n = 2 of iter*), adding up to the span of the whole range; the means change in the other
+direction than the medians, so the causes have no shares
 
 clock                math         flash    ratio    95 % interval  flash is
 -----------  ------------  ------------  -------  ---------------  ---------------
@@ -100,11 +100,11 @@ report.sqlite: NVIDIA H200, nsys 2025.3.2.0
 """
 
 MARKDOWN = """\
-**math is as fast as flash at S=8 by span, in too few samples for a verdict: 1.00 µs against 1.00 µs, median call (n = 1)**
+**math is as fast as flash at S=8 by span, with too few samples for a verdict: 1.00 µs against 1.00 µs, median call (n = 1)**
 
-- no verdict: n = 1; at least 10 per side are needed
+- no verdict: n = 1; at least 10 samples samples per side are needed
 - the causes mostly cancel: softmax -300 ns, waiting for CPU code +225 ns and Q·Kᵀ GEMM -200 ns
-- per call math runs 3 kernels and flash 1; matrix products run on FP32 units (CUDA cores) in math, on tensor cores in flash
+- per call math runs 3 kernels, flash runs 1; matrix products run on FP32 units (CUDA cores) in math and on tensor cores in flash
 - math at S=8 keeps the GPU busy for only 75 % of its span; flash is launch-bound: the GPU is busy for 26 % of span, so the ratio is 1.00x by span, but 4.00x by busy
 - expected memory traffic per call at B=1 H=2 S=8 D=4, fp16, causal: math 1.50 KiB (6.0 times its score matrix of 256 B), flash 512 B
 
@@ -119,7 +119,8 @@ MARKDOWN = """\
 | idle: host: launch calls |           |          1 |           1 |           +0 |         |
 | total                    |     3 → 1 |        800 |         575 |         -225 |         |
 
-mean ns per call (n = 2 of iter\\*), adding up to the span of the whole range; means and medians disagree, so there are no shares
+mean ns per call (n = 2 of iter\\*), adding up to the span of the whole range; the means change in the other
+direction than the medians, so the causes have no shares
 
 | clock       |         math |        flash |   ratio |   95 % interval | flash is        |
 |:------------|-------------:|-------------:|--------:|----------------:|:----------------|
@@ -170,12 +171,30 @@ report.sqlite: NVIDIA H200, nsys 2025.3.2.0
 GAPS = """\
 pair,cause,base_launches,base_kernels,base_ns,new_launches,new_kernels,new_ns,delta_ns,share,evidence,cause_before
 RUN::math::S8 → RUN::flash::S8,softmax,1,1,300,0,0,0,-300,1.3333333333333333,math: softmax_warp_forward float 9 x 1 (grid 1),softmax
-RUN::math::S8 → RUN::flash::S8,idle: host: code,0,0,155,0,0,380,225,-1,"math: gaps per call: 0.50 between calls, median 310 ns; flash: gaps per call: 0.50 between calls, median 760 ns",idle: waiting for the host
-RUN::math::S8 → RUN::flash::S8,Q·Kᵀ GEMM,1,1,200,0,0,0,-200,0.8888888888888888,"math: ampere_sgemm_128x64_tn x 1 (FP32 FMA, grid 1)",Q·Kᵀ GEMM
-RUN::math::S8 → RUN::flash::S8,fused attention,0,0,0,1,1,150,150,-0.6666666666666666,"flash: flash_fwd 64 x 1 (tensor core, grid 1)",fused attention
-RUN::math::S8 → RUN::flash::S8,P·V GEMM,1,1,100,0,0,0,-100,0.4444444444444444,"math: ampere_sgemm_128x64_tn x 1 (FP32 FMA, grid 1)",P·V GEMM
-RUN::math::S8 → RUN::flash::S8,idle: latency,0,0,44,0,0,44,0,0,"math: gaps per call: 0.50 between calls, median 89 ns; flash: gaps per call: 0.50 between calls, median 89 ns",idle: between queued ops
-RUN::math::S8 → RUN::flash::S8,idle: host: launch calls,0,0,1,0,0,1,0,0,"math: gaps per call: 0.50 between calls, median 1 ns; flash: gaps per call: 0.50 between calls, median 1 ns",idle: waiting for the host
+RUN::math::S8 → RUN::flash::S8,idle: host: code,0,0,155,0,0,380,225,-1,(
+    "math: gaps per call: 0.50 between calls, median 310 ns; flash: gaps per call: 0.50 between calls, "
+    "median 760 ns"
+),idle: waiting for the host
+RUN::math::S8 → RUN::flash::S8,Q·Kᵀ GEMM,1,1,200,0,0,0,-200,0.8888888888888888,(
+    "math: ampere_sgemm_128x64_tn x 1 (FP32 FMA, grid "
+    "1)"
+),Q·Kᵀ GEMM
+RUN::math::S8 → RUN::flash::S8,fused attention,0,0,0,1,1,150,150,-0.6666666666666666,(
+    "flash: flash_fwd 64 x 1 (tensor core, grid "
+    "1)"
+),fused attention
+RUN::math::S8 → RUN::flash::S8,P·V GEMM,1,1,100,0,0,0,-100,0.4444444444444444,(
+    "math: ampere_sgemm_128x64_tn x 1 (FP32 FMA, grid "
+    "1)"
+),P·V GEMM
+RUN::math::S8 → RUN::flash::S8,idle: latency,0,0,44,0,0,44,0,0,(
+    "math: gaps per call: 0.50 between calls, median 89 ns; flash: gaps per call: 0.50 between calls, "
+    "median 89 ns"
+),idle: between queued ops
+RUN::math::S8 → RUN::flash::S8,idle: host: launch calls,0,0,1,0,0,1,0,0,(
+    "math: gaps per call: 0.50 between calls, median 1 ns; flash: gaps per call: 0.50 between calls, "
+    "median 1 ns"
+),idle: waiting for the host
 """  # noqa: E501
 
 
@@ -345,14 +364,14 @@ def test_whole_output(run: Run, small: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (("--skip", "1"), 0, "left out: the first 1 of each repeating range (--skip 1)"),
-        (("--skip", "30"), 0, "nothing is left out, because no range repeats more than 30 times (--skip 30)"),
+        (("--skip", "1"), 0, "left out: the first 1 instances instances of each repeating range (--skip 1)"),
+        (("--skip", "30"), 0, "--skip 30 leaves nothing out, because no range repeats more than 30 times"),
         (("--no-merge",), 0, "(n = 2 of iter0, iter1)"),
         (("--instance", "0"), 0, "only these instances of each range: instance 0 (--instance)"),
         (("--instance", "9"), 1, "has no instance 9, counted from 0: not compared"),
         (("--instance", "x"), 1, "no instances of a range: 'x'"),
         (("--instance", "0", "--instance", "0", "--instance", "0"), 2, "give --instance once"),
-        (("--instance", "0", "--skip", "1"), 2, "and without --skip"),
+        (("--instance", "0", "--skip", "1"), 2, "it excludes --skip"),
     ],
 )
 def test_which_instances_are_compared(run: Run, small: str, options: tuple[str, ...], code: int, message: str) -> None:

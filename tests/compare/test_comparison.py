@@ -131,7 +131,7 @@ def test_a_side_without_calls_beside_one_with_them_is_warned_of(trace: MakeTrace
         duration=END,
     )
     assert answer(path, base="a", new="b").warnings == (
-        "a → b: per iter* on one side and per b on the other; choose the calls with --per",
+        "a → b: times are per iter* on one side and per b on the other: choose the calls with --per",
     )
 
 
@@ -232,7 +232,7 @@ def test_reports_without_a_common_range_are_compared_whole(trace: MakeTrace) -> 
     paths = trace(*run("train", 0, [(GEMM, 9)])), trace(*run("fit", 0, [(GEMM, 9)]))
     found = answer(*paths)
     assert found.pairs["pair"].tolist() == ["whole trace"]
-    assert "share no range: 'train' is in the first, 'fit' in the second" in found.warnings[0]
+    assert "have no range in common: 'train' is only in the first, 'fit' only in the second" in found.warnings[0]
     with pytest.raises(NsysprofError):
         answer(*paths, select="train")
 
@@ -243,7 +243,7 @@ def test_reports_without_a_common_range_are_compared_whole(trace: MakeTrace) -> 
         ({}, "the report has nothing to compare"),
         ({"base": "a"}, "--base names one side only"),
         ({"new": "a"}, "--new names one side only"),
-        ({"base": "a", "new": "b", "select": "c"}, "--range pairs equal paths"),
+        ({"base": "a", "new": "b", "select": "c"}, "--range compares equal paths"),
         ({"base": "RUN::math::S8", "new": "RUN::math::S*"}, "are the same range"),
         (
             {"base": "RUN::math::S8", "new": "RUN::fish::S8"},
@@ -284,7 +284,7 @@ def test_calls_without_gpu_work_are_reported(trace: MakeTrace) -> None:
     )
     found = answer(path, base="a", new="b")
     assert found.pairs["base_calls"].tolist() == [4]
-    assert found.warnings == ("a: 1 of 4 calls (iter*) launched no GPU work, but count in the average",)
+    assert found.warnings == ("a: 1 of 4 calls (iter*) launched no GPU work; they are included in the average",)
 
 
 def test_ranges_that_were_never_closed_are_reported(trace: MakeTrace) -> None:
@@ -299,9 +299,9 @@ def test_ranges_that_were_never_closed_are_reported(trace: MakeTrace) -> None:
         duration=20_000,
     )
     assert answer(path, base="a", new="b").warnings == (
-        "b: never closed by the program (1 of 1 instances): an open instance ends with the session and includes"
-        " all later work",
-        "b: 1 of 2 calls (iter*) were never closed: they end with the session",
+        "b: the program never closed 1 of 1 instances: an open instance ends with the recording and "
+        "includes all later work",
+        "b: the program never closed 1 of 2 calls (iter*): they are taken to end with the recording",
     )
 
 
@@ -314,7 +314,7 @@ def test_sides_on_different_gpus_are_reported(trace: MakeTrace) -> None:
     )
     path = trace(*run("a", 0, [(GEMM, 9)]), *run("b", 5000, [(GEMM, 9)], first_id=50, device=1), duration=END)
     assert answer(path, base="a", new="b").warnings == (
-        "a → b: the sides ran on different GPUs of one model (NVIDIA H200)",
+        "a → b: the two sides ran on different GPUs of the same model (NVIDIA H200)",
     )
     path = trace(
         *run("a", 0, [(GEMM, 9)]),
@@ -324,7 +324,7 @@ def test_sides_on_different_gpus_are_reported(trace: MakeTrace) -> None:
         duration=END,
     )
     assert (
-        "b: ran on 2 GPUs at once; busy means that at least one of them ran a GPU op of the range"
+        "b: the range ran on 2 GPUs at once; busy: time with a GPU op of the range running on at least one of them"
         in answer(path, base="a/iter*", new="b").warnings
     )
 
@@ -338,9 +338,10 @@ def test_work_that_cannot_be_known_is_warned_of(trace: MakeTrace) -> None:
         duration=END,
     )
     assert answer(path, base="a/iter*", new="b").warnings == (
-        "a/iter*: 50 % of its span is kernels of unknown family (frobnicate); name them in a rule file: --rules FILE",
-        "b: CUDA graphs traced whole take 100 % of its span; to see their kernels, capture with"
-        " --cuda-graph-trace=node",
+        "a/iter*: kernels of unknown family take 50 % of its span (frobnicate): name them in a rule "
+        "file (--rules FILE)",
+        "b: CUDA graphs recorded as one operation take 100 % of its span: capture with "
+        "--cuda-graph-trace=node to see their kernels",
     )
 
 
@@ -355,7 +356,9 @@ def test_more_pairs_than_anybody_reads_are_cut(trace: MakeTrace, monkeypatch: py
     paths = (trace(*items, name=name, duration=END) for name in ("a.sqlite", "b.sqlite"))
     found = answer(*paths, select="*")
     assert found.pairs["pair"].tolist() == ["op0", "op2", "op4"]
-    assert found.warnings == ("pairs left out, with less time than the 3 compared: 2; a narrower glob selects others",)
+    assert found.warnings == (
+        "only the 3 pairs with the most time are compared; left out: 2 (a narrower glob selects them)",
+    )
 
 
 def test_work_that_is_no_attention_is_compared_by_the_causes_of_the_rules(trace: MakeTrace) -> None:
@@ -409,7 +412,7 @@ def test_warm_up_is_left_out(trace: MakeTrace) -> None:
     }
     assert found.pairs[["base_calls", "new_calls", "base_median_ns"]].iloc[0].tolist() == [3, 3, 1000]
     assert found.sides[0].base.samples["CPU"].tolist() == [998] * 3
-    assert "left out: the first 2 of each repeating range (--skip 2)" in found.warnings
+    assert "left out: the first 2 instances instances of each repeating range (--skip 2)" in found.warnings
     assert found.options["skip"] == 2
 
 
@@ -496,7 +499,7 @@ def test_one_step_of_the_gpu_s_clock_is_no_difference(trace: MakeTrace) -> None:
         found = answer(trace(*both, *ruler, duration=END), base="a/iter*", new="b/iter*")
         span = found.clocks[found.clocks["clock"] == "span"].iloc[0]
         assert span["verdict"] == verdict
-        assert ("about one step of the clock" in span["reason"]) == (less == 32)
+        assert ("about the resolution of the clock" in span["reason"]) == (less == 32)
 
 
 @pytest.mark.parametrize(

@@ -146,8 +146,9 @@ def test_counters_that_stop_within_a_call_leave_the_rest_without_figures(trace: 
     path = found.sides[0].base.loaded.path
     assert found.warnings == (
         f"{path.with_suffix('.counters.csv')} has no kernels of 'RUN::flash::S8'; it has kernels of 'RUN::math::S8'",
-        "RUN::math::S8: counters cover only 83 % of the kernel time, so there are no totals per call:"
-        " no counters of report.counters.csv match ampere_sgemm_128x64_tn; measure the program of the report",
+        "RUN::math::S8: counters cover only 83 % of the kernel time, so there are no totals per "
+        "call: no counters of report.counters.csv match ampere_sgemm_128x64_tn; count the same "
+        "program that the report recorded",
     )
     assert "math moves at least 303 B measured" in " ".join(found.findings["RUN::math::S8 → RUN::flash::S8"])
 
@@ -274,8 +275,9 @@ def test_more_than_the_memory_can_do_is_refused(trace: MakeTrace) -> None:
     assert gaps.loc[["softmax"], ["base_dram_share", "base_dram_bytes_per_s"]].isna().to_numpy().all()
     assert gaps.loc["softmax", "base_dram_bytes"] == 3_000_002
     assert found.warnings == (
-        "RUN::math::S8: DRAM bytes of softmax over their time: 208 % of the peak is impossible; suspect: the counters"
-        " (bytes that were in L2 in the report's run, or that earlier kernels wrote) or the bandwidth that the report"
+        "RUN::math::S8: DRAM bytes of softmax over their time: 208 % of the peak is impossible; the "
+        "likely error is in the counters (in the report's run, some bytes were in L2, or were "
+        "written by earlier kernels) or the bandwidth that the report"
         " states",
     )
 
@@ -291,10 +293,10 @@ def test_sentences_compare_the_measurement_with_the_model(trace: MakeTrace) -> N
     assert sentences[-4:] == (
         "memory traffic per call at B=1 H=2 S=8 D=4, fp16, causal: math moves 606 B measured, 1.50 KiB expected (6.0"
         " times its score matrix of 256 B); flash moves 44 B measured, 512 B expected",
-        "math moves 61 % less than expected: its score matrix of 256 B fits in the L2 cache (60.0 MiB), so much of it"
-        " causes no DRAM traffic",
-        "flash moves 91 % less than expected: its input and output of 512 B fit in the L2 cache (60.0 MiB), so much of"
-        " them causes no DRAM traffic",
+        "math causes 61 % less memory traffic than expected: its score matrix of 256 B fits in the "
+        "L2 cache (60.0 MiB), so many accesses to it cause no DRAM traffic",
+        "flash causes 91 % less memory traffic than expected: its input and output of 512 B fit in "
+        "the L2 cache (60.0 MiB), so many accesses to them cause no DRAM traffic",
         "measured: tensor cores do none of the 3,000 FLOP of math and 75 % of the 4,000 FLOP of flash per call",
     )
 
@@ -320,8 +322,8 @@ def test_what_the_model_does_not_know_is_named(trace: MakeTrace) -> None:
     flash = Counted("RUN::flash::S8/iter0", FLASH, 500, 0)
     found = compared(path, [*both_calls()[:3], flash, combine], {**PAIR, "shape": SHAPE})
     assert (
-        "flash moves 134 % more than expected, most of it in split-KV combine (700 B), which the model does not include"
-        in found.findings["RUN::math::S8 → RUN::flash::S8"]
+        "flash causes 134 % more memory traffic than expected, most of it in split-KV combine (700 "
+        "B), which the model does not include" in found.findings["RUN::math::S8 → RUN::flash::S8"]
     )
 
 
@@ -330,7 +332,7 @@ def test_a_cause_that_differs_is_named_where_the_call_does_not(trace: MakeTrace)
     rows = call("RUN::math::S8", 0, (GEMM, 510, 0), (SOFTMAX, 700, 50), (GEMM, 400, 100))
     found = compared(math_and_flash(trace), [*rows, *both_calls()[3:]], {**PAIR, "shape": SHAPE})
     sentences = found.findings["RUN::math::S8 → RUN::flash::S8"]
-    assert "softmax of math moves 46 % more than expected: 750 B measured, 512 B expected" in sentences
+    assert "softmax in math causes 46 % more memory traffic than expected: 750 B measured, 512 B expected" in sentences
     assert not any(text.startswith("math moves") for text in sentences)
 
 
@@ -351,9 +353,9 @@ fused attention         512 B    44 B          8.6 %       <0.1 %
 -----------------  ----------  ------  -------------  -----------
 total                   512 B    44 B          8.6 %
 per call, one call in report.counters.csv; 2 of 2 kernels in this report have counters (100 % of kernel time);
-expected: computed for B=1 H=2 S=8 D=4, fp16, causal; DRAM: bytes read and written during a kernel, including
-data that an earlier kernel left in L2; bandwidth: % of the GPU's memory bandwidth, over the kernel times of
-this report
+expected: computed for B=1 H=2 S=8 D=4, fp16, causal; DRAM: bytes read and written while a kernel runs,
+including writes of data that an earlier kernel left in L2; bandwidth: DRAM bytes ÷ kernel time in this
+report, in % of the GPU's memory bandwidth
 
 """
 
@@ -376,7 +378,7 @@ def test_the_same_sentence_on_caches_stands_once(trace: MakeTrace) -> None:
     """What holds for all kernels of the file is told, and what one column means below the last table."""
     text = comparison_text(compared(math_and_flash(trace), both_calls()[:3], cache_control="all"), every=True)
     assert text.count("every kernel started with empty caches") == 1
-    assert text.count("DRAM: bytes read and written during a kernel") == 1
+    assert text.count("DRAM: bytes read and written while a kernel runs") == 1
 
 
 def test_counters_of_other_ranges_are_reported(trace: MakeTrace) -> None:

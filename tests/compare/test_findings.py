@@ -85,8 +85,8 @@ def test_what_a_clear_difference_amounts_to() -> None:
         "verdict: flash is faster; the median call of math takes 8.00x as long (95 % interval 7.90x to 8.10x);"
         " p = 1e-07",
         "57 % of the difference is softmax, 43 % gemm and 11 % cast up",
-        "per call math runs 4 kernels and flash 1; matrix products run on FP32 units (CUDA cores) in math,"
-        " on tensor cores (FP16) in flash",
+        "per call math runs 4 kernels, flash runs 1; matrix products run on FP32 units (CUDA cores) in "
+        "math and on tensor cores (FP16) in flash",
     ]
 
 
@@ -115,7 +115,7 @@ def test_too_few_samples_are_reported() -> None:
     frame = clocks(verdict=TOO_FEW_SAMPLES, reason="2 samples, of which it takes 8 on either side", level=0.25)
     headline, verdict, *_ = sentences(frame=frame, verdict=TOO_FEW_SAMPLES, new_n=3)
     assert headline == (
-        "math is 8.00x slower than flash at S=1024 by span, in too few samples for a verdict:"
+        "math is 8.00x slower than flash at S=1024 by span, with too few samples for a verdict:"
         " 400 µs against 50.0 µs, median call (n = 20 and 3)"
     )
     assert verdict == "no verdict: 2 samples, of which it takes 8 on either side"
@@ -162,7 +162,7 @@ def test_cuda_events_that_tell_something_else_are_named() -> None:
 def test_a_mean_that_is_no_typical_call_is_reported() -> None:
     """The ledger adds up to the mean; a few slow calls move that away from the median."""
     assert sentences(frame=clocks(base_median_ns=300_000))[-1] == (
-        "a few slow calls of math make the mean (400 µs, the sum of the causes) 33 % longer than the median (300 µs)"
+        "math has a few slow calls: its mean (400 µs, to which the causes add up) exceeds its median (300 µs) by 33 %"
     )
 
 
@@ -179,8 +179,11 @@ def test_headline_and_causes_are_about_one_difference() -> None:
     [
         ({}, ""),
         ({"verdict": TOO_FEW_SAMPLES}, ""),
-        ({"verdict": NO_CLEAR_CHANGE}, "no clear change, so there are no shares"),
-        ({"base_median_ns": 40_000}, "means and medians disagree, so there are no shares"),
+        ({"verdict": NO_CLEAR_CHANGE}, "the change is not clear, so the causes have no shares"),
+        (
+            {"base_median_ns": 40_000},
+            ("the means change in the other direction than the medians, so the causes have no shares"),
+        ),
     ],
 )
 def test_shares_of_what_is_no_difference_are_not_told(changed: dict[str, Any], why: str) -> None:
@@ -188,7 +191,9 @@ def test_shares_of_what_is_no_difference_are_not_told(changed: dict[str, Any], w
     pair = {**PAIR, **changed}
     assert no_shares_reason(pair, GAPS) == why
     much = GAPS.assign(delta_ns=[-500_000, -150_000, -40_000, 349_000, -9_000])  # 1,048 for a difference of 350
-    assert no_shares_reason(pair, much) == (why or "gains and losses mostly cancel, so there are no shares")
+    assert no_shares_reason(pair, much) == (
+        why or ("gains and losses mostly cancel each other, so the causes have no shares")
+    )
 
 
 def test_idle_causes_are_put_into_words() -> None:
@@ -206,7 +211,7 @@ def test_the_same_units_on_both_sides_are_not_news() -> None:
     """Units are named where they differ; where nobody knows them, they are not."""
     both = EVIDENCE.assign(math_unit="tensor core", kernel="hgemm")
     line = sentences(evidence=both)[3]
-    assert line == "per call math runs 4 kernels and flash 1"
+    assert line == "per call math runs 4 kernels, flash runs 1"
 
 
 def test_traffic_is_reported_where_both_shapes_are_known() -> None:

@@ -85,9 +85,11 @@ def test_what_cannot_be_is_no_point(trace: MakeTrace) -> None:
     found = points(compared(math_and_flash(trace), rows))
     assert found.points["cause"].tolist() == ["softmax", "fused attention"]
     assert tuple(found.refused.values()) == (
-        "FLOPs of Q·Kᵀ GEMM (base): 467,058 % of the peak is impossible; suspect: the counters or the clock",
-        "bytes of P·V GEMM (base): 207,714 % of the peak is impossible; suspect: the counters (bytes that were in L2"
-        " in the report's run, or that earlier kernels wrote) or the bandwidth that the report states",
+        "FLOPs of Q·Kᵀ GEMM (base): 467,058 % of the peak is impossible; the likely error is in the "
+        "counters or the clock",
+        "bytes of P·V GEMM (base): 207,714 % of the peak is impossible; the likely error is in the "
+        "counters (in the report's run, some bytes were in L2, or were written by earlier kernels) "
+        "or the bandwidth that the report states",
     )
     assert found.lost == pytest.approx(300 / 750)
 
@@ -105,7 +107,7 @@ def test_what_the_caches_hold_stands_at_the_edge(trace: MakeTrace) -> None:
         ("fused attention  150 ns, 0 B of DRAM traffic", True),
     ]
     assert plan.bubbles[1].x == plan.bubbles[2].x == 15 * TENSOR / MEMORY
-    assert "arrow: beyond the axis, because the data is in caches" in plan.heading.notes
+    assert "arrow: the kernel is beyond the end of the axis, because its data is in caches" in plan.heading.notes
     assert "none of flash's" in plan.heading.title
 
 
@@ -292,4 +294,4 @@ def test_the_command(trace: MakeTrace, tmp_path: Path, run: Run) -> None:
     elsewhere.write_text("a,b\n", encoding="utf-8")
     done = run_it(*asked, "--counters", elsewhere.name)
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("nsysprof: elsewhere.csv is not the file that elsewhere.json was written for")
+    assert done.err.startswith("nsysprof: elsewhere.json belongs to another file than elsewhere.csv")

@@ -108,4 +108,4 @@ def test_causes_that_cancel_are_not_told_as_shares(trace: MakeTrace) -> None:
     assert "of the difference is" not in text
     _, _, *rows, _, _ = ledger(text)
     assert [row[-1] for row in rows] == [""] * len(rows)
-    assert "so there are no shares" in " ".join(text.split())
+    assert "so the causes have no shares" in " ".join(text.split())

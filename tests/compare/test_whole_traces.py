@@ -144,7 +144,7 @@ def test_found_iterations_are_a_pair_beside_the_whole_traces(trace: MakeTrace) -
     ]
     assert found.largest == "iteration*"
     assert causes(found, "iteration*") == {"a": 1000, "b": 1000, "c": 1000}
-    assert sum("found, not annotated" in text for text in found.warnings) == 2
+    assert sum("not annotated:" in text for text in found.warnings) == 2
 
 
 @pytest.mark.parametrize(

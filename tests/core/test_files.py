@@ -145,7 +145,7 @@ def test_what_only_lies_beside_a_report_is_left_out(tmp_path: Path, make: Callab
 def side_file_reason(make: Callable[[Path], None]) -> str:
     """The words for what was made."""
     if make is large:
-        return "larger than 16 MiB, too large for such a file"
+        return "larger than 16 MiB, the limit for files of this kind"
     return "not a regular file" if make in ODD else "brackets nested too deeply"
 
 
@@ -229,7 +229,7 @@ def test_a_log_larger_than_the_room_is_refused(trace: MakeTrace, monkeypatch: py
     report = trace(Range("r", 0, 100))
     Path(f"{report}-wal").write_bytes(bytes.fromhex("377f0682") + bytes(1 << 16))
     monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=1 << 16))
-    with pytest.raises(NsysprofError, match=r"-wal, and their .* are more than the .* free"):
+    with pytest.raises(NsysprofError, match=r"-wal, but their .* exceed the .* that are free"):
         SqliteSource(report).tables()
 
 

@@ -149,7 +149,7 @@ def test_a_workload_is_counted_in_its_own_ranges(
     assert made["range"] == "RUN::*"
     assert made["program"].endswith("--backend math --seq 64 --warmup 1 --iterations 3")
     assert made["workload"]["runs"][0] == {"range": "RUN::math::S64", "status": "measured"}
-    assert "latencies are left out" in made["workload"]["note"]
+    assert "there are no launch latencies" in made["workload"]["note"]
     assert made["environment"]["workload"] == {"torch": "2"}
     assert "RUN::cudnn::S64: unsupported: too old" in done.out
     assert "--nvtx-include=regex:.*@RUN::/" in seen(environment)[0]
@@ -256,7 +256,7 @@ FAULTS = {
     "full": ("No space left on device", "df -h"),
     "unreadable": ("cannot read its own report: Failed to load report file.", "kept: "),
     "truncated": ("cut off or damaged", "kept: "),
-    "lost": ("has 3 of 4 kernels", "df -h"),
+    "lost": ("its report has only 3", "df -h"),
 }
 
 
@@ -308,7 +308,7 @@ def test_an_old_ncu_is_named(count: Count, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_program_that_is_none_is_told_first(count: Count) -> None:
     """ncu is not even asked."""
-    assert "nowhere: no such program" in last(count("--", "nowhere"))
+    assert "nowhere: program not found" in last(count("--", "nowhere"))
 
 
 def test_no_kernel_in_a_range_is_told(count: Count, environment: dict[str, str]) -> None:
@@ -334,8 +334,11 @@ def test_what_the_table_cannot_tell_is_warned_of(
     assert done.code == 0, done.err
     made = record(tmp_path)
     assert (made["unclear"], made["unmatched"], made["missing"]) == (1, 1, ["occupancy_percent"])
-    said = ("traffic took 15 passes", "no metric for occupancy_percent", "1 kernels ran while several threads",
-            "only ranges of the launching thread", "1 kernels of the first run")  # fmt: skip
+    said = ("traffic took 15 passes", "no metric for occupancy_percent", (
+        "1 kernels have no range in the table, because several "
+        "threads"
+    ),
+            "only the ranges of the launching thread", "1 kernels of the first run")  # fmt: skip
     for text, warning in zip(said, made["warnings"], strict=True):
         assert text in warning
         assert f"warning: {warning}" in done.err

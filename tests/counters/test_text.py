@@ -49,11 +49,11 @@ def test_a_count_is_a_line_per_range_and_family() -> None:
         "· gemm                1  3.00 µs  1.00 KiB       10 %      100             0 %\n"
         "· softmax             1  1.00 µs  1.00 KiB       50 %        0               -\n"
         "RUN::f/iter*          1  1.00 µs       0 B        0 %      400            75 %\n"
-        "Per range, and per call if calls are numbered (iter0, iter1 ...). DRAM: bytes read and written, and their\n"
-        "share of the memory bandwidth. Bytes come from a run without replay, with the program's own L2 contents."
-        " Times\n"
-        "are from ncu, which serializes kernels; compare uses the report's times. FLOPs come from a second run that\n"
-        "replays each kernel (passes: 14)."
+        "Values are per range, or per call if calls are numbered (iter0, iter1 ...). DRAM: bytes read and written, "
+        "and\n"
+        "% of the memory bandwidth. Bytes are from a run without replay, so the L2 cache holds what the program left in\n"
+        "it. Times are from ncu, which serializes kernels; compare uses the report's times. FLOPs are from a second run\n"
+        "that replays each kernel (passes: 14)."
         "\n"
     )
 
@@ -71,7 +71,7 @@ def test_how_the_caches_were_is_told() -> None:
     """Flushed, emptied by replays, or as they were."""
     assert "flushed before every kernel" in " ".join(printed(row("r", "gemm"), cache_control="all")[1:])
     replayed = {"runs": [{"name": "traffic", "passes": [3]}]}
-    assert "which empties L2" in " ".join(printed(row("r", "gemm"), **replayed)[1:])
+    assert "replay empties L2" in " ".join(printed(row("r", "gemm"), **replayed)[1:])
 
 
 def test_many_ranges_and_families_are_cut_short() -> None:

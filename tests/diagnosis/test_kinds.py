@@ -271,21 +271,21 @@ HAS = [
     (call("cudaHostAlloc"), "pinning", "cudaHostAlloc in data", 2_000_000, "--remove 'cudaHostAlloc in data'",
      "call cudaHostRegister or cudaMallocHost once"),
     (call("cuModuleLoadData"), "compilation", "cuModuleLoadData in data", 2_000_000,
-     "--remove 'cuModuleLoadData in data'", "compile, load or capture once"),
+     "--remove 'cuModuleLoadData in data'", "do this compiling"),
     (call("cudaGraphLaunch"), "graph-launch", "cudaGraphLaunch in data", 2_000_000, "", ""),
     (copy(1, host=0, blocks=True), "pageable-copy", "pageable copies to the GPU of 32.0 MiB in step*", 4_017_750,
      "--pinned", "allocate the host memory with cudaMallocHost"),
     (copy(2, host=0, blocks=True), "pageable-copy", "pageable copies to the host of 32.0 MiB in step*", 4_017_750,
      "--pinned", "keep the data on the GPU"),
     (copy(1, host=1), "exposed-copy", "pinned copies to the GPU of 32.0 MiB in step*", 4_002_000,
-     "--remove 'pinned copies to the GPU of 32.0 MiB in step*'", "copy in a separate stream"),
+     "--remove 'pinned copies to the GPU of 32.0 MiB in step*'", "copy early, in a separate stream"),
     (waited_copy, "exposed-copy", "pinned copies to the GPU of 32.0 MiB in step*", 4_022_000,
-     "--remove 'pinned copies to the GPU of 32.0 MiB in step*'", "copy in a separate stream"),
+     "--remove 'pinned copies to the GPU of 32.0 MiB in step*'", "copy early, in a separate stream"),
     (allocations, "allocation", "allocation, most in cudaFree in data", 3_000_000,
      "--remove 'allocation, most in cudaFree in data'", "allocate once"),
     (copy(8, host=1), "copy-layout", "copies on the GPU of 32.0 MiB in step*", 4_002_000, "", ""),
     (small_copies, "small-copies", "pinned copies to the GPU of 8.00 KiB in step*", 530_000,
-     "--remove 'pinned copies to the GPU of 8.00 KiB in step*'", "gather the small copies"),
+     "--remove 'pinned copies to the GPU of 8.00 KiB in step*'", "combine the small copies"),
     (read_back, "synchronization", ".item() in log", 463_333, "--remove '.item() in log'", "keep the value on the GPU"),
     (kernel("add", 1), "small-grid", "add", 1_996_212, "", "launch at least 132 blocks"),
     (memset(3 * MS), "memset", "memsets in step*", 3_002_000, "", ""),
@@ -309,7 +309,7 @@ HAS = [
     (in_a_row(PRODUCT, FILL, PRODUCT), "memset", "kernels that fill memory with a constant", 500_000, "",
      "use torch.empty for memory that is overwritten anyway"),
     (in_a_row(PRODUCT, CAST, PRODUCT), "casts", "kernels that only convert between types", 500_000, "",
-     "keep weights and inputs in the type of the products"),
+     "keep weights and inputs in the data type of the matrix products"),
     (kernel("stencil", 4096, local=4096), "spills", "stencil", 892_126, "", "keep values in registers (32)"),
     (kernel("add", 264, block=(32, 1, 1)), "tiny-blocks", "add", 1_750_000, "", "use blocks of 128 to 256 threads"),
     (kernel("heavy", 140, block=(512, 1, 1), shared=(0, 120 << 10)), "tail-wave", "heavy", 939_394, "",
@@ -460,9 +460,9 @@ def test_a_demo_is_no_bottleneck(trace: MakeTrace) -> None:
     demo, grid = diagnosis.findings
     assert (demo.kind, demo.often, demo.gain_ns, demo.cause) == ("cold-start", ONCE, 0, "set-up")
     assert demo.text.startswith(
-        "too little GPU work to tune: the GPU is busy for 100 µs, set-up takes 200 ms (context)"
+        "too little GPU work to optimize: the GPU is busy for 100 µs, set-up takes 200 ms (context)"
     )
-    assert demo.remedy.startswith("repeat the work after a warm-up")
+    assert demo.remedy.startswith("run the work once as a warm-up")
     assert (grid.kind, grid.remedy, grid.basis, grid.gain_ns) == ("small-grid", "", UNTRIED, 0)
     assert "set-up takes 200 ms of the 200 ms recorded (context); the GPU computes for 100 %" in headline(
         diagnosis, "r"
@@ -508,16 +508,16 @@ def test_one_copy_is_not_worth_pinning(trace: MakeTrace) -> None:
     """A program copies 32 MiB once: pinning takes as long; so a rate for memory that is pinned already."""
     first, *_ = diagnosis_of(trace(*one_pass(MS, 2 * MS, copy(1, host=0, blocks=True), 264).items)).findings
     assert (first.kind, first.remedy, first.gain_ns) == ("pageable-copy", "", 0)
-    assert "pays only if these buffers are copied again" in first.text
+    assert "pays off only for buffers" in first.text
     first, *_ = diagnosis_of(trace(*one_pass(MS, 2 * MS, copy(1, host=1), 264).items)).findings
     assert (first.kind, first.remedy) == ("exposed-copy", "")
-    assert first.text.endswith("at 8.39 GB/s and with little compute to hide them, only fewer bytes help")
+    assert first.text.endswith("at 8.39 GB/s and there is little compute to hide them, so only fewer bytes help")
 
     def slow(program: Program) -> None:
         program.copy(1, 32 << 20, 16 * MS)
 
     first, *_ = diagnosis_of(trace(*one_pass(MS, 2 * MS, slow, 264).items)).findings
-    assert first.text.endswith("2.10 GB/s is slow for pinned memory: nvidia-smi -q tells the width of the PCIe link")
+    assert first.text.endswith("2.10 GB/s is slow for pinned memory: nvidia-smi -q shows the width of the PCIe link")
 
 
 def test_weights_are_copied_once_however_many_they_are(trace: MakeTrace) -> None:
@@ -535,7 +535,7 @@ def test_weights_are_copied_once_however_many_they_are(trace: MakeTrace) -> None
         [found] = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "pageable-copy"]
         assert found.remedy.startswith(remedy)
         assert bool(found.remedy) == bool(remedy) == (found.gain_ns > 0)
-        assert ("pinning costs time, too" in found.text) == (not remedy)
+        assert ("pinning itself takes time" in found.text) == (not remedy)
 
 
 def test_sizes_are_exact_or_about(trace: MakeTrace) -> None:
@@ -655,7 +655,7 @@ def test_a_replay_that_is_off_gives_upper_limits(trace: MakeTrace, monkeypatch: 
     few = diagnosis_of(trace(*steps(memset(20 * US)).items))
     assert not few.tried
     assert "no fix was tried" in nothing_text(replace(few, findings=()))
-    assert "no fix that was tried saves" in nothing_text(replace(tried, findings=()))
+    assert "none of the fixes that were tried saves" in nothing_text(replace(tried, findings=()))
 
 
 def test_a_late_rank_is_told_from_a_slow_transfer(trace: MakeTrace) -> None:
@@ -689,7 +689,7 @@ def test_a_pass_in_which_the_gpu_hardly_works_is_nothing_to_tune(trace: MakeTrac
         program.launch("mul", 4 * MS)
         return diagnosis_of(trace(*program.items)).findings[0]
 
-    assert first(1000 * MS).text.startswith("too little GPU work to tune: kernels run for 8.00 ms of the 1.01 s")
+    assert first(1000 * MS).text.startswith("too little GPU work to optimize: kernels run for 8.00 ms of the 1.01 s")
     assert "for CPU time between calls for 99 % of the time" in first(1000 * MS).text
     assert first(100 * MS).kind == "cpu-code"
 
@@ -762,7 +762,7 @@ def test_a_boolean_mask_goes_with_its_kernels(trace: MakeTrace) -> None:
 
     first, *_ = diagnosis_of(trace(*steps(act).items)).findings
     assert (first.kind, first.cause) == ("synchronization", "nonzero() in step*")
-    assert first.remedy.startswith("replace the boolean mask")
+    assert first.remedy.startswith("use torch.where")
 
 
 def test_an_operator_on_the_cpu_is_named(tmp_path: Path) -> None:
@@ -875,7 +875,9 @@ def test_what_is_long_before_the_gpu_works_is_told(trace: MakeTrace, load_ns: in
     told = load_ns > 100 * MS
     assert ("load takes 500 ms before the first GPU operation; " in headline(diagnosis, "r")) is told
     most = told and not behind_ns
-    assert nothing_text(diagnosis).startswith("Most of the recording lies before" if most else "No wait to fix")
+    assert nothing_text(diagnosis).startswith(
+        "Most of the recording is before" if most else "The steps have no wait to fix"
+    )
     several = replace(diagnosis, before=("", 0), idle_outside_ns=MS, gap_ns=2 * MS, recorded_ns=10 * MS, findings=())
     assert "at once" not in nothing_text(several)
 
@@ -893,7 +895,7 @@ def test_idle_time_outside_found_steps_is_told(trace: MakeTrace) -> None:
     diagnosis = diagnosis_of(trace(*program.items))
     assert diagnosis.chosen.level.found
     assert diagnosis.gap_ns == pytest.approx(20 * MS, rel=0.01)
-    assert "; outside them it idles for " in headline(diagnosis, "r")
+    assert "; outside the steps, it idles for " in headline(diagnosis, "r")
     text = nothing_text(replace(diagnosis, findings=()))
     assert text.startswith("No wait to fix in the steps, which compute most in gemm (97 %); outside them the GPU idles")
 
@@ -1012,8 +1014,8 @@ def test_work_that_starts_late_is_not_unrecorded(trace: MakeTrace) -> None:
     late = diagnosis_of(trace(*steps(late_kernels(2 * MS)).items)).findings
     [found] = [each for each in late if each.kind == "unknown"]
     assert found is late[0]
-    assert found.cause.startswith("launched work starts late")
-    assert "GPU to yourself" in found.text
+    assert found.cause.startswith("GPU work starts late")
+    assert "no other process uses the GPU" in found.text
 
 
 def test_a_second_loop_has_steps_too(trace: MakeTrace) -> None:
@@ -1086,7 +1088,7 @@ def test_what_lies_outside_found_steps_is_told(trace: MakeTrace) -> None:
     program.wait()
     program.copy(2, 256 << 20, 48 * MS, host=0, blocks=True)
     said = headline(diagnosis_of(trace(*program.items)), "r")
-    assert said.endswith("; 33 % of its busy time lies outside them, most in copies (48.0 ms)")
+    assert said.endswith("; 33 % of the GPU busy time is outside the steps, most in copies (48.0 ms)")
 
 
 def test_migrations_outside_the_kernels_are_told(trace: MakeTrace) -> None:
@@ -1094,7 +1096,7 @@ def test_migrations_outside_the_kernels_are_told(trace: MakeTrace) -> None:
     kernel = launch_kernel("add", (8 * MS, 8 * MS + US), (9 * MS, 10 * MS), id=1)
     assert "unified memory" not in headline(diagnosis_of(trace(*kernel)), "r")
     found = diagnosis_of(trace(Memcpy(MS, 7 * MS, id=None, kind=11, cause=1), *kernel))
-    assert headline(found, "r").endswith("; pages of unified memory move for 6.00 ms outside that time")
+    assert headline(found, "r").endswith("; pages of unified memory also migrate for 6.00 ms outside this time")
     assert not found.nothing or "keep pages where they are used" in nothing_text(found)
 
 

@@ -35,14 +35,14 @@ def label(text: str, hint: str, kind: str = "host") -> dict[str, str]:
     return {"text": text, "hint": hint, "kind": kind}
 
 
-DROP = "drop the synchronization, or move it to where the host has nothing else to do"
+DROP = "remove the synchronization, or move it to where the host has nothing else to do"
 PIN = "pin the memory (pin_memory=True) and copy with non_blocking=True, ahead of need"
 ALLOCATOR = "let the allocator keep its memory: no empty_cache in the loop; allocate and pin before it"
 BUSY = "PHASE::x/step*: code in step*, exposed by .item() in step*: 10.1 ms per window, 63 % of it, in 27 waits"
 MATCHES = [
     # the same cause with another advice
     (label(BUSY, DROP), finding("cpu-code", "CPU time in step*", "move this work off the launching thread"), (1, 0)),
-    (label(BUSY, DROP), finding("synchronization", ".item() in step*", "drop the synchronization"), (1, 1)),
+    (label(BUSY, DROP), finding("synchronization", ".item() in step*", "remove the synchronization"), (1, 1)),
     (label(BUSY, DROP), finding("cpu-code", "CPU time in data", "move it", path="RUN::y/iter*"), (0, 0)),
     (label(BUSY, DROP), finding("launch-bound", "launches in step*", "capture a CUDA graph"), (0, 0)),
     # copies have a direction

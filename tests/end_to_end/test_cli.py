@@ -40,7 +40,7 @@ SMALL = """\
 report.sqlite: no step repeats; the GPU computes for 19 % of the 901 ns from first to last GPU operation;
   NVIDIA H200
 
-The GPU computes nothing for 81 % of the time from the first GPU operation to the last, most of it for kernel
+The GPU does not compute for 81 % of the time from the first GPU operation to the last, most of it for kernel
   launches (52 %); no fix was tried.
    $ nsysprof why report.sqlite
 
@@ -143,7 +143,8 @@ def test_the_shipped_report(run: Run, tmp_path: Path) -> None:
         f"RUN::flash::S1024                   1          80  1.89 ms   660 µs    0.1 %{'35 % *':>31}",
         "own thread           8,356  475 ms    100 %",
         "note: nsys warning: NVTX function nvtxDomainDestroy was called with wrong domain ID argument.",
-        "note: ranges that match 'RUN::*' or are inside a match: 738 of 795; ledger and totals still cover all ranges",
+        "note: shown: ranges that match 'RUN::*', and all ranges inside them (738 of 795); ledger "
+        "and totals still cover all ranges",
     ):
         assert f"\n{line}\n" in done.out or line in " ".join(done.out.split())
     assert (digest(SHIPPED), files(SHIPPED.parent)) == (before, beside)
@@ -303,7 +304,7 @@ def make_hostile(kind: str, path: Path) -> None:
 
 HOSTILE = {
     "missing": "no such file",
-    "empty": "empty file",
+    "empty": "is empty",
     "lfs": "Git LFS pointer",
     "folder": "a folder",
     "database": "not an export of Nsight Systems|not a report",
@@ -313,8 +314,8 @@ HOSTILE = {
     "qdstrm": "2022.4.2",
     "garbage": "not a report",
     "text": "not a report",
-    "zeros": "half-written",
-    "sqlite magic": "truncated|damaged|half-written",
+    "zeros": "unfinished",
+    "sqlite magic": "truncated|damaged|unfinished",
 }
 
 
@@ -453,7 +454,8 @@ def test_range_keeps_what_lies_in_it(small: Path, run: Run, tmp_path: Path) -> N
     out = run("analyze", small.name, "--no-charts", "--range", "step*", "--full").out
     assert "total                        5  183 ns    100 %" in out
     assert (
-        "\nnote: ranges that match 'step*' or are inside a match: 2 of 3; ledger and totals still cover all ranges\n"
+        "\nnote: shown: ranges that match 'step*', and all ranges inside them (2 of 3); ledger and "
+        "totals still cover all ranges\n"
     ) in out
     assert "\n  step*  " not in out
     assert "\ntrain/step*  " in out

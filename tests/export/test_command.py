@@ -87,8 +87,12 @@ def test_what_is_never_replaced(run: Run, tmp_path: Path) -> None:
         ("csv", "run.sqlite", "the report itself"),
         ("perfetto", "mine", "a folder, not to be replaced"),
         ("parquet", "note", "a file, not to be replaced"),
-        ("csv", "mine", "has files that no export wrote: thesis.txt"),
-        ("parquet", ".", "has files that no export wrote: mine\n  hint: name another place, such as -o run.parquet"),
+        ("csv", "mine", "has files that nsysprof export did not write: thesis.txt"),
+        (
+            "parquet",
+            ".",
+            "has files that nsysprof export did not write: mine\n  hint: name another place, such as -o run.parquet",
+        ),
     ):
         assert why in known_failure(run("run.sqlite", "--to", to, "-o", name, "--force"))
     assert there(tmp_path) == ["mine", "note", "run.sqlite"]
@@ -111,10 +115,10 @@ def test_force_replaces_only_what_an_export_wrote(run: Run, tmp_path: Path) -> N
     for name in ("thesis.pftrace", "thesis.gz", "broken.gz", "pipe"):
         for force in ((), ("--force",)):
             message = known_failure(run("run.sqlite", "--to", "perfetto", "-o", name, *force))
-            assert f"{name}: not written by an export, so it is not replaced" in message
+            assert f"{name} is not replaced, because nsysprof export did not write it" in message
     for name in ("tables", "other", "odd"):
         message = known_failure(run("run.sqlite", "--to", "csv", "-o", name, "--force"))
-        assert f"{name}: has files that no export wrote: " in message
+        assert f"{name} has files that nsysprof export did not write: " in message
         assert (tmp_path / name / "ranges.csv").read_text() == "by hand"
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
     assert (tmp_path / "thesis.pftrace").read_text() == "\nyears of nsysprof.schema"
@@ -146,8 +150,8 @@ def test_a_place_that_cannot_be_taken_is_refused_at_once(
 
     monkeypatch.setattr(os, "access", access)
     for name, why, hint in (
-        (".", ".: has files that no export wrote: locked", "name another place, such as -o run.csv"),
-        (str(tmp_path), "no export wrote: locked", f"name another place, such as -o {tmp_path}/run.csv"),
+        (".", ". has files that nsysprof export did not write: locked", "name another place, such as -o run.csv"),
+        (str(tmp_path), "nsysprof export did not write: locked", f"name another place, such as -o {tmp_path}/run.csv"),
         ("locked", "locked: no permission to write there", "name another place with -o"),
         ("locked/x", f"cannot write into {locked}: no permission", "name another place with -o"),
         ("locked/in/x", f"cannot write into {locked}/in: no permission", "name another place with -o"),

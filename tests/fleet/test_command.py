@@ -212,7 +212,7 @@ def test_an_interrupted_run_goes_on(run: Run, scheduler: str, tmp_path: Path, ma
     assert process.returncode == 130, err
     assert out == ""
     kept_line, last_line = err.splitlines()  # nothing of the workers
-    assert kept_line.endswith("reports are done and kept: continue with the same command and --resume")
+    assert kept_line.endswith("reports are kept: run the same command with --resume to continue")
     assert last_line == "nsysprof: interrupted"
     until(lambda: not left_of(process.pid), "processes are left")
     before = {path.name: path.stat().st_mtime_ns for path in kept.glob("*.npz")}
@@ -397,8 +397,8 @@ def test_without_dask_the_hint_is_the_command_to_install_it(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2", "a.sqlite"], "--workers is for a local cluster"),
-        ([], "name reports"),
+        (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2", "a.sqlite"], "--workers starts a local cluster"),
+        ([], "name the reports"),
     ],
 )
 def test_usage(arguments: list[str], says: str, run: Run) -> None:

@@ -145,7 +145,9 @@ def test_many_ranks_and_iterations_are_bounded(trace: MakeTrace) -> None:
     assert "rank 150" in columns
     assert f"The {MAX_RANK_COLUMNS} slowest of 200 ranks" in page.one("section", id="ranges").text
     assert len(body(page, "iterations")) == MAX_ITERATION_ROWS
-    assert f"The {MAX_ITERATION_ROWS} of {count} with the largest" in page.one("section", id="iterations").text
+    assert (
+        f"The {MAX_ITERATION_ROWS} of {count} iterations with the largest" in page.one("section", id="iterations").text
+    )
 
 
 def test_whole_reports_and_a_single_rank_have_a_page(trace: MakeTrace) -> None:

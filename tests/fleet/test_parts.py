@@ -199,7 +199,9 @@ def test_numbered_iterations_that_hold_little_are_warned_of(trace: MakeTrace) ->
     chosen = [ranked(f"{at}", at, examined(trace(*steps(3), most), Choice(per="step*"))) for at in range(2)]
     found = fleet_answer(chosen, options={"per": "step*"})
     assert found.iteration_path == "step*"
-    assert "iterations of 'step*' cover only 17 % of GPU busy time, and so do the findings" in found.warnings
+    assert (
+        "the findings cover only 17 % of GPU busy time: the rest is outside the iterations of 'step*'" in found.warnings
+    )
 
 
 def test_a_counter_that_begins_anew_makes_other_iterations(trace: MakeTrace) -> None:
@@ -282,8 +284,8 @@ def test_what_is_kept_of_a_report_is_bounded(trace: MakeTrace, monkeypatch: pyte
     assert len(part.paths) == 3
     assert len(part.collective) == 5
     assert [text.split(":")[0] for text in part.warnings] == [
-        "3 range paths",
-        "waiting times cover only the first 5 of 8 collectives",
+        "there are there are 3 range paths",
+        "waiting times are computed only for the first 5 of 8 collectives",
     ]
     monkeypatch.setattr(range_iterations, "MAX_ROWS", 6)
     [part] = examined(report).parts
@@ -296,7 +298,7 @@ def test_a_report_that_cannot_be_read_is_a_failure_with_its_reason(tmp_path: Pat
     (tmp_path / "empty.sqlite").touch()
     found = examine_report(ReportTask(ReportFile(str(tmp_path / "empty.sqlite"), "")))
     assert isinstance(found, ReportFailure)
-    assert "empty file" in found.reason
+    assert "is empty" in found.reason
     found = examine_report(ReportTask(ReportFile(str(trace(Range("step0", 0, 10))), "")))
     assert isinstance(found, ReportFailure)
     assert "no GPU work" in found.reason
@@ -324,7 +326,7 @@ def test_of_two_recorders_under_one_name_the_report_of_nsys_is_read(tmp_path: Pa
         found, notes = find_reports([asked])
         assert [Path(each.name).name for each in found] == ["other.json.gz", "run.sqlite"]
         assert notes == [
-            f"{tmp_path}/run.json.gz is left out: {tmp_path}/run.sqlite has the same name, from another recorder"
+            f"{tmp_path}/run.json.gz is left out: {tmp_path}/run.sqlite has the same name and is from another profiler"
         ]
     assert find_reports([f"{tmp_path}/run.json.gz"])[1] == []
 
@@ -424,7 +426,7 @@ def test_names_that_nothing_can_be_made_of_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NsysprofError, match="cannot be listed: File name too long"):
         find_reports(["x" * 300 + ".sqlite"])
     (tmp_path / "list").write_bytes(b"a.sqlite\0b.sqlite\0")
-    with pytest.raises(NsysprofError, match="list: NULs in the list of reports"):
+    with pytest.raises(NsysprofError, match="list contains NUL bytes"):
         names_in(tmp_path / "list")
 
 
@@ -551,7 +553,7 @@ def test_a_full_disk_is_reported_with_the_folder(
     monkeypatch.setattr(np, "savez", full)
     folder = tmp_path / "kept"
     folder.mkdir()
-    with pytest.raises(NsysprofError, match=r"cannot keep .* in .*kept: No space left on device"):
+    with pytest.raises(NsysprofError, match=r"cannot save .* in .*kept: No space left on device"):
         keep_answer(answer, folder / "a.npz")
     assert not list(folder.iterdir())
 

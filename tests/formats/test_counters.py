@@ -74,7 +74,7 @@ def test_a_table_that_cannot_be_read(tmp_path: Path) -> None:
         read_counters(tmp_path)
     path = tmp_path / "x.csv"
     path.write_bytes(b"range,\xff\xfe")
-    with pytest.raises(NsysprofError, match=r"not UTF-8 \(byte 6\), so no counters"):
+    with pytest.raises(NsysprofError, match=r"byte 6 is not UTF-8"):
         read_counters(path)
 
 
@@ -84,7 +84,7 @@ def test_the_record_must_be_of_the_table(tmp_path: Path) -> None:
     record = path.with_suffix(".json")
     good = json.loads(record.read_text(encoding="utf-8"))
     path.write_text(f"{path.read_text(encoding='utf-8')}\n", encoding="utf-8")
-    with pytest.raises(NsysprofError, match=r"is not the file that run\.counters\.json was written for"):
+    with pytest.raises(NsysprofError, match=r"run\.counters\.json belongs to another file than"):
         read_counters(path)
     for text, message in (
         ("{", "not JSON, so no record of counters"),
@@ -99,7 +99,8 @@ def test_the_record_must_be_of_the_table(tmp_path: Path) -> None:
     found = read_counters(path)
     assert found.gpus == ()
     assert found.doubts == (
-        f"{path}: no record run.counters.json beside it, so GPU, libraries and completeness are unknown",
+        f"{path} has no run record (run.counters.json), so it is unknown which GPU and libraries "
+        "were used and whether the table is complete",
     )
 
 

@@ -95,7 +95,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     "null": (of_flash("latency_ns", None, 3), r"latency_ns\[3\]: expected float, got null"),
     "text": (of_flash("latency_ns", "fast", 3), r"latency_ns\[3\]: expected float, got str"),
     "boolean": (of_flash("latency_ns", True, 3), r"latency_ns\[3\]: expected float, got bool"),
-    "no samples": (of_flash("latency_ns", []), "latency_ns: no sample although the point is measured"),
+    "no samples": (of_flash("latency_ns", []), "latency_ns is empty, although the point was measured"),
     "not a list": (of_flash("latency_ns", 5), r"latency_ns: expected array \| null, got int"),
     "marks missing": (of_flash("throttled", [False]), "throttled: 1 entries for 12 samples"),
     "runs missing": (of_flash("aa_run", [0, 1]), "aa_run: 2 entries for 12 samples"),
@@ -142,7 +142,7 @@ def test_what_cannot_be_is_refused_by_file_point_and_field(tmp_path: Path, case:
 FOREIGN: dict[str, tuple[Change, str]] = {
     "workload": (
         top("schema", "nsysprof-workload/1"),
-        "has no samples of nsysprof bench: its schema is 'nsysprof-workload/1'",
+        "is not a file of samples from nsysprof bench: its schema is 'nsysprof-workload/1'",
     ),
     "no schema": (top("schema", None), "it states no schema"),
     "no points": (top("points", None), "points: expected array, got null"),
@@ -165,7 +165,7 @@ def test_what_is_no_json_is_corrupt_or_foreign(tmp_path: Path, content: bytes) -
     """Empty, cut off, binary and deeply nested files end in one line."""
     path = tmp_path / "samples.json"
     path.write_bytes(content)
-    with pytest.raises(NsysprofError, match=r"samples\.json (is corrupt|has no samples)"):
+    with pytest.raises(NsysprofError, match=r"samples\.json is (damaged|not a file of samples)"):
         read_bench_samples(path)
 
 
@@ -269,5 +269,5 @@ def test_packed_samples_are_the_same_samples(tmp_path: Path) -> None:
     bomb = lzma.compress(bytes(65 << 20), preset=0)
     for damaged in (packed.read_bytes()[:-8], b"{}", bomb):
         packed.write_bytes(damaged)
-        with pytest.raises(NsysprofError, match=r"samples\.json\.xz is corrupt: no whole xz file"):
+        with pytest.raises(NsysprofError, match=r"samples\.json\.xz is damaged: it is not a complete xz file"):
             read_bench_samples(tmp_path)

@@ -96,7 +96,7 @@ def test_a_share_above_all_is_refused_with_its_suspects() -> None:
     with pytest.raises(NsysprofError) as refused:
         share_of_peak(34.7e12, 19e12, what="flash at S=4096", suspects=["the clock", "the dtype"])
     assert refused.value.message == (
-        "flash at S=4096: 183 % of the peak is impossible; suspect: the clock or the dtype"
+        "flash at S=4096: 183 % of the peak is impossible; the likely error is in the clock or the dtype"
     )
 
 

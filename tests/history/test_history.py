@@ -95,7 +95,7 @@ def test_kernels_that_are_all_slower_at_once_are_the_clock() -> None:
         runs.append(made_run(number, time, ledger={**families, "CPU time in data": round(10 * MS / 3)}))
     answer = judge_runs(runs)
     assert found(answer) == [(11, 1.3, CLOCK)]
-    assert "as with another GPU clock" in change_text(answer, *answer.changes[0])
+    assert "as if the GPU clock had changed" in change_text(answer, *answer.changes[0])
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_runs_are_ordered_by_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write_run(tmp_path / "run_3.sqlite", 3_000)
     answer = nsysprof.history(tmp_path, order="git")
     assert [run.name[4] for run in answer.runs] == list("012")
-    assert any("1 run left out of the git order" in note for note in answer.notes)
+    assert any("1 run left out: no commit" in note for note in answer.notes)
     assert [run.name[4] for run in nsysprof.history(tmp_path, order="git", since=commits[1][:8]).runs] == ["1", "2"]
 
 
@@ -149,7 +149,7 @@ def test_a_run_whose_gpu_work_was_not_recorded_leaves_the_others() -> None:
     for machine in (runs[0].machine, {"gpu": "another"}):
         answer = judge_runs([*runs, msgspec.structs.replace(runs[0], timed=(), machine=machine)])
         assert [len(series.runs) for series in answer.series] == [6]
-        assert any("1 run without the steps" in note for note in answer.notes)
+        assert any("1 run left out of the series of" in note for note in answer.notes)
 
 
 def test_runs_are_ordered_as_asked(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_runs_are_ordered_as_asked(tmp_path: Path) -> None:
     orders = {order: nsysprof.history(tmp_path, order=order) for order in ("record", "name", "time")}
     names = {order: [run.name[4] for run in answer.runs] for order, answer in orders.items()}
     assert names == {"record": list("1230"), "name": list("0123"), "time": list("3210")}
-    assert any("give another order than the recorded starts" in note for note in orders["record"].notes)
+    assert any("imply another order than the recorded starts" in note for note in orders["record"].notes)
     assert any("at the same time" in note for note in orders["record"].notes)
     assert [run.name[4] for run in nsysprof.history(tmp_path, since="2026-01-02").runs] == ["3", "0"]
     assert [run.name[4] for run in nsysprof.history(tmp_path, last=1).runs] == ["0"]

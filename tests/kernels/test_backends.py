@@ -273,7 +273,7 @@ COUNTED: dict[str, tuple[list[Items], list[tuple[str, str, int, int]], list[bool
         ],
         [("flash::S64", "flash", 1, 1)],
         [True],
-        "GPU ops with an uncertain range, not counted for its backend: 1",
+        "GPU ops left out of the detection of backends, because their range is uncertain: 1",
     ),
     "memory operations are no kernels, and copies alone no sign of any backend": (
         [
@@ -414,8 +414,8 @@ def test_unknown_kernels_are_named_with_the_way_out(trace: MakeTrace) -> None:
     verdict = judged(path)
     assert [row for _, row in observed(verdict)] == ["unknown", "unknown", "none"]
     assert verdict.warnings == (
-        "the backend of RUN::mine::S64, RUN::mine::S128 is unknown: no rule knows the attention in qwxyz 64, qwxyz2;"
-        " name it in a rule file: --rules FILE",
+        "the backend of RUN::mine::S64, RUN::mine::S128 is unknown, because no rule matches the "
+        "attention kernels qwxyz 64, qwxyz2: name them in a rule file (--rules FILE)",
     )
     assert verdict.ranges["evidence"].tolist() == ["qwxyz 64 x 1", "qwxyz2 x 1, qwxyz 64 x 1", ""]
 
@@ -425,7 +425,7 @@ def test_many_unknown_names_are_not_all_listed(trace: MakeTrace) -> None:
     items = [run(f"RUN::mine::S{i}", f"qwxyz{i}", at=1000 * i) for i in range(7)]
     [warning] = judged(trace(*[item for each in items for item in each], duration=END)).warnings
     assert "RUN::mine::S4 and 2 more is unknown" in warning
-    assert "qwxyz4 and 2 more;" in warning
+    assert "qwxyz4 and 2 more:" in warning
 
 
 def mixed(trace: MakeTrace) -> BackendVerdict:
@@ -457,8 +457,8 @@ RUN::efficient::S1024 (1 of 2)  efficient    efficient + math (differs)  fmha_cu
 RUN::auto::S1024                auto         flash                       flash_fwd_splitkv 64… x 1 and 1 more
 RUN::mine::S1024                mine         unknown                     qwxyz 64 x 1
 RUN::flex::S1024                flex         none
-  warning  the backend of RUN::mine::S1024 is unknown: no rule knows the attention in qwxyz 64; name it in a
-           rule file: --rules FILE
+  warning  the backend of RUN::mine::S1024 is unknown, because no rule matches the attention kernels qwxyz 64:
+           name them in a rule file (--rules FILE)
 """
     )
 

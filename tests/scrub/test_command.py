@@ -739,7 +739,7 @@ def test_the_report_itself_is_never_replaced(trace: MakeTrace, run: Run, tmp_pat
         os.link(source, name)
     code, _, err = run("scrub", source, "-o", source if kind == "itself" else name, "--force")
     assert code == 1
-    assert "the report itself, which is never changed" in err
+    assert "the report itself, which is never overwritten" in err
     assert source.read_bytes() == before
 
 
@@ -757,8 +757,8 @@ def test_what_is_no_sqlite_report_is_refused_by_name(trace: MakeTrace, run: Run,
     for path, said in {
         other: "an SQLite database, but not a report",
         pointer: "a Git LFS pointer",
-        parquet: "a parquet export, and only an SQLite report can be scrubbed",
-        empty: "a folder, but not a parquet export",
+        parquet: "a Parquet export, but scrub handles only SQLite reports",
+        empty: "a folder, but not a Parquet export",
         tmp_path / "nothing.sqlite": "no such file",
         tmp_path / "loop.sqlite": "Too many levels of symbolic links",
     }.items():
@@ -775,7 +775,7 @@ def test_what_is_no_sqlite_report_is_refused_by_name(trace: MakeTrace, run: Run,
     (tmp_path / "out.sqlite-wal").write_bytes(b"of another file")
     code, _, err = run("scrub", source, "-o", "out.sqlite")
     assert code == 1
-    assert "log of another file with that name" in err
+    assert "the log of another file with the same name" in err
     assert not (tmp_path / "out.sqlite").exists()
 
 

@@ -120,8 +120,8 @@ def test_one_step_of_the_clock_is_no_difference() -> None:
         (FASTER, "new is faster"),
         (SLOWER, "new is faster"),
         (NO_CLEAR_CHANGE, "no clear change"),
-        (TOO_FEW_SAMPLES, "new is faster, in too few samples for a verdict"),
-        ("", "new is faster, in too few samples for a verdict"),
+        (TOO_FEW_SAMPLES, "new is faster, with too few samples for a verdict"),
+        ("", "new is faster, with too few samples for a verdict"),
     ],
 )
 def test_words_go_no_further_than_the_verdict(verdict: str, said: str) -> None:
@@ -171,7 +171,7 @@ def test_too_few_samples(base_n: int, new_n: int) -> None:
     """However far apart they are; the numbers are there all the same."""
     found = contrast(noisy(9, base_n), noisy(10, new_n, 9000))
     assert found.verdict == TOO_FEW_SAMPLES
-    assert found.reason == f"n = {min(base_n, new_n)}; at least 10 per side are needed"
+    assert found.reason == f"n = {min(base_n, new_n)}; at least 10 samples samples per side are needed"
     assert found.ratio == pytest.approx(9, rel=0.1)
     assert contrast(noisy(9, 10), noisy(10, 10, 9000)).verdict == SLOWER
 
@@ -275,8 +275,8 @@ def test_large_samples_take_no_square_of_memory() -> None:
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ([1.0, np.nan, np.inf], "flash: 2 of 3 samples are not times: nan at index 1"),
-        ([5, -2], "flash: 1 of 2 samples are not times: -2 at index 1"),
+        ([1.0, np.nan, np.inf], "flash: 2 of 3 samples are not valid times, such as nan at index 1"),
+        ([5, -2], "flash: 1 of 2 samples are not valid times, such as -2 at index 1"),
         ([], "flash: there are no samples"),
         (["a"], "flash: the samples are not all numbers"),
         ([0, 0, 0, 4], "flash: the median of the samples is 0, so there is no ratio"),

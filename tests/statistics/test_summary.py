@@ -80,7 +80,7 @@ def test_one_and_two_samples(values: list[int], level: float, cv: float | None) 
     assert (found.interval.level, found.interval.method, found.cv) == (level, RANGE, cv)
     assert found.order.lag1 is None
     assert found.drift.change is None
-    assert found.warnings == (f"math: n = {len(values)} is few: take 10 samples or more",)
+    assert found.warnings == (f"math: n = {len(values)} is too few: take 10 samples or more",)
 
 
 def test_dependent_samples_are_told() -> None:
@@ -129,7 +129,7 @@ def test_bad_samples_are_refused() -> None:
     """With the name, how many, and where the first one is."""
     with pytest.raises(NsysprofError) as refused:
         summarize([1, 2, float("-inf"), -1], "flash S=1024")
-    assert refused.value.message == "flash S=1024: 2 of 4 samples are not times: -inf at index 2"
+    assert refused.value.message == "flash S=1024: 2 of 4 samples are not valid times, such as -inf at index 2"
 
 
 def test_the_step_of_a_clock_is_read_off_durations() -> None:

@@ -180,8 +180,8 @@ def test_readers_see_what_takes_longest(trace: MakeTrace) -> None:
     found = answer_of(path)
     assert found is not None
     assert found.finding == (
-        "Copies: 3 memory operations of 1.00 MiB in 1.05 ms; most time: 1.00 MiB of pageable host-to-device copies"
-        " at 1.00 GB/s, 3.2 % of the link's peak"
+        "Copies: 3 memory operations of 1.00 MiB in 1.05 ms; most time is spent on 1.00 MiB of "
+        "pageable host-to-device copies at 1.00 GB/s, 3.2 % of the link's peak"
     )
     up, fill = found.rows.records()
     assert (up["what"], up["count"], up["waited_share"], up["most"]) == ("HtoD pageable", 2, 1.0, "load")

@@ -47,7 +47,7 @@ def test_only_several_streams_with_work_are_shown(trace: MakeTrace) -> None:
     assert answer(trace(work)).finding == ""
     assert answer(trace(work, launch_kernel("k", (3, 4), (5, 6), id=2, stream=9))).finding == ""
     both = answer(trace(work, launch_kernel("k", (3, 4), (510, 1510), id=2, stream=9)))
-    assert both.finding == ("Streams: 2 with GPU work; two or more run concurrently for 33 % of the time GPUs are busy")
+    assert both.finding == ("Streams: 2 with GPU work; two or more run concurrently for 33 % of GPU busy time")
     assert [column.name for column in both.columns][:4] == ["gpu", "stream", "thread", "ops"]
 
 

@@ -129,7 +129,7 @@ def test_a_broken_nsys_on_the_path_is_skipped_for_an_installed_one(fake: Fake, t
     broken.parent.mkdir()
     broken.write_text("#!/bin/sh\necho no such module >&2\nexit 3\n")
     broken.chmod(0o755)
-    with pytest.raises(NsysprofError, match="on the PATH does not work: no such module"):
+    with pytest.raises(NsysprofError, match="which is on the PATH, does not work: no such module"):
         find_nsys()
     installed = fake("opt/2024.2/bin/nsys", "2024.2.3.38-2423v0")
     assert find_nsys().path == installed
@@ -360,7 +360,7 @@ def test_without_nsys_an_export_beside_the_report_is_offered(tmp_path: Path) -> 
     """The .sqlite of the same name needs no nsys."""
     report = tmp_path / "r.nsys-rep"
     report.write_bytes(b"NVIDIA Tegra Profiler Report 1.\n")
-    with pytest.raises(NsysprofError, match="must be exported by nsys first: no nsys found"):
+    with pytest.raises(NsysprofError, match="must first be exported by nsys: no nsys found"):
         export_report(report)
     (tmp_path / "r.sqlite").touch()
     with pytest.raises(NsysprofError) as caught:
@@ -392,7 +392,7 @@ def test_missing_libraries_are_named_with_what_can_be_installed(tmp_path: Path) 
     said = "echo 'x: error while loading shared libraries: {}: cannot open' >&2; exit 127"
     for library, fix in (
         ("libdw.so.1", "apt-get install libdw1 (Fedora, RHEL: dnf install elfutils-libs)"),
-        ("libAnalysis.so", "install the package with libAnalysis.so, or nsys again"),
+        ("libAnalysis.so", "install the package that contains libAnalysis.so, or reinstall nsys"),
     ):
         (tmp_path / library).mkdir()
         nsys = importer(tmp_path / library, said.format(library))

@@ -146,7 +146,7 @@ def test_tables_without_what_makes_a_range_are_warned_of(trace: MakeTrace) -> No
     with open_report(path) as report:
         found = report.reader.other_ranges(read_tables(report), ["mpi", "openacc"])
     assert [name.text for name in found.names] == ["MPI call"]
-    assert found.warnings == ("MPI_OTHER_EVENTS lacks globalTid: its 1 rows cannot be read and are left out",)
+    assert found.warnings == ("MPI_OTHER_EVENTS lacks globalTid, so its 1 rows cannot be read and are left out",)
     only = trace(MpiCall("MPI_Init", 0, 5), drop_columns={"MPI_OTHER_EVENTS": ["globalTid"]})
     with open_report(only) as report:
         assert any("MPI_OTHER_EVENTS lacks" in each for each in nsysprof.attribute(report).trace.warnings)

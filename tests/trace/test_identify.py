@@ -91,7 +91,7 @@ def test_an_empty_file_says_how_to_export_again(tmp_path: Path) -> None:
     (tmp_path / "a b.sqlite").touch()
     (tmp_path / "a b.nsys-rep").touch()
     error = refused(tmp_path / "a b.sqlite")
-    assert "empty file" in error.message
+    assert "is empty" in error.message
     assert str(error.hint).endswith(f" -o '{tmp_path}/a b.sqlite' '{tmp_path}/a b.nsys-rep'")
 
 
@@ -108,7 +108,7 @@ def test_a_raw_stream_names_its_nsys_and_how_to_import_it(tmp_path: Path) -> Non
     """A .qdstrm must be imported first, with the nsys that recorded it."""
     (tmp_path / "r.qdstrm").write_bytes(STREAM)
     error = refused(tmp_path / "r.qdstrm")
-    assert "raw stream of nsys 2022.4.2.1-df9881f" in error.message
+    assert "raw recording of nsys 2022.4.2.1-df9881f" in error.message
     assert str(error.hint).endswith(f"nsysprof capture --resume {tmp_path}/r.qdstrm")
 
 
@@ -135,14 +135,14 @@ def test_an_export_that_was_killed_is_half_written(tmp_path: Path) -> None:
     killed = tmp_path / "killed.sqlite"
     killed.write_bytes(bytes(4096) + b"data" * 1024)
     error = refused(killed)
-    assert "half-written export" in error.message
+    assert "is an unfinished export" in error.message
     assert "nsys export --type sqlite --force-overwrite true" in str(error.hint)
 
 
 def test_an_export_that_failed_is_half_written(tmp_path: Path) -> None:
     """A failed nsys commits its first tables: commented, in one transaction, and none of the last ones."""
     failed = database(tmp_path / "failed.sqlite", [NEW, EVENTS])
-    assert "half-written export: nsys failed before" in refused(failed).message
+    assert "is an unfinished export: nsys failed before" in refused(failed).message
 
 
 @pytest.mark.parametrize("last", ["ThreadNames", "ENUM_NSYS_EVENT_TYPE", "META_DATA_EXPORT", "EXPORT_META_DATA"])

@@ -240,7 +240,7 @@ def test_ids_that_are_no_small_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"traceEvents": []}', "a Chrome trace, but not of the PyTorch profiler: it holds no events"),
+        ('{"traceEvents": []}', "is a Chrome trace, but not from the PyTorch profiler: it holds no events"),
         ('{"traceEvents": [{"ph": "X", "cat": "FEE", "ts": 1}], "viztracer_metadata": {}}', "viztracer"),
         ('{"schema": "1", "nodes": []}', "an execution trace of PyTorch"),
         ('[{"ph": "X", "cat": "foo", "ts": 1}]', "categories foo"),
@@ -278,8 +278,8 @@ HEAD = trace_text(STEP)
             HEAD.replace('"name": "gemm"', '"name": ["gemm"]').encode(),
             "unreadable fields, which count as not recorded: 1",
         ),
-        ((HEAD + HEAD).encode(), "continues after its trace"),
-        (HEAD[: HEAD.index('"traceName"')].encode(), "the file ends early"),
+        ((HEAD + HEAD).encode(), "has more text after the trace"),
+        (HEAD[: HEAD.index('"traceName"')].encode(), "the file is cut off"),
         (HEAD[HEAD.index("[", HEAD.index("traceEvents")) : HEAD.rindex("]") + 1].encode(), ""),
     ],
     ids=["nan", "bad text", "twice", "utf-16", "bom", "long", "deep", "deep event", "no text", "two", "cut", "list"],
@@ -308,7 +308,7 @@ def test_a_file_cut_anywhere_is_answered_as_far_as_it_goes(
     path.write_bytes(content[: int(len(content) * keep)] + behind)
     found = read(path)
     assert 0 < len(found.trace.ops) <= 50
-    assert "the file ends early" in found.trace.report.about.warnings[0]
+    assert "the file is cut off" in found.trace.report.about.warnings[0]
 
 
 def test_faults_of_events_are_counted(tmp_path: Path) -> None:

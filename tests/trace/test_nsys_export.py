@@ -73,7 +73,7 @@ def test_a_stream_that_was_not_imported_names_its_version(real_nsys: Nsys, profi
         pytest.skip("this nsys imports by itself")
     with pytest.raises(NsysprofError) as caught:
         open_report(stream)
-    assert f"raw stream of nsys {real_nsys.version_text}" in caught.value.message
+    assert f"raw recording of nsys {real_nsys.version_text}" in caught.value.message
     assert str(caught.value.hint).endswith(f"nsysprof capture --resume {stream}")
 
 
@@ -153,7 +153,7 @@ def test_what_a_failed_nsys_leaves_is_refused_as_half_written(real_nsys: Nsys, r
             open_report(report, nsys=real_nsys.path)
         if out.is_file():
             left.append(out)
-            with pytest.raises(NsysprofError, match=r"half-written export|empty file"):
+            with pytest.raises(NsysprofError, match=r"unfinished export|is empty"):
                 open_report(out)
     assert left, "no damage made nsys stop part-way"
 

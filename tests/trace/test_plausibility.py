@@ -42,8 +42,8 @@ def test_ops_that_end_after_the_next_one_starts(
     assert doubts(found) == (
         "1 of 4 GPU ops (25 %) end after the next op of their stream starts, by up to 500 ns: programmatic dependent"
         " launch, or wrong times",
-        "1 of 2 streams are occupied more than 100 % of the time (up to 125 %): sums count their overlapping ops twice"
-        " (25 % of GPU op time)",
+        "1 of 2 streams run several GPU ops at once, so their op time exceeds 100 % of the time (up "
+        "to 125 %); sums count this overlap twice (25 % of GPU op time)",
     )
     assert found.warnings[-2:] == doubts(found)
 
@@ -84,7 +84,7 @@ def test_events_that_nsys_dropped(trace: MakeTrace) -> None:
         Diagnostic("Dropped 12 event records."),
     )
     assert doubts(read(path)) == (
-        "nsys may have dropped events (number unknown): 1 GPU op and 1 range are left. It says: Dropped 12"
+        "nsys may have dropped an unknown number of events; 1 GPU op and 1 range are left. Message of nsys: Dropped 12"
         " event records. Not all CUDA events might have been collected.",
     )
 

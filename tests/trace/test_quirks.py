@@ -291,7 +291,7 @@ def test_quirk_9_unclosed_start_end_ranges_end_with_the_session(trace: MakeTrace
     )
     instance = found.instances.iloc[0]
     assert (instance["end_ns"], instance["unclosed"], instance["sum_ns"]) == (END, 1, 3)
-    assert any("ranges never closed: 1 of 1" in warning for warning in found.warnings)
+    assert any("the program never closed 1 of 1 ranges" in warning for warning in found.warnings)
 
 
 def test_quirk_9_push_pop_ranges_that_end_with_the_session_are_unclosed(trace: MakeTrace) -> None:
@@ -375,7 +375,7 @@ def test_quirk_16_gpu_rows_without_launch(trace: MakeTrace) -> None:
     )
     assert outcomes(found) == {"own thread": 1, "no launch row": 1, "unified memory": 2}
     assert found.kernels[found.kernels["path"] == ""]["kernel"].tolist() == ["cut", "migration HtoD", "migration DtoH"]
-    assert any("without a launch row in the report: 1 (50 % of GPU op time)" in warning for warning in found.warnings)
+    assert any("whose launch is not in the report: 1 (50 % of GPU op time)" in warning for warning in found.warnings)
 
 
 def test_quirk_16_launches_without_gpu_rows(trace: MakeTrace) -> None:

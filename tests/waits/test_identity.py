@@ -146,4 +146,4 @@ def test_no_ceilings_where_dependencies_do_not_explain_a_path(trace: MakeTrace) 
     waits = answer.rows[~answer.rows["cause"].isin(["compute", "unknown"])]
     assert waits.loc[waits["path"] == "step", "ceiling_ns"].isna().all()
     assert waits.loc[waits["path"] == "fine", "ceiling_ns"].notna().all()
-    assert why_text(answer, full=True).count("No ceilings in why.csv") == 1
+    assert why_text(answer, full=True).count("why.csv has no ceilings") == 1

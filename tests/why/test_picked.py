@@ -49,7 +49,7 @@ def test_each_process_has_a_slowest_window() -> None:
 
 def test_a_number_that_no_path_has_is_refused(trace: MakeTrace) -> None:
     """In one line, with what lists the steps."""
-    with pytest.raises(NsysprofError, match="no step is left: instance 9, of at most 4") as stop:
+    with pytest.raises(NsysprofError, match="no step is left: instance 9, but a path has at most 4") as stop:
         picked(trace(*steps(SLEEPS)), (9, 9))
     assert "nsysprof steps" in str(stop.value.hint)
 

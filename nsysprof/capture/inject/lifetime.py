@@ -53,7 +53,7 @@ def _ending(replace: Callable[..., Any]) -> Callable[..., Any]:
                 _ended("os.exec")
             else:
                 recording.about["state"] = "replaced"
-                recording.note("os.exec in a thread: the recording before it is lost")
+                recording.note("a thread called os.exec, so the recording up to that call is lost")
         return replace(path, *given, **named)
 
     return ended

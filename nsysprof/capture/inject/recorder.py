@@ -139,7 +139,10 @@ def _leave_backward_to_numbers(torch: Any) -> None:
         entered = enter(self)
         emitter.numbered += bool(self.enabled)
         if emitter.numbered and recording.order["modules"]:
-            recording.note("with emit_nvtx, modules have forward ranges only; its seq = N links backward to them")
+            recording.note(
+                "with emit_nvtx, modules have ranges in the forward pass only; operators' seq = N links "
+                "the backward pass to them"
+            )
         return entered
 
     def leave_numbered(self: Any, *error: Any) -> Any:
@@ -178,7 +181,7 @@ def _step_aside_for_others(torch: Any) -> None:
     def prepare_theirs(self: Any) -> Any:
         rec = recording
         if rec.here and rec.profiler is not None and self is not rec.profiler:
-            rec.note("the program uses torch.profiler itself: recording ends there")
+            rec.note("the recording ends where the program starts torch.profiler itself")
             safely(kineto.stop)("the program's own torch.profiler")
         return prepare(self)
 

@@ -277,8 +277,8 @@ def _ranges(events: Events, thread: Ints) -> tuple[trace.Ranges, list[RangeName]
     warnings = []
     if crossed:
         warnings.append(
-            f"annotations that overlap another one of their thread without nesting: {crossed:,} of {len(rows):,};"
-            " each counts inside the innermost one that contains all of it"
+            f"{crossed:,} of {len(rows):,} annotations overlap another one of the same thread only "
+            "in part; each of them counts as inside the innermost annotation that contains it completely"
         )
     none = np.zeros(len(rows), bool)
     last = np.lexsort((kind == trace.START_END, thread[rows]))  # where they begin is in order already
@@ -294,7 +294,7 @@ def _crossed(start: Ints, end: Ints) -> int:
 def _warnings(events: Events, ranges: int, launches: int, ambiguous: int, calls: list[str]) -> Iterator[str]:
     for fault, count in sorted(events.faults.items()):
         did = {"without a time": "are left out"}.get(fault, "count as 0 ns")
-        did = "belong to thread 0 of the process that launched most" if "process" in fault else did
+        did = "are attributed to thread 0 of the process that launched the most" if "process" in fault else did
         yield f"events {fault}: {count:,}; they {did}"
     others = not_read(events.seen)
     if others:
@@ -313,7 +313,9 @@ def _warnings(events: Events, ranges: int, launches: int, ambiguous: int, calls:
             " --ranges modules or --ranges ops"
         )
     if ambiguous:
-        yield f"GPU ops whose correlation id occurs in several processes (counted as without launch row): {ambiguous:,}"
+        yield (
+            f"{ambiguous:,} GPU ops have a correlation id that occurs in several processes, so their launch is unknown"
+        )
     if events.whole_us and len(events.gpu["kind"]):
         yield "times are truncated to whole µs, as in PyTorch before 2024: durations are accurate to 1 µs"
 
@@ -322,7 +324,10 @@ def _why_no_work(events: Events, calls: list[str]) -> str:
     """A sentence for a trace without GPU ops."""
     other = [category for category in events.seen if category.startswith("mtia")]
     if other:
-        return f"the trace is from an MTIA, whose work ({join_words(sorted(other))}) is not read: only the CPU part is"
+        return (
+            f"the trace is from an MTIA device, whose work ({join_words(sorted(other))}) cannot be read; "
+            "only the CPU part is analyzed"
+        )
     launches = [name for name in calls if launches_work(name)]
     if launches:
         return (

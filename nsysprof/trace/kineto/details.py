@@ -142,8 +142,8 @@ def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]
             left = int((ids[lost] < 0).sum())
             if left:
                 warnings.append(
-                    f"module calls without a recorded thread, not identified by operators either: {left:,};"
-                    " they are no ranges"
+                    f"{left:,} module calls are left out of the ranges, because neither the trace "
+                    "nor their operators say on which thread they ran"
                 )
             rows, ids = rows[ids >= 0], ids[ids >= 0]
         parts.append((rows, ids, np.full(len(rows), ours, np.uint8)))

@@ -110,11 +110,11 @@ class KinetoReader(Reader):
         if text.cut:
             last = format_ns(max(events.last - events.first, 0))
             yield (
-                f"the file ends early ({text.cut}): {sum(events.seen.values()):,} events were read, the last one"
-                f" {last} after the first; later data is missing"
+                f"the file is cut off ({text.cut}): {sum(events.seen.values()):,} events were read, "
+                f"the last one {last} after the first; later events are missing"
             )
         if text.behind:
-            yield "the file continues after its trace; the rest, such as a second trace, is ignored"
+            yield "the file has more text after the trace, such as a second trace, which is ignored"
         if text.broken:
             yield f"events that cannot be read and are left out: {text.broken:,}"
         if text.mended:
@@ -229,7 +229,7 @@ def _gpus(properties: Any) -> Iterator[Gpu]:
         )
 
 
-_HINT = "use export_chrome_trace of torch.profiler, or an nsys report"
+_HINT = "give a trace from torch.profiler's export_chrome_trace, or an nsys report"
 
 
 def _refusal(path: Path, text: TraceText, events: Events) -> NsysprofError:
@@ -248,10 +248,10 @@ def _refusal(path: Path, text: TraceText, events: Events) -> NsysprofError:
             what = "a result of nsysprof, not a recording"
         if text.cut and not beside:
             return NsysprofError(
-                f"{path}: no trace of the PyTorch profiler: {text.cut}", f"head -c 300 {quote(str(path))}"
+                f"{path} is not a trace of the PyTorch profiler: {text.cut}", f"head -c 300 {quote(str(path))}"
             )
-        return NsysprofError(f"{path}: no trace of the PyTorch profiler: {what}", _HINT)
-    return NsysprofError(f"{path}: a Chrome trace, but not of the PyTorch profiler: {_looks(text, events)}", _HINT)
+        return NsysprofError(f"{path} is not a trace of the PyTorch profiler: {what}", _HINT)
+    return NsysprofError(f"{path} is a Chrome trace, but not from the PyTorch profiler: {_looks(text, events)}", _HINT)
 
 
 def _first_text(beside: dict[str, bytes]) -> str:
@@ -270,7 +270,7 @@ def _looks(text: TraceText, events: Events) -> str:
         "it is an export of nsysprof": b"nsysprof" in beside,
         "it looks like a trace of JAX or TensorFlow (XLA)": "/device:" in names or "/host:cpu" in names,
         "it looks like one of Chromium": b"chrom" in beside or "devtools.timeline" in seen,
-        "it looks like a trace of torch.autograd.profiler, which torch.profiler replaced": "cpu functions" in names
+        "it looks like a trace of torch.autograd.profiler, the predecessor of torch.profiler": "cpu functions" in names
         or bool({"cuda", "cpu"} & seen),
         f"categories {one_line(listed, 80)}": bool(listed),
     }

@@ -98,10 +98,10 @@ def build_trace(
 def _never_popped(counts: dict[int, int], nvtx: NvtxRanges) -> Iterator[str]:
     """Warnings of ranges that were folded, by the code of their name."""
     for name, count in list(counts.items())[:_MAX_NAMES_SHOWN]:
-        more = f"{count:,} pushes inside the first count as one range with it"
+        more = f"{count:,} later pushes count as one range with the first"
         yield f"`{nvtx.names[name].text}` is never popped: {more}"
     if len(counts) > _MAX_NAMES_SHOWN:
-        yield f"never popped, and folded like these: {len(counts) - _MAX_NAMES_SHOWN:,} more names"
+        yield f"{len(counts) - _MAX_NAMES_SHOWN:,} more names were never popped and are merged in the same way"
 
 
 def steps(source: Source) -> int:
@@ -290,8 +290,8 @@ def _warnings(
     no_work: str,
 ) -> tuple[str, ...]:
     out = [
-        f"{table.table} lacks {' and '.join(table.lacks)}: its {table.rows:,} rows cannot be read and are missing from"
-        " all numbers"
+        f"{table.table} lacks {' and '.join(table.lacks)}, so its {table.rows:,} rows cannot be read "
+        "and are missing from all results"
         for table in unread
     ]
     out += work.warnings
@@ -304,9 +304,11 @@ def _warnings(
         out.append("the report has no CUDA API calls of its GPU work: nothing can be attributed to ranges")
     backwards = int(np.count_nonzero(ops.end < ops.start))
     if backwards:
-        out.append(f"GPU ops that end before they start: {backwards:,}; their negative durations are added as recorded")
+        out.append(f"{backwards:,} GPU ops end before they start; sums include their negative durations")
     if recorded_twice:
-        out.append(f"host calls with the correlation id of a shorter call: {recorded_twice:,}; the shorter one counts")
+        out.append(
+            f"{recorded_twice:,} host calls share a correlation id with a shorter call; only the shorter call counts"
+        )
     return tuple(out)
 
 
@@ -324,11 +326,11 @@ def _why_no_work(calls: HostCalls, unread: Sequence[trace.Unread]) -> str:
         )
     if launches:
         return (
-            f"the report has {launches:,} launches and no GPU activity: nsys got none from the driver (WSL2,"
-            " permissions, or a run that was killed)"
+            f"the report has {launches:,} launches but no GPU activity: the driver gave nsys none "
+            "(on WSL2, without permissions, or if the run was killed)"
         )
     if failed:
         return f"the report has no GPU work: all {failed:,} launches failed"
     if len(calls):
-        return "the report has no GPU work: CUDA was traced, and nothing was launched while nsys recorded"
+        return "the report has no GPU work: CUDA was traced, but the program launched nothing while nsys recorded"
     return "the report has no GPU work: nothing ran on a GPU, or CUDA was not traced (--trace=cuda)"

@@ -132,7 +132,7 @@ def read_work(
         devices=list(devices),
         copies=trace.Copies(**copies.take_rest()),
         geometry=geometry,
-        warnings=(f"{untimed:,} GPU operations lack a start or an end and count as 0 ns",) if untimed else (),
+        warnings=(f"{untimed:,} GPU operations lack a start or an end, so they count as 0 ns",) if untimed else (),
     )
 
 
@@ -151,7 +151,7 @@ def _check_times(start: Ints, end: Ints) -> None:
     if (last - first) * len(start) < _MAX_NS:
         return
     if last - first >= _MAX_NS or np.abs(end - start).sum(dtype=np.float64) >= _MAX_NS:
-        raise DamagedError(f"GPU operations at {first} to {last} ns, which would take more than a century")
+        raise DamagedError(f"the GPU operations begin at {first} ns and end at {last} ns, more than a century later")
 
 
 def _name_ids(block: Block, naming: list[str]) -> Ints:

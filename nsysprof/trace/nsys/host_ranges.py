@@ -54,7 +54,7 @@ def read_other_ranges(source: Source, trace: Trace, sources: Collection[str]) ->
         values = trace.arena.take(each, order)
         new[1:] |= values[1:] != values[:-1]
     warnings = [
-        f"{each.table} lacks {' and '.join(each.lacks)}: its {each.rows:,} rows cannot be read and are left out"
+        f"{each.table} lacks {' and '.join(each.lacks)}, so its {each.rows:,} rows cannot be read and are left out"
         for each in unread_tables(source, dict.fromkeys(kinds, _NEEDS))
     ]
     if len(unended):

@@ -68,7 +68,7 @@ def identify(path: Path) -> Kind:
     except OSError as error:
         raise NsysprofError(f"{path}: cannot be opened: {error.strerror}") from None
     if status.st_size == 0:
-        raise NsysprofError(f"{path}: empty file: its export or copy failed", _again(path))
+        raise NsysprofError(f"{path} is empty: the export or the copy of the file failed", _again(path))
     if head.startswith(SQLITE):
         _check_sqlite(path, head, status.st_size)
         return "sqlite"
@@ -121,7 +121,7 @@ def changed(path: Path) -> NsysprofError:
 def _missing(path: Path) -> NsysprofError:
     folder = path.parent
     if not folder.is_dir():
-        return NsysprofError(f"{path}: no such file: there is no folder {folder}", f"ls {folder.parent}")
+        return NsysprofError(f"{path} does not exist: there is no folder {folder}", f"ls {folder.parent}")
     try:
         names = sorted(entry.name for entry in os.scandir(folder))
     except OSError:
@@ -144,21 +144,21 @@ def _folder(path: Path) -> Kind:
     else:
         hint = "a parquet export is made with: nsys export --type parquetdir REPORT.nsys-rep"
     if any(name.endswith(".parquet") for name in names):
-        raise NsysprofError(f"{path}: has parquet files but no StringIds.parquet: incomplete export", hint)
-    raise NsysprofError(f"{path}: a folder, but not a parquet export of a report", hint)
+        raise NsysprofError(f"{path} is an incomplete export: it has Parquet files, but no StringIds.parquet", hint)
+    raise NsysprofError(f"{path} is a folder, but not a Parquet export of a report", hint)
 
 
 def _refusal(path: Path, head: bytes, size: int) -> NsysprofError:
     if head.startswith(POINTER):
         return NsysprofError(
-            f"{path}: a Git LFS pointer of {size} bytes, the report itself was not fetched",
+            f"{path} is only a Git LFS pointer of {size} bytes: the report itself was not downloaded",
             f"git lfs pull --include {quote(path.name)}",
         )
     if STREAM in head[:64]:
         return _stream(path, head)
     if not any(head):
         return NsysprofError(
-            f"{path}: half-written export: its first page was never written, nsys export was interrupted", _again(path)
+            f"{path} is an unfinished export: nsys export was interrupted before it wrote the first page", _again(path)
         )
     for magic, what, advice in OTHERS:
         if head.startswith(magic):
@@ -189,7 +189,7 @@ def _looks(head: bytes) -> str:
 def _stream(path: Path, head: bytes) -> NsysprofError:
     version = version_in(head) or "an unknown version"
     return NsysprofError(
-        f"{path}: a raw stream of nsys {version} that was never imported (.qdstrm)",
+        f"{path} is a raw recording of nsys {version} (.qdstrm) that was never converted to a report",
         f"import it, with nsys {version} installed: nsysprof capture --resume {quote(str(path))}",
     )
 
@@ -209,14 +209,15 @@ def _check_sqlite(path: Path, head: bytes, size: int) -> None:
     # the page count in the header holds only if the change counter was written together with it
     if head[24:28] == head[92:96] and size < pages * page:
         raise NsysprofError(
-            f"{path}: truncated: {size:,} of {pages * page:,} bytes, its copy or its export was cut short",
+            f"{path} is truncated ({size:,} of {pages * page:,} bytes): the copy or the export was interrupted",
             f"copy it again, or {_again(path)}",
         )
     tables = _tables(path)
     check_tables(path, [name for name, _ in tables])
     if _unfinished(head, tables):
         raise NsysprofError(
-            f"{path}: half-written export: nsys failed before it wrote the thread names and the metadata", _again(path)
+            f"{path} is an unfinished export: nsys failed before it wrote the thread names and the metadata",
+            _again(path),
         )
 
 
@@ -247,13 +248,16 @@ def check_tables(path: Path, names: Sequence[str]) -> None:
     if "stringids" in map(fold, names):
         return
     if not names:
-        raise NsysprofError(f"{path}: half-written export or empty database: no tables", _again(path))
+        raise NsysprofError(f"{path} is an unfinished export or an empty database: it has no tables", _again(path))
     shown = join_first(names, _MAX_NAMES)
     if "StringTable" in names and any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in names):
-        hint = "this is a database of nvprof: profile again with nsys profile --trace=cuda,nvtx"
+        hint = (
+            "this is a database of nvprof, which nsysprof does not read: profile again with nsys profile "
+            "--trace=cuda,nvtx"
+        )
     else:
-        hint = f"an Nsight Systems report has a table StringIds; make one with: {EXPORT} REPORT.nsys-rep"
-    raise NsysprofError(f"{path}: an SQLite database, but not a report: its tables are {shown}", hint)
+        hint = f"an exported Nsight Systems report has a table StringIds; export one with: {EXPORT} REPORT.nsys-rep"
+    raise NsysprofError(f"{path} is an SQLite database, but not a report: its tables are {shown}", hint)
 
 
 def _unfinished(head: bytes, tables: Sequence[tuple[str, str]]) -> bool:

@@ -108,7 +108,8 @@ class ParquetSource:
             import pyarrow.parquet  # noqa: PLC0415
         except ImportError as error:
             raise NsysprofError(
-                f"{self.path} is a Parquet export, and pyarrow, which reads it, cannot be imported ({error})",
+                f"{self.path} is a Parquet export, but the package pyarrow, which reads it, cannot "
+                f"be imported ({error})",
                 "pip install 'nsysprof[parquet]'",
             ) from error
         path, seen = self._files[fold(table)]

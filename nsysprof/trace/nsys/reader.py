@@ -204,8 +204,8 @@ def _choose(path: Path, named: Path | None) -> Nsys:
         usual = find_nsys(named)
     except NsysprofError as error:
         exported = path.with_suffix(".sqlite")
-        hint = f"read its export, which needs no nsys: {exported}" if exported.is_file() else error.hint
-        raise NsysprofError(f"{path}: must be exported by nsys first: {error.message}", hint) from None
+        hint = f"give its exported file, which needs no nsys: {exported}" if exported.is_file() else error.hint
+        raise NsysprofError(f"{path} must first be exported by nsys: {error.message}", hint) from None
     made_by = header_version(path)
     if made_by is None or not _too_old(usual, made_by):
         return usual

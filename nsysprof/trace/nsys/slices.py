@@ -89,7 +89,7 @@ def batches(connection: sqlite3.Connection, query: str) -> Iterator[list[tuple[A
         held += 16 + sum(len(value) if isinstance(value, (bytes, str)) else 8 for value in row)
         rows.append(row)
         if held > left:
-            raise sqlite3.DatabaseError("its rows are much longer than the file")
+            raise sqlite3.DatabaseError("the rows of the table are much longer than the file")
         if len(rows) >= _BATCH_ROWS or held > 16 * _MEBIBYTE:
             yield rows
             left, rows, held = left - held, [], 0

@@ -158,7 +158,7 @@ class SqliteSource:
             raise RefusedError("a required column is not stored in its rows")
         path, options, _ = self._place
         if options != "mode=ro":
-            raise RefusedError("it has a journal, or was written with a write-ahead log")
+            raise RefusedError("the database has a journal, or was written with a write-ahead log")
         with ExitStack() as stack:
             connections: list[sqlite3.Connection] = []
 
@@ -238,7 +238,7 @@ class SqliteSource:
         except OSError as error:
             raise NsysprofError(
                 f"{self.path} cannot be read with {path.name} beside it: {error.strerror}",
-                f"mv {shlex.quote(str(path))} elsewhere, if it belongs to another report",
+                f"move this file away if it belongs to another report: mv {shlex.quote(str(path))} FOLDER",
             ) from None
 
     def _copied(self, files: Sequence[Path]) -> str:
@@ -247,8 +247,8 @@ class SqliteSource:
         size, free = sum(file.stat().st_size for file in files), shutil.disk_usage(place).free
         if size > free:
             raise NsysprofError(
-                f"{self.path} has to be copied together with {files[1].name}, and their {format_bytes(size)}"
-                f" are more than the {format_bytes(free)} free in {place}",
+                f"{self.path} must be copied together with {files[1].name}, but their "
+                f"{format_bytes(size)} exceed the {format_bytes(free)} that are free in {place}",
                 "TMPDIR=FOLDER for another folder",
             )
         folder = tempfile.mkdtemp(prefix="nsysprof-")
