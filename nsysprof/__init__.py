@@ -6,7 +6,7 @@
     breakdown.ranges  # a pandas frame, a row per range path
     breakdown.plot.timeline()  # a figure of matplotlib
 
-Importing this package loads nothing heavy: numpy, pandas and matplotlib come with the functions that need them.
+Importing this package is fast: functions import numpy, pandas and matplotlib only when they need them.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C ends it without a traceback at any time, even while Python starts and ends.
+    """Run the command line. Ctrl-C ends it without a traceback at any time, even while Python starts or ends.
 
-    If Ctrl-C is ignored, as for a shell's background job (``&``), it stays ignored.
+    If the caller ignores Ctrl-C, as a shell does for a background job (``&``), this program ignores it, too.
     """
     listens = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if listens:

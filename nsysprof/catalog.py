@@ -40,7 +40,7 @@ def find_workload(name: str) -> Path:
 
 
 def workload_kit(program: Path) -> Path:
-    """Find the folder with the workloads' shared code: the workload's, or else the shipped one."""
+    """Find the folder with the shared code of the workloads: the workload's own folder, otherwise the shipped one."""
     if (program.parent / _HARNESS).exists():
         return program.parent
     known = list_workloads()
@@ -50,7 +50,7 @@ def workload_kit(program: Path) -> Path:
 
 
 def workload_command(program: Path) -> tuple[str, ...]:
-    """Make the command that runs a workload: by path, or through the harness if it is elsewhere."""
+    """Make the command that runs a workload: by path, or through the harness if the workload is in another folder."""
     kit = workload_kit(program)
     through = () if kit == program.parent else (str(kit / _HARNESS),)
     return (sys.executable, *through, str(program))

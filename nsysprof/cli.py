@@ -157,7 +157,9 @@ _command(
 
 
 def make_app(asked: str = "") -> typer.Typer:
-    """The command line: all commands, or ``asked`` alone if that is one, as others take a while to import."""
+    """The command line with all commands, or with ``asked`` only if that is a command, because importing the others
+    takes time.
+    """
     app = typer.Typer(
         name="nsysprof",
         cls=_Workflow,

@@ -1,4 +1,4 @@
-"""Where the time of a report went: opens it, chooses its ranges, and breaks it down by range path and by kernel."""
+"""Where did the time of a report go? Open it, choose its ranges, and break it down by range path and by kernel."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -70,11 +70,11 @@ def break_down(
 ) -> Breakdown:
     """Break an attributed report down by range path and by kernel.
 
-    ``merge`` are globs of names that make one merged path (None: no merging); ``select`` keeps the ranges whose path,
-    merged path or name matches this glob, with all inner ranges; ``skip`` leaves out the first instances of repeated
-    ranges, as warm-up; ``instances`` keeps only these of each merged path, counted from 0; ``by`` splits the rows by
-    one of `BY`. ``since`` and ``until``, seconds or a glob of range names, keep the ranges between them. Ledger and
-    totals are always for the whole report.
+    ``merge`` are globs of names that make one merged path (None: no merging); ``select`` keeps ranges whose path,
+    merged path or name matches this glob, and all ranges inside them. ``skip`` leaves out the first instances of
+    repeated ranges (warm-up). ``instances`` keeps only these instances of each merged path, counted from 0. ``by``
+    splits each row by one of `BY`. ``since`` and ``until``, seconds or a glob of range names, keep the ranges between
+    them. Ledger and totals are always for the whole report.
 
     Raises `NsysprofError` if nothing matches ``select``, or if ``by`` is unknown.
     """

@@ -21,10 +21,11 @@ _MIN_SHARE_FOR_TEXT = 0.1  # of the share panel: narrower parts have no text
 
 
 def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
-    """Plan a bar of GPU ops by family per row, per instance if instances repeat, with a mark at the number of
-    launches.
+    """Plan a bar per row with the number of GPU ops by family, and a mark at the number of launches.
 
-    Rows that run the same ops share one, see `grouped`.
+    Numbers are per instance if instances repeat.
+
+    Rows that run the same ops share a bar (see `grouped`).
     """
     rows = grouped(rows) if rows.of == "ranges" else rows
     calls = rows.calls[:, None]
@@ -122,7 +123,7 @@ def counts_title(rows: ChartRows) -> str:
 
 
 def plan_kernel_breakdown(breakdown: Breakdown, rows: ChartRows) -> Bars:
-    """Plan each row twice: busy time on a common axis, and busy and idle time as shares of its own span."""
+    """Plan two bars per row: busy time on a common axis, and busy and idle time as shares of the row's span."""
     by_family, scaled = _scaled_to_busy(rows)
     legend = group_legend(rows.groups, (rows.sum_ns.sum(axis=0) > 0).tolist())
     if rows.idle_ns.any():
@@ -291,7 +292,7 @@ _MAX_ROWS = 60
 
 
 def plan_cpu_totals(breakdown: Breakdown, top: int) -> Bars:
-    """Plan the CPU time of the longest ranges, with and without inner ranges."""
+    """Plan the CPU time of the ranges with the most CPU time, with and without inner ranges."""
     merged, rows = _longest(breakdown, top, "cpu_ns")
     whole, own, total = rows["cpu_ns"], rows["exclusive_cpu_ns"], outermost_cpu(merged)
     most = int(merged["exclusive_cpu_ns"].argmax())

@@ -54,7 +54,7 @@ def _frame(table: str) -> cached_property[pd.DataFrame]:
 
 @dataclass(frozen=True, repr=False)
 class Breakdown(Shown):
-    """The result of `break_down`, with tables built on first use; times are int64 ns.
+    """The result of `break_down`. Tables are built on first use; times are int64 ns.
 
     `columns` returns a table as numpy columns; the attribute of the same name is a pandas frame with a default index.
     ``ranges``: the columns of ``ranges.csv``, a row per range path. ``merged``: a row per merged path, with
@@ -91,7 +91,7 @@ class Breakdown(Shown):
         return self._columns[table]
 
     def made_ahead(self) -> Breakdown:
-        """The result itself; for a large report, tables for text and files are built now, in parallel."""
+        """Return the result itself. For a large report, first build the tables for text and files in parallel."""
         if self.attribution.trace.apart:
             tables = (partial(self.columns, name) for name in ("merged", "ranges"))
             side_by_side(lambda: self.case, lambda: self.summaries, *tables, apart=True)
@@ -122,14 +122,14 @@ class Breakdown(Shown):
 
     @cached_property
     def totals(self) -> dict[str, int]:
-        """The `totals` of the whole report, and with ``select`` also the `chosen_totals`."""
+        """The `totals` of the whole report; with ``select``, also the `chosen_totals`."""
         if not self.narrowed:
             return totals(self.attribution)
         return {**totals(self.attribution), **chosen_totals(self.attribution, np.flatnonzero(self.kept))}
 
     @property
     def work_ns(self) -> int:
-        """The sum of all ops except migrations: the base of shares."""
+        """The sum of all GPU ops except migrations, in ns: the base of all shares."""
         return self.totals["sum_ns"] - self.totals["migrations_ns"]
 
     @property
@@ -145,7 +145,7 @@ class Breakdown(Shown):
 
     @cached_property
     def geometry(self) -> Launches | None:
-        """The launch parameters of GPU ops; None if the reader's ops differ from the trace's."""
+        """The launch parameters of GPU ops; None if the reader has other ops than the trace."""
         return launches_of(self.attribution.trace)
 
     @cached_property
@@ -164,7 +164,9 @@ class Breakdown(Shown):
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """The `Diagnosis` of the `case`. Large recordings drop the case, which takes a hundred bytes per GPU op."""
+        """The `Diagnosis` of the `case`. For large recordings, the case is then dropped, because it takes a hundred
+        bytes per GPU op.
+        """
         found = diagnose(self.case)
         if len(self.attribution.trace.ops) > MAX_OPS:
             del vars(self)["case"]
@@ -172,7 +174,9 @@ class Breakdown(Shown):
 
     @cached_property
     def hottest(self) -> Spot | None:
-        """The kernel that takes most of the steps, not replayed; None if there is none, or in large recordings."""
+        """The kernel with the most time in the steps, found without a replay; None if there is no kernel, or if the
+        recording is large.
+        """
         if len(self.attribution.trace.ops) > MAX_OPS:
             return None
         from nsysprof.hotspots.hotspots import hottest  # noqa: PLC0415 (large recordings do without)
@@ -181,7 +185,9 @@ class Breakdown(Shown):
 
     @cached_property
     def case(self) -> Case:
-        """The input of the diagnosis: the program's steps if the result has their time, else its ranges."""
+        """The input of the diagnosis: the program's steps, or all ranges of the result if it does not include the time
+        of the steps.
+        """
         attribution, kinds, apart = self.attribution, self.kinds, self.attribution.trace.apart
         select, merge = self.options["select"], self.options["merge"]
 
@@ -210,7 +216,7 @@ class Breakdown(Shown):
 
     @property
     def narrowed(self) -> bool:
-        """Whether the result covers only some ranges, by ``select`` or time."""
+        """Whether the result covers only some ranges, chosen by ``select`` or by time."""
         return self.options["select"] is not None or "from" in self.options
 
     @cached_property
@@ -248,7 +254,7 @@ class Breakdown(Shown):
 
     @cached_property
     def forward_path(self) -> Ints32:
-        """For each range instance, the path of the forward range for which it does backward work, -1 for none."""
+        """The path of the forward range whose backward work each range instance does, -1 for none."""
         return np.append(self.paths.of, np.int32(-1))[forward_of_ranges(self.attribution)]
 
     @property
@@ -265,7 +271,7 @@ class Breakdown(Shown):
         raise IndexError(row)
 
     def instance_columns(self, rows: int = 1 << 62) -> Iterator[ColumnTable]:
-        """Build ``instances.csv``, a row per instance, in at least one table of ``rows`` instances."""
+        """Build ``instances.csv`` (a row per instance) as one or more tables of ``rows`` instances."""
         kept, texts = np.flatnonzero(self.kept), (self.path_texts, self.merged_texts)
         numbers = instance_numbers(self.paths.of, self.attribution.trace.ranges.start)
         for first in range(0, max(len(kept), 1), rows):

@@ -1,15 +1,16 @@
-"""Choose the rows of the bar charts: the level of ranges at which the time divides, or kernels if there are no ranges.
+"""Choose the rows of the bar charts: the ranges among which the time divides, or kernels if there are no ranges.
 
 The rule. Found iterations do not count as ranges here, because they are not annotated. Start with the outermost merged
-ranges that have GPU work. While one of them has at least `DOMINANT` of their op time and several inner ranges, replace
-it by these; work that it launches itself becomes a row ("itself"). So the chart compares `RUN::math`, `RUN::flash`, …
-as wholes and divides a training loop into the parts of a step. It never shows both a range and its only child. If there
-are many rows, the `top` ones by busy time are shown, longest first, and all others as one row.
+ranges that have GPU work. If one of them has at least `DOMINANT` of their op time and several inner ranges, replace it
+by its inner ranges, and repeat. Work that the replaced range launches itself becomes a row ("itself"). So the chart
+compares whole ranges such as `RUN::math` and `RUN::flash`, and divides a training loop into the parts of a step. It
+never shows both a range and its only child. If there are many rows, only the `top` rows by busy time are shown,
+longest first, and one row for all others.
 
-Warm-up and checks of the workloads are among the others if their measured ranges are also present.
+Warm-up and checks of the workloads count as others if the measured ranges are also present.
 
-Calls. If all work of a row is in instances of its only child (`RUN::math` with twenty `iter*`), those are its calls.
-Counts are per instance, so ranges with different repetitions are comparable.
+Calls. If all work of a row is in instances of its only child (`RUN::math` with twenty `iter*`), these instances are
+its calls. Counts are per instance, so that ranges with different numbers of repetitions are comparable.
 """
 
 import re
@@ -71,7 +72,7 @@ class ChartRows:
 
     @property
     def named(self) -> Index:
-        """The rows for one range or kernel each; without such rows, the row for the rest."""
+        """The rows for a single range or kernel; if there are none, the row for all others."""
         rows = [row for row in range(len(self)) if row != self.rest]
         return np.array(rows or range(len(self)), np.intp)
 
@@ -151,7 +152,9 @@ def _one_name(names: list[str]) -> str:
 
 
 def by_range(merged: ColumnTable) -> bool:
-    """Whether rows are ranges: some with GPU work are annotated, because names of found iterations mean nothing."""
+    """Whether rows are ranges. At least one range with GPU work must be annotated, because names of detected
+    iterations have no meaning.
+    """
     return bool(((merged["launches"] > 0) & (merged.texts("kind").codes != FOUND)).any())
 
 

@@ -60,7 +60,7 @@ _CAPTIONS = {
 def analysis_charts(top: int = TOP, breakdown: Breakdown | None = None) -> tuple[Chart[Breakdown], ...]:
     """List the charts in page order, with ``top`` ranges in charts with a row per range.
 
-    Captions describe ``breakdown``, if given. Without GPU work they show CPU time, or say why not.
+    Captions describe ``breakdown``, if given. If there is no GPU work, charts show CPU time, or say why they cannot.
     """
     counts, times, timelines = _CAPTIONS["ranges" if breakdown is None else _subject(breakdown)]
     return (
@@ -105,7 +105,9 @@ def _nothing(breakdown: Breakdown) -> Message:
 
 
 def plan_timeline(answer: Timeline) -> Lanes:
-    """Plan the overview and, below it, the zoom: one panel, or two if the host was far ahead of the GPU."""
+    """Plan the overview and, below it, the zoom. The zoom has two panels if the host was far ahead of the GPU,
+    otherwise one.
+    """
     zoom = answer.zoom
     overview = LanePanel(
         lanes=_overview_lanes(answer),

@@ -22,7 +22,7 @@ _STEPS = (
 
 
 def steps_table(diagnosis: Diagnosis, most: int = MAX_STEPS) -> TextTable | None:
-    """Where the time of a step goes, for the paths with most time; None if no step repeats."""
+    """The parts of the median step, for the paths with the most time; None if no step repeats."""
     if not diagnosis.repeats or not diagnosis.times:
         return None
     by_path: dict[str, dict[str, Any]] = {}
@@ -45,7 +45,7 @@ def steps_table(diagnosis: Diagnosis, most: int = MAX_STEPS) -> TextTable | None
 
 
 def listed(breakdown: Breakdown) -> list[dict[str, Any]]:
-    """The findings under the keys of the list ``findings`` of ``analysis.json``, the first `MOST`."""
+    """The first `MOST` findings, with the keys of the list ``findings`` in ``analysis.json``."""
     diagnosis = breakdown.diagnosis
     file = breakdown.attribution.trace.report.path
     seen = {"instances": diagnosis.steps, "of_instances": diagnosis.steps + diagnosis.left_out}

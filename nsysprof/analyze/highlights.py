@@ -37,12 +37,12 @@ def top_rows(
 ) -> Index:
     """Choose the rows of ``merged`` with the most busy time, with all outer ranges, in tree order.
 
-    With ``by``, rows with the most of another column, or of `row_times` (`time_ns`). ``sort`` orders siblings by a key
-    of `SORTS`, or `time` or `name`; ``depth`` limits the levels of the tree.
+    ``by`` chooses by another column, or by `row_times` (`time_ns`). ``sort`` orders rows with the same parent by a key
+    of `SORTS`, or by `time` or `name`. ``depth`` limits the levels of the tree.
 
-    A range with all the work of its outer range (``iter*`` in ``RUN::math::S4096``) is shown with it and not counted;
-    only the ends of a long chain of such ranges are shown. By default siblings are in the order of their first
-    appearance. `preparing` rows come after all measured ones.
+    If a range has all the work of its outer range (``iter*`` in ``RUN::math::S4096``), it is shown with the outer
+    range and does not count as a row. Of a long chain of such ranges, only both ends are shown. By default, rows with
+    the same parent are in order of first appearance. Rows of warm-up and checks (`preparing`) come last.
     """
     merged = breakdown.columns("merged")
     parent, work = merged["parent"], merged["sum_ns"]
@@ -90,7 +90,7 @@ def _inside_chain(parent: AnyInts, alike: Mask) -> Mask:
 
 
 def tree_order(parent: AnyInts, rows: Index) -> Index:
-    """Put children after their parents; a row whose parent is not among the rows moves to the next one up."""
+    """Put each row after its parent. If the parent is not among the rows, the next outer range counts as the parent."""
     chosen, children = set(rows.tolist()), dict[int, list[int]]()
     for row in rows.tolist():
         up = int(parent[row])
@@ -107,10 +107,10 @@ def tree_order(parent: AnyInts, rows: Index) -> Index:
 
 
 def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> Floats:
-    """Find the idle share of the span for rows of ``merged``: the median over instances.
+    """Find the idle share of the span for rows of ``merged`` (median over instances; NaN if no instance has a span).
 
-    Idle: neither its ops nor others run. The span lasts from the instance's first op to its last end, on each GPU that
-    it uses. NaN if no instance has a span.
+    Idle means that no GPU op at all runs. The span lasts from the first op of the instance to the end of its last op,
+    on each GPU that it uses.
     """
     lines = breakdown.attribution.trace.gpu_busy
     of_rows = [breakdown.instances_of(row) for row in rows]

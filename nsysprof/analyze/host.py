@@ -45,7 +45,7 @@ class HostLane:
     longest: Bytes
 
     def marks(self, begin: int, stop: int, process: int | None = None) -> Marks:
-        """The calls between two times as labelled boxes, at most the `MAX_BOXES` longest."""
+        """The calls between two times as labelled boxes; only the `MAX_BOXES` longest calls."""
         rows = np.flatnonzero((self.end > begin) & (self.start < stop))
         if len(rows) > MAX_BOXES:
             rows = np.sort(rows[np.argsort((self.start - self.end)[rows], kind="stable")[:MAX_BOXES]])
@@ -55,14 +55,14 @@ class HostLane:
         return Marks(shorten(self.label, _LABEL), RANGE, start, end, colours, names, process)
 
     def most(self, until: int) -> tuple[str, int]:
-        """The CUDA call with most time before a given time, and its time in ns."""
+        """The CUDA call that takes the most time before a given time, and its time in ns."""
         rows = np.flatnonzero((self.kind <= CUDA) & (self.start < until))
         total = sums(self.name[rows], np.minimum(self.end[rows], until) - self.start[rows], len(self.names))
         return self.names[int(total.argmax())], int(total.max(initial=0))
 
 
 def cuda_extent(activity: HostActivity) -> tuple[int, int] | None:
-    """The start of the first CUDA call and the end of the last; None if there is none."""
+    """The start of the first CUDA call and the end of the last; None if there are no CUDA calls."""
     rows = np.flatnonzero(activity.kind <= CUDA)
     if not len(rows):
         return None

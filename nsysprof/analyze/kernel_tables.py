@@ -24,11 +24,11 @@ def kernel_tables(
     """Add up the work that each path of a part owns, a row per path (or merged path) and op name.
 
     ``path`` int32, -1 for unowned work; ``name`` int32 into ``trace.op_names``; ``count`` ops; durations in ns:
-    ``sum_ns, median_ns, min_ns, max_ns``; ``size_bytes`` copied or set; sorted by path, then by time. ``paths`` are the
-    path of each range instance, and the merged path of each path; ``unowned`` adds the rows of path -1. The first table
-    has separate rows for each path in which replayed CUDA graphs were captured (``captured`` int32, -1 for none), and
-    the medians of `_launch_medians`; with ``whole`` the second has these instead. With ``launches``, the first also has
-    ``launch``, the row of the longest one, -1 for none.
+    ``sum_ns, median_ns, min_ns, max_ns``; ``size_bytes`` copied or set; sorted by path, then by time. ``paths`` are
+    the path of each range instance, and the merged path of each path; ``unowned`` adds the rows of path -1. The first
+    table has separate rows for each path in which replayed CUDA graphs were captured (``captured`` int32, -1 for
+    none). It also has the medians of `_launch_medians`, unless ``whole`` is set: then the second table has them. With
+    ``launches``, the first table also has ``launch``, the row of the longest launch, -1 for none.
     """
     attribution = part.attribution
     trace, (of, merged_of) = attribution.trace, paths
@@ -161,8 +161,8 @@ def family_table(
     """Add up ``path, family, group, ops, kernels, sum_ns`` inside each merged path; families add up to the path's sum.
 
     ``merged_of`` is the merged path of each range instance, ``keep`` a mask of the instances that count. The work
-    inside a range is the work that it and its inner ranges own, kept or not. For start/end ranges, and ranges that
-    cross others, it is the work of launches inside.
+    inside a range is the work that the range and its inner ranges own, whether these are kept or not. For start/end
+    ranges, and for ranges that overlap others only in part, it is the work of the launches inside.
     """
     # A column for each family in a group, of those that there are.
     pair = np.array([FAMILIES.index(name) for name in kinds.family], np.int64) << 8 | groups.of

@@ -20,7 +20,9 @@ InstancesOf = Callable[[int], tuple[Attribution, Index]]
 
 
 def ledger_columns(attribution: Attribution) -> ColumnTable:
-    """Make ``fate, ops, sum_ns, share`` (of all GPU op time): a row per outcome; rows add up to the report."""
+    """Make the ledger: a row per outcome with ``fate, ops, sum_ns, share`` (of all GPU op time). Its rows add up to
+    the report.
+    """
     rows = attribution.ledger
     ops, sum_ns = (np.array([getattr(row, name) for row in rows], np.int64) for name in ("ops", "sum_ns"))
     fates = Texts(np.arange(len(rows)), [row.outcome for row in rows])
@@ -30,7 +32,7 @@ def ledger_columns(attribution: Attribution) -> ColumnTable:
 def totals(attribution: Attribution) -> dict[str, int]:
     """Add up the whole report: busy time summed over GPUs, span from the first GPU op to the last end.
 
-    The number of ops and their sum equal the ledger's. Migrations are separate: neither in busy time nor in span.
+    The number of ops and their sum equal the ledger's. Migrations count neither as busy time nor as span.
     """
     trace = attribution.trace
     ops = trace.ops
@@ -53,8 +55,8 @@ def totals(attribution: Attribution) -> dict[str, int]:
 
 
 def chosen_totals(attribution: Attribution, rows: Index) -> dict[str, int]:
-    """Add up some range instances: the union of their times from first to last GPU op, and the GPUs' busy time (all
-    ops) in it.
+    """Add up some range instances: the union of their spans (first to last GPU op), and the time in this union in
+    which GPUs run any op.
     """
     inside = attribution.inclusive
     rows = rows[inside.last_op_ns[rows] > inside.first_op_ns[rows]]
@@ -102,10 +104,10 @@ def warnings(
 
 
 def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) -> Iterator[str]:
-    """Report outermost repeated ranges whose first instance is far slower than the others, per thread.
+    """Report outermost repeated ranges whose first instance on a thread is far slower than the others.
 
-    ``merged`` are the columns of a `Breakdown`, ``instances_of`` returns the range instances of a row. The first
-    instance includes module loading, autotuning and allocation: warm-up that ``--skip`` leaves out.
+    ``merged`` are the columns of a `Breakdown`, ``instances_of`` returns the range instances of a row. Such a first
+    instance includes module loading, autotuning and allocation (warm-up, which ``--skip`` leaves out).
     """
     repeats = merged["instances"] > 1
     parent, work = merged["parent"], merged["sum_ns"]

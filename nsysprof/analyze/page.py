@@ -31,7 +31,7 @@ _NAME, _PATH = 90, 400
 def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
     """Make the page; ``pictures`` are the PNG files of `analysis_charts`, empty if no charts are wanted.
 
-    Numbers are as in ``analysis.json``: the attribute ``data-v`` of a cell has the exact value.
+    Numbers equal those in ``analysis.json``: the attribute ``data-v`` of a cell has the exact value.
     """
     report = breakdown.attribution.trace.report
     packed, finding, notes = report_timeline(breakdown)

@@ -83,7 +83,7 @@ class _Rows:
         self.hidden = 0
 
     def texts(self) -> dict[str, Any]:
-        """List the names of GPU ops with their kinds, and the tree of paths of ranges and owners."""
+        """List the names of GPU ops with their kinds, and the paths of ranges and owners as a tree."""
         kinds, paths = self.breakdown.kinds, self.breakdown.paths
         tint = (self.breakdown.merged_paths.of % len(TINTS)).tolist()
         return {

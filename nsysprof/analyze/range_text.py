@@ -35,9 +35,9 @@ Cells: TypeAlias = dict[str, tuple[str, float]]  # by head: a text and the numbe
 def range_rows(
     breakdown: Breakdown, top: int, width: int, *, full: bool = False, sort: str | None = None, depth: int | None = None
 ) -> Rows | None:
-    """The ranges with most time and their outer ranges as a tree, about ``top`` of them; None if there are none.
+    """A tree of about ``top`` ranges with the most time and their outer ranges; None if there are no ranges.
 
-    On one screen, ranges with a single inner range are skipped, and siblings are sorted by time.
+    On one screen, ranges with a single inner range are skipped, and ranges with the same parent are sorted by time.
     """
     merged = breakdown.columns("merged")
     if not len(merged):
@@ -176,10 +176,10 @@ def range_notes(shown: ColumnTable, waiting: Mask) -> Iterator[str]:
 
 
 def range_cells(row: Any, total: int, waits: bool, *, captured: bool = False) -> Cells:
-    """Make the cells of a row of ``merged`` by head: each a text and its number.
+    """Make the cells of a row of ``merged``: for each column head, a text and its number.
 
-    ``total`` is the sum of all ops, ``waits`` adds the launch-bound mark, ``captured`` is the kernels in replays of
-    CUDA graphs captured inside.
+    ``total`` is the sum of all ops. ``waits`` adds the launch-bound mark. ``captured`` is the number of kernels in
+    replays of CUDA graphs that the range captured.
     """
     many = row.instances > 1
     span, busy = (row.span_median_ns, row.busy_median_ns) if many else (row.span_ns, row.busy_ns)

@@ -18,8 +18,8 @@ class RecordSource:
     """A breakdown with the details of its report.
 
     ``details`` has a row per op; ``calls``: all host calls. ``call`` (int32): the row in ``calls`` of each launch, or
-    -1. ``path`` (int32): the path of each launch's owner, into ``breakdown.path_texts``, or -1. ``waits``: the waits on
-    the critical path of windows, None if there are none or they are not requested.
+    -1. ``path`` (int32): the path of each launch's owner, into ``breakdown.path_texts``, or -1. ``waits``: the waits
+    on the critical path of windows; None if there are no waits, or if they were not requested.
     """
 
     breakdown: Breakdown
@@ -51,7 +51,7 @@ class RecordSource:
 
 
 def record_source(breakdown: Breakdown, progress: Progress | None = None) -> RecordSource:
-    """Read the report data that exports need; the breakdown must be whole and its report open.
+    """Read the report data that exports need. The breakdown must cover the whole report, which must be open.
 
     Raises `NsysprofError` if the file is damaged.
     """

@@ -1,7 +1,7 @@
 """A report as four joinable tables: ops, launches, ranges (by path) and instances (of ranges).
 
-An op's ``launch`` is a row of launches, its ``owner`` a row of instances, whose ``path_id`` is a row of ranges; ids
-count from 0. Columns are an interface: add, never rename.
+``launch`` of an op is a row number in launches, its ``owner`` is a row number in instances, and ``path_id`` of an
+instance is a row number in ranges. Rows are numbered from 0. Columns are an interface: add, never rename.
 """
 
 from __future__ import annotations
@@ -124,9 +124,9 @@ TABLES = (OPS, LAUNCHES, RANGES, INSTANCES)
 
 @dataclass(frozen=True)
 class Column:
-    """Values of one column: integers or bools, or codes of ``texts``. The value ``absent`` means missing.
+    """Values of one column: integers, bools, or codes of ``texts``.
 
-    Codes below 0 are missing; ``absent`` is then None.
+    The value ``absent`` means missing. Codes below 0 always mean missing, so ``absent`` is None for texts.
     """
 
     values: Array
@@ -161,7 +161,7 @@ class RecordTable:
 
 
 def record_tables(source: RecordSource) -> list[RecordTable]:
-    """Make the `TABLES` of a report. Only sums over launches are computed before rows are requested."""
+    """Make the `TABLES` of a report. Until rows are requested, only sums over launches are computed."""
     trace = source.trace
     return [
         RecordTable(OPS, len(trace.ops), _ops(source)),

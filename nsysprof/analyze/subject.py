@@ -49,7 +49,7 @@ def group_legend(groups: OpGroups, present: Sequence[bool]) -> list[tuple[str, s
 
 
 def group_notes(groups: OpGroups) -> list[str]:
-    """Explain the colours in a footnote if they are not the families'."""
+    """Explain the colours in a footnote if they are not the usual colours of families."""
     return ["each kernel name has its own colour, because most kernel families are unknown"] if groups.by_name else []
 
 

@@ -1,4 +1,5 @@
-"""The tables of an analysis: each column is declared once, with name, description and the function for its values.
+"""The tables of an analysis. Each column is declared once, with its name, its description and the function that
+computes its values.
 
 Names of columns are an interface: add to them, never rename them. A new column is a new entry here.
 """
@@ -48,7 +49,7 @@ class PathRows:
     that count.
 
     All counts and times except the exclusive sum are inclusive. If start/end ranges of one path overlap, launches, ops
-    and their sum count once; CPU, span and busy time remain sums over instances.
+    and their sum count only once, but CPU, span and busy time are still sums over instances.
     """
 
     attribution: Attribution
@@ -240,8 +241,9 @@ RANGES = table(
 
 
 def range_columns(rows: PathRows, path_texts: list[str], merged_texts: list[str], forward: Ints32) -> ColumnTable:
-    """Make the columns of ``ranges.csv``, a row per path with instances; texts are the paths, and ``forward`` is the
-    path for which each instance does backward work, -1 for none.
+    """Make the columns of ``ranges.csv``, with a row per path that has instances.
+
+    Texts are the paths. ``forward`` is the path whose backward work each instance does, -1 for none.
     """
     number = np.arange(len(rows.paths))
     head = {"path": Texts(number, path_texts), "merged_path": Texts(number, merged_texts)}
@@ -257,7 +259,9 @@ def range_columns(rows: PathRows, path_texts: list[str], merged_texts: list[str]
 
 
 def merged_columns(rows: PathRows, texts: list[str], row: Ints) -> ColumnTable:
-    """Columns per merged path, with ``merged_path, name, parent``; ``row`` has the row of each path, followed by -1."""
+    """The columns of each merged path, with ``merged_path, name, parent``. ``row`` has the row of each path, and -1 at
+    the end.
+    """
     head: dict[str, Column] = {
         "merged_path": Texts(np.arange(len(rows.paths)), texts),
         "name": Texts(rows.paths.name, rows.paths.names),
@@ -399,9 +403,9 @@ KERNELS = table(
 
 
 def kernel_columns(rows: KernelRows, owner: str) -> ColumnTable:
-    """Make the columns of ``kernels.csv``, with the owner's column named ``owner``.
+    """Make the columns of ``kernels.csv``; ``owner`` is the name of the owner's column.
 
-    Medians of launches are left out if the numbers lack them.
+    Medians of launches are left out if ``numbers`` does not have them.
     """
     of = {name: each for name, each in _OF_KERNELS.items() if name in rows.numbers.columns or name not in LAUNCH}
     columns = _make(of, rows)

@@ -64,9 +64,9 @@ def summary(
 ) -> str:
     """Write one screen: the share of the steps in which the GPU computes, top bottlenecks, steps, ranges and GPU ops.
 
-    ``full`` adds everything else: report, all messages, ledger, and other recorded data. ``top`` rows per table;
-    ``sort`` and ``depth`` apply to ranges, see `top_rows`. Text fits the ``width``; control characters in names are
-    escaped.
+    ``full`` adds everything else: report, all messages, ledger, and other recorded data. ``top`` is the number of rows
+    per table. ``sort`` and ``depth`` apply to ranges (see `top_rows`). Text fits the ``width``; control characters in
+    names are escaped.
     """
     width = width or screen_width()
     report, diagnosis = breakdown.attribution.trace.report, breakdown.diagnosis
@@ -155,7 +155,7 @@ def _gpu(gpu: Any) -> str:
 
 
 def messages(breakdown: Breakdown, *, every: bool = False) -> list[str]:
-    """Messages of nsys that affect the numbers, and the warnings of the analysis; all of them with ``every``."""
+    """Messages of nsys that affect the numbers (with ``every``, all messages), and the warnings of the analysis."""
     diagnostics = breakdown.attribution.trace.report.about.diagnostics
     if not every:
         diagnostics = tuple(each for each in diagnostics if _bears_on_numbers(each))[:_MAX_DIAGNOSTICS]
@@ -166,7 +166,7 @@ def messages(breakdown: Breakdown, *, every: bool = False) -> list[str]:
 
 
 def graph_sentences(breakdown: Breakdown) -> list[str]:
-    """The CUDA graphs that ran, and their unrecorded data."""
+    """The CUDA graphs that ran, and the data about them that was not recorded."""
     return [*breakdown.graph_counts.sentences(breakdown.attribution.graphs)]
 
 
@@ -201,7 +201,7 @@ def work_line(breakdown: Breakdown) -> str:
 
 
 def ledger_table(breakdown: Breakdown, *, empty: bool) -> TextTable:
-    """Make the ledger with its total, with ``empty`` also outcomes without GPU ops."""
+    """Make the ledger with its total. ``empty`` also includes outcomes without GPU ops."""
     totals = breakdown.totals
     total = {"fate": "total", "ops": totals["ops"], "sum_ns": totals["sum_ns"], "share": 1.0}
     rows = [row for row in (*breakdown.columns("ledger").records(), total) if row["ops"] or empty]
@@ -287,7 +287,9 @@ def _summaries(breakdown: Breakdown, top: int, width: int) -> Iterator[str | Row
 
 
 def verification(result: "Verification") -> str:
-    """Write the result as lines of text: the number compared, explained differences by reason, and others."""
+    """Write the result as lines of text: the number of compared ranges, explained differences by reason, and all other
+    differences.
+    """
     if not result.compared:
         return f"Nothing to verify: neither nsys {visible(result.nsys)} nor nsysprof finds a range with GPU work\n"
     lines = [

@@ -1,9 +1,10 @@
 """Time lanes: GPU streams and NVTX ranges on one time axis, binned so that any report can be drawn.
 
-GPU lanes are streams or, if there are many, all streams of a process on a GPU. At most `MAX_LANES` are drawn: the
-busiest lane of every GPU, then the busiest others. Their time is cut into columns, each with its busy time and the
-group of ops that ran longest. Range lanes are the outer levels of up to `MAX_THREADS` threads that own GPU work. Each
-is drawn twice: ranges as executed on the host, and projected onto the GPU (first op start to last op end).
+A GPU lane is a stream or, if there are many streams, all streams of a process on a GPU. At most `MAX_LANES` lanes are
+drawn: the busiest lane of every GPU, then the busiest of the other lanes. The time of a lane is cut into columns, each
+with its busy time and the group of ops that ran longest. Range lanes show the outer levels of ranges, for up to
+`MAX_THREADS` threads that own GPU work. Each level has two lanes: ranges as executed on the host, and ranges projected
+onto the GPU (start of the first op to end of the last).
 """
 
 from collections.abc import Iterator
@@ -67,9 +68,9 @@ class MemoryLane:
 class RangeLane:
     """Ranges of one level of a thread, a row per mark, sorted by start.
 
-    ``level`` 0 is the outermost, `START_END_LANE` the start/end ranges. ``start``, ``end`` int64 ns; ``path`` int32
-    into ``breakdown.paths``, for the first range in the mark; ``count`` int32, the ranges in the mark: more than 1 if
-    neighbours shorter than a column are joined.
+    ``level`` 0 is the outermost, `START_END_LANE` the start/end ranges. ``start``, ``end`` int64 ns; ``path`` int32,
+    the path (in ``breakdown.paths``) of the first range in the mark; ``count`` int32, the number of ranges in the mark
+    (more than 1 if neighbours shorter than a column are joined).
     """
 
     label: str
@@ -112,7 +113,8 @@ class Timeline:
 def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
     """Show when streams and ranges were busy, with a `Zoom` on one instance. Near-linear in ops and ranges.
 
-    A report without ops has no streams, one without ranges no range lanes; without both the extent is empty.
+    A report without ops has no streams, and a report without ranges has no range lanes. Without both, the extent is
+    empty.
     """
     trace = breakdown.attribution.trace
     activity = None if annotated(breakdown.columns("merged")) else trace.report.reader.host_activity(trace)
@@ -169,7 +171,7 @@ def choose_lanes(
     """Choose the streams of each lane, sorted by GPU, process and stream, with a note on omitted ones.
 
     If there are more than ``most_streams``, streams of one process and GPU share a lane. Migrations have their own
-    lanes. A lane with less than ``least_share`` of op time is left out, except the busiest of each GPU.
+    lanes. A lane with less than ``least_share`` of op time is left out, unless it is the busiest lane of its GPU.
     """
     total = np.zeros(len(trace.streams), np.int64)
     for part in op_slices(trace):
@@ -214,11 +216,11 @@ def processes_by_gpu(trace: Trace) -> list[int]:
 
 
 def ranked_threads(breakdown: Breakdown) -> tuple[list[int], int]:
-    """Rank the active threads, most important first, and count threads with GPU work in ranges.
+    """Rank the active threads, most important first, and count the threads with GPU work in ranges.
 
-    If no range has GPU work, the count is of threads with ranges. Threads with GPU work in ranges come first, by the
-    work of their outermost ranges, the first of every process before the second of any; then others with ranges, then
-    threads that only launch.
+    If no range has GPU work, all threads with ranges are counted. Threads with GPU work in ranges come first, sorted
+    by the work of their outermost ranges; the first thread of every process comes before the second of any. Other
+    threads with ranges follow, then threads that only launch.
     """
     attribution, trace, kept = breakdown.attribution, breakdown.attribution.trace, breakdown.kept
     thread, level = trace.ranges.thread, breakdown.paths.depth[breakdown.paths.of]

@@ -1,11 +1,11 @@
-"""Choose one representative stretch of a report, to show it op by op.
+"""Choose one representative part of a report, to show it op by op.
 
 Choose as an engineer would: take the repeated merged range with most busy time. If its instances have too many ops to
 show, take its inner range with most busy time. If inner ranges account for nearly all of it, take the deepest one with
-several ops. Show the instance with the median span. One-time ranges come after repeated ones, warm-up and
-initialization last. If an instance has too many ops, show consecutive ones whose busy share is the median of all such
-stretches. If no range has a good part of the busy time, show a stretch of the busiest stream, chosen in the same way.
-So the longest wait, the copies before the first kernel, and migrations of unified memory are never shown.
+several ops. Show the instance with the median span. Prefer repeated ranges to ranges that run once, and these to
+warm-up and initialization. If an instance has too many ops, show consecutive ops whose busy share is the median of all
+such parts. If no range has a good part of the busy time, show a part of the busiest stream, chosen in the same way. So
+the longest wait, the copies before the first kernel, and migrations of unified memory are never shown.
 """
 
 import re
@@ -64,7 +64,9 @@ class Zoom:
 
     @property
     def ahead_ns(self) -> int:
-        """The time from the host's begin to the first op, if host and GPU have separate extents; else 0."""
+        """The time from the start of host activity to the first GPU op, if host and GPU have separate time axes;
+        otherwise 0.
+        """
         return self.start_ns - self.host_start_ns if self.host_start_ns != self.start_ns else 0
 
 

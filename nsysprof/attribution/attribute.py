@@ -89,7 +89,7 @@ class Attribution:
 
     @cached_property
     def launched(self) -> Attribution:
-        """This attribution with every GPU op at its launch, for code that needs the real launches."""
+        """The same attribution with every GPU op at its real launch."""
         return self if self.recorded is None else attribute(self.recorded, self.threads)
 
     @property
@@ -143,14 +143,15 @@ def attribute(
 
     An `Attribution` is returned unchanged.
 
-    ``threads`` is ``follow`` (work of worker threads belongs to the one range open elsewhere in the process) or
-    ``strict`` (work of a thread belongs only to its own ranges, as nsys projects). Near-linear in events, process by
-    process. ``progress`` receives each task and its number of rows; if the report would take more than ``memory_limit``
-    bytes, long columns go to scratch files (None: never). If ``graphs`` is ``captured``, ops that a CUDA graph replays
-    belong to the range in which it was captured, if the report, still open, recorded that.
+    ``threads`` is ``follow`` (work of worker threads belongs to the only range that is open on another thread of the
+    process) or ``strict`` (work of a thread belongs only to its own ranges, as in nsys's projection). Near-linear in
+    events, process by process. ``progress`` receives each task and its number of rows; if the report would take more
+    than ``memory_limit`` bytes, long columns go to scratch files (None: never). If ``graphs`` is ``captured``, ops
+    that a CUDA graph replays belong to the range in which the graph was captured, if this was recorded (the report
+    must be open).
 
-    ``ranges`` chooses the ranges: some of ``nvtx,mpi,openacc,found``, or ``auto``: NVTX ranges only, or all others if
-    there are none; see `choose_ranges`. A trace that is already read keeps its ranges.
+    ``ranges`` chooses among ``nvtx,mpi,openacc,found``; ``auto`` means NVTX ranges if there are any, otherwise all
+    other kinds (see `choose_ranges`). If a trace is given, its ranges are used.
 
     Raises `NsysprofError` for other values of ``threads``, ``graphs`` or ``ranges``.
     """
@@ -342,8 +343,8 @@ def _open_elsewhere(nests: dict[int, tuple[int, Nest]], start: Ints, end: Ints) 
 def ranges_around(attribution: Attribution, thread: AnyInts, start: Ints, end: Ints, follows: Mask) -> Ints32:
     """The innermost range around each host call, a row of ``trace.ranges``; -1 for none.
 
-    ``thread`` are codes of ``trace.threads``, -1 for others. Calls marked by ``follows`` without an open range on their
-    thread get the range that would own a launch there.
+    ``thread`` are codes of ``trace.threads``, -1 for other threads. If a call is marked in ``follows`` and its thread
+    has no open range, it gets the range that would own a launch at this time.
     """
     trace, strict = attribution.trace, attribution.threads == "strict"
     out = np.full(len(start), -1, np.int32)

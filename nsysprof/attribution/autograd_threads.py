@@ -1,5 +1,6 @@
-"""Move ranges that autograd's threads open during backward (from `capture --modules`, `emit_nvtx`, operators, PyTorch's
-collectives and FSDP) into the range whose thread called backward and waits for them.
+"""Move ranges that autograd's threads open during backward into the range that called backward.
+
+Such ranges come from `capture --modules`, `emit_nvtx`, operators, PyTorch's collectives and FSDP.
 """
 
 import re
@@ -19,7 +20,7 @@ _BACKWARD = re.compile(
 
 
 def autograd_threads(trace: Trace) -> Mask:
-    """Which threads of the trace are PyTorch's autograd's, by their names."""
+    """Mask of the threads that belong to PyTorch's autograd, according to their names."""
     names = (trace.thread_names.get(tid, "") for tid in trace.threads.tolist())
     return np.array([_AUTOGRAD.fullmatch(name) is not None for name in names], bool)
 
@@ -27,8 +28,9 @@ def autograd_threads(trace: Trace) -> Mask:
 def backward_brought_home(trace: Trace) -> Trace:
     """The trace with the ranges of backward, and all inner ranges, on the thread that called backward.
 
-    That thread is the only other one with a range open all the time, and it opens and closes none during backward.
-    Ranges stay on their threads if no thread or several qualify, or if two autograd threads work at the same time.
+    This is the only other thread that has a range open during the whole backward pass, and that opens and closes no
+    range meanwhile. If no thread or several threads meet this condition, or if two autograd threads work at the same
+    time, ranges stay on their threads.
     """
     ranges = trace.ranges
     made = np.array([_BACKWARD.fullmatch(name.text) is not None for name in trace.range_names], bool)

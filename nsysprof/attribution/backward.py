@@ -1,8 +1,9 @@
-"""Find the forward range that each operator of autograd's backward, and its GPU work, belongs to.
+"""Find the forward range of each backward operator and its GPU work.
 
-A backward operator is matched with the forward operator that created its node in the graph: the last one with its
-sequence number that began before it on the counting thread. It belongs to the innermost range around that operator, or
-to the operator itself if operators are ranges.
+A backward operator is matched with the forward operator that created its node in the autograd graph. This is the last
+operator with the same sequence number that began before the backward operator on the counting thread. The backward
+operator belongs to the innermost range around this forward operator, or to the forward operator itself if operators
+are ranges.
 """
 
 import bisect
@@ -97,14 +98,16 @@ def _answers(ops: AutogradOps, back: Ints) -> Ints:
 
 
 def forward_of_launches(attribution: Attribution, backward: Backward) -> Ints32:
-    """The forward range for which each launch does backward work, a row of ``trace.ranges``, -1 for none."""
+    """The forward range whose backward work each launch does: a row of ``trace.ranges``, -1 for none."""
     launches, threads = attribution.trace.launches, attribution.trace.threads
     around = backward.around(threads[launches.thread], launches.start, launches.end)
     return np.append(backward.forward, np.int32(-1))[around]
 
 
 def forward_of_ranges(attribution: Attribution) -> Ints32:
-    """The forward range of each range in or of a backward operator, -1 for others. The report must be open."""
+    """The forward range of each range that is a backward operator or is inside one; -1 for other ranges. The report
+    must be open.
+    """
     trace, ranges = attribution.trace, attribution.trace.ranges
     backward = attribution.once(find_backward)
     if not len(backward):

@@ -1,4 +1,4 @@
-"""Assign the ops that a CUDA graph replays to the place of its capture, as if launched there."""
+"""Treat the ops that a CUDA graph replays as if they were launched where the graph was captured."""
 
 from dataclasses import replace
 
@@ -13,9 +13,9 @@ from nsysprof.trace.variants import with_threads
 def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, Ints32]:
     """The trace with one launch per captured node, on the thread and at the time of its creation.
 
-    All replays of a node become ops of that launch; a graph launch whose nodes are all known has no ops left and is
-    removed. Ops of nodes with unrecorded creation stay as they are. Also returns, for each op that was moved, its
-    replay: a launch in ``trace``; -1 for others.
+    All replays of a node become ops of this launch. If all nodes of a graph launch are known, it has no ops left and
+    is removed. If the creation of a node was not recorded, its ops are unchanged. Also returns the replay of each op
+    that was moved (a launch in ``trace``), -1 for other ops.
     """
     rows = np.flatnonzero(captures.thread != 0)
     trace = with_threads(trace, captures.thread[rows])

@@ -30,9 +30,10 @@ class Match:
 
 
 def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> list[Match]:
-    """The merged paths that a glob matches or equals, else the paths whose last name it matches.
+    """The merged paths that a glob matches or equals. If there are none, the paths whose last name it matches.
 
-    Of nested matching ranges, the outermost counts. Raises `NsysprofError` with similar names if there are none.
+    If matching ranges are nested, only the outermost counts. Raises `NsysprofError` with similar names if nothing
+    matches.
     """
     match_all = _compiled(glob).fullmatch
     found = {
@@ -90,7 +91,7 @@ def _compiled(glob: str) -> re.Pattern[str]:
 
 
 def near_names(texts: Sequence[str], wanted: str) -> list[str]:
-    """A few texts that resemble the wanted one or contain a similar word; otherwise the first ones.
+    """A few texts that resemble the wanted text or contain a similar word. If there are none, the first few texts.
 
     Very long texts are shortened.
     """
@@ -112,8 +113,8 @@ def pair_up(
     """Pair matches whose wildcards match the same text, in base order, with warnings about matches without a partner.
 
     A single match of a glob without stars pairs with every match of the other side, and two single matches with each
-    other. If nothing pairs, wildcards that match the star of a merged name (`iter*`) are ignored. Raises
-    `NsysprofError` if nothing pairs then either.
+    other. If no matches form a pair, wildcards that match the star of a merged name (`iter*`) are ignored. Raises
+    `NsysprofError` if there is still no pair.
     """
     if any(len(side) == 1 and (len(mate) == 1 or not side[0].stars) for side, mate in ((base, new), (new, base))):
         return [(one, other) for one in base for other in new], []
@@ -147,9 +148,9 @@ def listed(texts: Sequence[str]) -> str:
 def side_names(base: str, new: str) -> tuple[str, str, str]:
     """Names of the two ranges of a pair, and of their common part: `('math', 'flash', 'S=4096')`.
 
-    Paths that differ in one piece are named by this piece and the common text around it; other paths keep their full
-    names. Names are split at ``::``; text before the piece within one name belongs to it (`aten::mm`), except in the
-    workloads' names (`RUN::math::S4096`).
+    If two paths differ in one piece, this piece and the common text around it are their names; other paths keep their
+    full names. Names are split at ``::``. Within one name, text before the piece is part of the piece (`aten::mm`),
+    except in names of the workloads (`RUN::math::S4096`).
     """
     tokens = [_tokens(path) for path in (base, new)]
     if base == new or [mark for mark, _ in tokens[0]] != [mark for mark, _ in tokens[1]]:

@@ -20,8 +20,8 @@ from nsysprof.trace.variants import only_ops
 class GraphWork:
     """The GPU ops that are attributed to the capture of their graph.
 
-    ``captured`` bool per op of the trace: its capture is known. ``inside`` attributes only these ops, each to the
-    range open at its capture; its ranges are the trace's.
+    ``captured``: a bool per op of the trace, whether its capture is known. ``inside``: an attribution of these ops
+    only, each to the range that was open at its capture; it has the ranges of the trace.
     """
 
     captured: Mask
@@ -60,9 +60,9 @@ def graph_work(attribution: Attribution) -> GraphWork | None:
 class GraphCounts:
     """Counts of graph ops of a report, by their capture.
 
-    GPU ops that are nodes of graphs: ``ops``, of them ``kernels``; ``captured``, ``captured_kernels``: captured in a
-    range; ``outside``: captured outside every range; ``unknown``: capture not recorded. ``whole`` counts graph
-    launches traced as a whole.
+    ``ops`` and ``kernels`` are GPU ops and kernels that are nodes of graphs. ``captured`` and ``captured_kernels``
+    were captured in a range, ``outside`` outside every range; the capture of ``unknown`` was not recorded. ``whole``
+    counts graph launches that were traced as a whole.
     """
 
     ops: int

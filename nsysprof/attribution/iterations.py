@@ -53,8 +53,10 @@ class _Rounds:
 
 
 def find_iterations(trace: Trace) -> OtherRanges:
-    """The iterations of a trace as ranges of kind FOUND, ``iteration 7`` and ``inner iteration 7``; the second kind of
-    loop of a thread makes ``iteration B 7``. A warning describes the iterations found.
+    """The iterations of a trace as ranges of kind FOUND, with a warning that describes them.
+
+    Names are ``iteration 7`` and ``inner iteration 7``; rounds of the second kind of loop of a thread are ``iteration
+    B 7``.
     """
     launches = trace.launches
     symbols, exact, work = _symbols(trace)

@@ -49,8 +49,8 @@ class Level:
 
     None if no range was requested and nothing repeats: the answer then describes the whole recording. If iterations
     were found because no annotated level is the program's steps, they are ranges of ``attribution``. ``share``: the
-    part of all GPUs' busy time that they cover, without warm-up, None if the GPUs were never busy. ``asked``: whether
-    the user named them.
+    share of GPU busy time (of all GPUs, without warm-up) that these ranges cover; None if the GPUs were never busy.
+    ``asked``: whether the user named the ranges.
     """
 
     attribution: Attribution
@@ -121,13 +121,13 @@ def preparation(parent: Ints32, names: Sequence[str]) -> Mask:
 
 
 def choose_level(attribution: Attribution, select: str | None, merge_names: Sequence[str] | None) -> Level:
-    """Choose the ranges that the glob ``select`` matches, or by default the program's steps (chosen alike in all
-    commands).
+    """Choose the ranges that the glob ``select`` matches; by default, the program's steps. All commands make the same
+    choice.
 
-    The steps are the ranges of the outermost level (one merged name and depth) that qualifies: one of its paths repeats
-    at least `MIN_REPEATS` times, and the level has at least `MIN_SHARE` of the GPUs' busy time after warm-up. Ranges
-    named like steps are preferred, and steps to epochs. If no annotated level qualifies, iterations are detected.
-    Raises `NsysprofError` if a glob matches nothing.
+    The steps are the ranges of the outermost level (one merged name and depth) that meets two conditions: one of its
+    paths repeats at least `MIN_REPEATS` times, and the level has at least `MIN_SHARE` of GPU busy time after warm-up.
+    Ranges named like steps are preferred, and steps to epochs. If no annotated level meets them, iterations are
+    detected. Raises `NsysprofError` if a glob matches nothing.
     """
     finds = attribution.sources == AUTO  # else the user has said which ranges count
     attribution = attribution.launched
@@ -270,10 +270,10 @@ class _Busy:
         return min(self._of(rows) / self._whole, 1.0) if self._whole > 0 else None
 
     def share_of_level(self, rows: Index, codes: list[int], *, named: bool) -> float:
-        """The share of busy time of a level; for ranges ``named`` like steps, it includes launches of other threads
-        during them.
+        """The share of busy time of a level.
 
-        Backward on an autograd thread with its own ranges still belongs to the step that waits for it.
+        If ranges are ``named`` like steps, the share includes launches of other threads while these ranges are open,
+        because a backward pass on an autograd thread with its own ranges still belongs to the step that waits for it.
         """
         if self._whole <= 0:
             return 0.0

@@ -1,8 +1,8 @@
 """Find loops in a sequence of symbols, such as the launches of a thread, with their nesting and bounds.
 
-Equal neighbours become one token. Then the shortest repeating period is folded into one token everywhere, and so on, so
-an inner loop with any number of rounds looks the same in each round of the outer loop. A fold tolerates interruptions
-shorter than half a period, such as an occasional extra kernel.
+Consecutive equal symbols become one token. Then all repetitions of the shortest repeating period become one token, and
+so on for longer periods. So an inner loop looks the same in each round of the outer loop, with any number of rounds.
+Interruptions shorter than half a period are ignored, such as an occasional extra kernel.
 """
 
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ Words = NDArray[np.uint64]
 class Loop:
     """A loop over the symbols from ``start`` to before ``end``.
 
-    ``starts`` int64, the first symbol of each round, in order; if ``cut_off``, less than half of the last round is
-    there. ``seam``: the last symbol of a round and the first symbol of the next.
+    ``starts`` int64: the first symbol of each round, in order. ``cut_off``: less than half of the last round is
+    present. ``seam``: the last symbol of a round and the first symbol of the next round.
     """
 
     start: int
@@ -58,8 +58,9 @@ class _Fold:
 
 
 def fold_loops(symbols: Ints, exact: Ints) -> list[_Fold]:
-    """Fold a sequence (see above): the folds with loops, innermost first. The first fold joins neighbours that are
-    equal in ``exact``; the others compare ``symbols``.
+    """Fold a sequence (see above), and return the folds that have loops, innermost first.
+
+    The first fold joins neighbours that are equal in ``exact``; the other folds compare ``symbols``.
     """
     words = mixed(symbols.astype(np.uint64))
     new = np.flatnonzero(np.append(True, words[1:] != words[:-1])[: len(words)])
@@ -233,9 +234,10 @@ def chains_of(folds: list[_Fold]) -> Chains:
 def rounds(
     chains: Chains, row: int, symbols: Ints, gap: Ints, seam: tuple[int, int] | None = None, since: int = 0
 ) -> Loop:
-    """One loop with its rounds. Rounds are aligned with the start of the loop or with its end, whichever has the longer
-    ``gap`` (int64, before each symbol); a gap without variation counts double. If another loop has a ``seam`` there,
-    its seam is used. A first round with a variation may begin earlier, but not before ``since``.
+    """One loop with its rounds. Rounds are aligned with the start or the end of the loop, whichever has the longer
+    ``gap`` (int64, before each symbol). A gap without variation counts double. If another loop has a ``seam`` at one
+    of these places, its seam is used. A first round that differs from the others may begin earlier, but not before
+    ``since``.
     """
     fold, chain = chains.folds[int(chains.fold[row])], int(chains.chain[row])
     first, last, clean = (int(each[chain]) for each in (fold.first, fold.last, fold.clean))

@@ -60,8 +60,8 @@ class Paths:
     def texts(self) -> list[str]:
         r"""The paths as text: names joined by ``/``, a ``/`` in a name written ``\/``.
 
-        A program that never closes its ranges nests them ever deeper. If all texts would take more than
-        `_MAX_CHARACTERS`, long paths are cut in the middle and say how many names are left out.
+        If a program never closes its ranges, paths become very long. If all texts would take more than
+        `_MAX_CHARACTERS`, long paths are cut in the middle and contain the number of omitted names.
         """
         parts = [path_part(name) for name in self.names]
         if self.too_long:
@@ -112,11 +112,11 @@ def _paths(attribution: Attribution) -> Paths:
 
 
 def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> Paths:
-    """The merged path of every path: per-call ids removed, and names that match a glob replaced by the glob.
+    """The merged path of every path: ids of calls are removed, and names that match a glob are replaced by the glob.
 
-    In default globs a star matches a number (``iter7``, ``step 12``); other step names merge as well (``train_step_3``,
-    ``batch 0`` … ``batch 9``). In other globs it matches any text. Found iterations merge unless ``merge`` is None,
-    which merges nothing.
+    In the default globs, a star matches only a number (``iter7``, ``step 12``), and other names of steps also merge
+    (``train_step_3``, ``batch 0`` … ``batch 9``). In other globs, a star matches any text. Detected iterations always
+    merge, unless ``merge`` is None, which merges nothing.
     """
     codes: dict[str, int] = {}
     names = merged_names(paths.names, merge)
@@ -241,7 +241,7 @@ def instances_text(instances: Instances) -> str:
 
 
 def pick_instances(span: Ints, instances: Instances) -> Index:
-    """The rows of the chosen instances, given the span of each, in the order of their starts."""
+    """The rows of the chosen instances, in order of start; ``span`` is the span of each instance."""
     rows = np.arange(len(span))
     if instances == SLOWEST and len(span):
         return rows[[int(span.argmax())]]
@@ -251,7 +251,7 @@ def pick_instances(span: Ints, instances: Instances) -> Index:
 
 
 def instance_numbers(path: Ints32, start: Ints) -> Ints:
-    """For each range instance, how many instances of its path started before it."""
+    """The number of each range instance: how many instances of its path started before it."""
     order = np.lexsort((start, path))
     size = np.bincount(path) if len(path) else np.empty(0, np.int64)
     first = np.cumsum(size) - size
@@ -261,11 +261,11 @@ def instance_numbers(path: Ints32, start: Ints) -> Ints:
 
 
 def warm_up(attribution: Attribution, merged_of: Ints32, skip: int) -> Mask:
-    """Mask of range instances left out of statistics if the first ``skip`` repetitions are warm-up.
+    """Mask of range instances that statistics exclude because the first ``skip`` repetitions are warm-up.
 
-    Instances repeat if more than ``skip`` of them have the same merged path and parent instance (at the top: thread).
-    Only the outermost repetition counts: everything inside a kept instance is kept. ``merged_of`` is the merged path of
-    each range instance.
+    Instances repeat if more than ``skip`` of them have the same merged path and the same parent instance (or thread,
+    at the top). Only the outermost repetition counts: everything inside a kept instance is kept. ``merged_of`` is the
+    merged path of each range instance.
     """
     parent, ranges = attribution.parent, attribution.trace.ranges
     count = len(parent)

@@ -1,4 +1,4 @@
-"""Totals of many ranges at once, from sorted slices: counts, sums, first and last GPU op, and busy time."""
+"""Compute totals of many ranges at once, from sorted slices: counts, sums, first and last GPU op, and busy time."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class LaunchWork:
         from_graph: Mask,
         arena: ColumnArena = IN_MEMORY,
     ) -> LaunchWork:
-        """Add up the GPU ops of each launch. Every launch must have caused at least one."""
+        """Add up the GPU ops of each launch. Every launch must have at least one GPU op."""
         length = arena.empty(len(op_start), np.int64)
         np.subtract(op_end, op_start, out=length)
         kernel, graph = kind == KERNEL, kind == GRAPH

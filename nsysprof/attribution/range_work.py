@@ -36,9 +36,9 @@ class Cover:
         return out
 
     def ops(self, trace: Trace) -> Iterator[tuple[Ints32, Ints32]]:
-        """Yield paths and rows of ``trace.ops``: every GPU op once per path in whose ranges it was launched.
+        """Yield paths and rows of ``trace.ops``: each GPU op once for each path whose ranges contain its launch.
 
-        Yielded in parts, because nested ranges contain the same ops many times.
+        The rows come in parts, because nested ranges contain the same ops many times.
         """
         for launches, path, low, high in self.parts:
             caused, size = trace.ops_by_launch.of(launches)
@@ -52,8 +52,8 @@ class Cover:
 def cover(attribution: Attribution, rows: AnyInts, of: Ints32, count: int) -> Cover:
     """The `Cover` of the ranges ``rows`` by their paths ``of[rows]``, all below ``count``.
 
-    A start/end range includes all threads of its process, or only its own under ``strict``; a push/pop range includes
-    its own thread and the worker threads that follow it.
+    A start/end range includes all threads of its process (under ``strict``, only its own thread). A push/pop range
+    includes its own thread and the worker threads that follow it.
     """
     window = attribution.trace.ranges.kind[rows] == START_END
     parts = [
@@ -128,10 +128,10 @@ def overlapping(attribution: Attribution, of: Ints32, rows: AnyInts) -> Mask:
 
 
 def crossing(attribution: Attribution, depth: Ints32) -> Mask:
-    """Mask of the push/pop ranges that contain only a part of a range that starts inside them, which can happen across
-    domains.
+    """Mask of the push/pop ranges that end before a range that starts inside them (possible across domains).
 
-    ``depth`` is the number of ranges around each range. If exactly that many are open at a range's start, none cross.
+    ``depth`` is the number of ranges around each range. If exactly this many ranges are open at the start of a range,
+    no ranges cross.
     """
     ranges = attribution.trace.ranges
     out = np.zeros(len(ranges), bool)
@@ -153,7 +153,7 @@ def crossing(attribution: Attribution, depth: Ints32) -> Mask:
 
 
 def added_up(attribution: Attribution, per_op: Array) -> Ints:
-    """For each launch, the sum of a column over its GPU ops (all, or the rows ``ops``)."""
+    """The sum of a column over the GPU ops of each launch (all GPU ops, or only the rows ``ops``)."""
     return sums(attribution.trace.ops.launch, per_op, len(attribution.trace.launches) + 1)[:-1]
 
 
@@ -171,7 +171,9 @@ class WorkIndex:
     launches: Index
 
     def launches_of(self, rows: Index) -> tuple[Index, Ints]:
-        """The launches inside the ranges ``rows``, range by range, and for each its index in ``rows``."""
+        """The launches inside the ranges ``rows``, range by range, and the index in ``rows`` of the range of each
+        launch.
+        """
         place = self.number[rows]
         size = self.first[place + 1] - self.first[place]
         return self.launches[expand_ranges(self.first[place], size)], np.repeat(np.arange(len(rows)), size)
@@ -202,9 +204,9 @@ class RangeWork:
 
     Per op: ``op`` a row of `trace.ops`; ``window``; ``call``: the number of its call, -1 outside all calls; ``start``,
     ``end`` int64 ns, never before the start. Per window with ops, in order: ``windows``, its number, ``first_ns``,
-    ``last_ns``, ``gpus``, a bit per GPU. If a graph was captured there, each replay is a window; ``beside_replays``
-    counts the other GPU ops of such an instance, which are left out. ``calls`` is the number of calls requested,
-    ``idle_calls`` the number without GPU work.
+    ``last_ns``, ``gpus``, a bit per GPU. If a graph was captured in a window, each replay of the graph is a window;
+    ``beside_replays`` counts other GPU ops of such an instance, which are left out. ``calls`` is the number of calls
+    requested, ``idle_calls`` the number without GPU work.
     """
 
     op: Index
@@ -233,7 +235,8 @@ def range_work(
     left_out: Mask | None = None,
     since: Ints | None = None,
 ) -> RangeWork:
-    """The `RangeWork` of the range instances ``windows`` with the ``calls`` inside them; None: each is one call.
+    """The `RangeWork` of the range instances ``windows`` with the ``calls`` inside them (None: each instance is one
+    call).
 
     If CUDA graphs are read as captured, each replay of a graph captured in a window is a window and a call.
 
@@ -270,7 +273,9 @@ def range_work(
 
 
 def whole_work(trace: Trace) -> RangeWork:
-    """The `RangeWork` of a whole trace as one window with one call: all ops that keep a GPU busy, by any launcher."""
+    """The `RangeWork` of a whole trace as one window with one call: all ops that keep a GPU busy, launched by any
+    thread.
+    """
     ops, op = trace.ops, np.flatnonzero(trace.op_gpu >= 0)
     op = op[np.lexsort((ops.end[op], ops.start[op]))]
     op = trace.settled(op, ops.start[op], ops.end[op])
@@ -312,7 +317,7 @@ def _by_replay(window: Ints, call: Ints, replay: Ints32) -> tuple[Ints, Ints, in
 
 
 def reach_so_far(work: RangeWork) -> Ints:
-    """For each GPU op, the latest end so far in its window, as ranks that keep windows apart."""
+    """The latest end so far in the window of each GPU op, as ranks that keep windows apart."""
     ranked, rank = np.unique(work.end, return_inverse=True)
     count = len(ranked)
     highest = np.maximum.accumulate(rank.reshape(-1) + work.window * count)
@@ -321,7 +326,7 @@ def reach_so_far(work: RangeWork) -> Ints:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The windows cut at the first GPU op of each call: a piece per call with GPU work, sorted by window and time.
+    """Windows that are cut at the first GPU op of each call: a piece per call with GPU work, sorted by window and time.
 
     ``start``, ``end`` int64 ns; ``call``, ``window``: its numbers; ``of_op``: the piece of each op, -1 in a window
     without calls. The pieces of a window add up to its span: time before the first call belongs to the first call, time

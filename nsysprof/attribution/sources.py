@@ -37,8 +37,8 @@ def annotated(trace: Trace) -> bool:
 def choose_ranges(trace: Trace, text: str) -> Trace:
     """The trace of a report, which must be open, with the ranges that ``--ranges`` asks for.
 
-    ``auto`` means the NVTX ranges or annotations if there are any, otherwise all others; PyTorch operators only if
-    there are no modules.
+    ``auto`` means NVTX ranges or annotations if there are any, otherwise all other kinds (PyTorch operators only if
+    there are no modules).
     """
     sources = read_sources(text)
     if sources is None:

@@ -1,4 +1,4 @@
-"""Split a report into parts with rows of their own: all of it, or per process, GPU, thread or stream."""
+"""Split a report into parts, each with its own rows: the whole report, or a part per process, GPU, thread or stream."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,10 +34,11 @@ class Part:
 
 
 def parts(attribution: Attribution, keep: Mask, by: str | None, graphs: GraphWork | None = None) -> list[Part]:
-    """The parts by one of `BY`, or one part with everything; every GPU op is in exactly one.
+    """The parts by one of `BY`, or one part with everything. Every GPU op is in exactly one part.
 
-    A process has its own ops; a thread has the ops of its ranges, and the ops that it launched outside all ranges. With
-    many threads or streams, the `MAX_PARTS` with most work are parts; all others together are one more part.
+    A process has its own ops. A thread has the ops of its ranges, and the ops that it launched outside all ranges. If
+    there are many threads or streams, only the `MAX_PARTS` with the most work are separate parts, and all others form
+    one more part.
     """
     if by is None:
         return [Part(None, attribution, keep, None, graphs)]

@@ -41,8 +41,10 @@ class _Where(NamedTuple):
 
 @dataclass(frozen=True)
 class Verification:
-    """The number of ranges compared, and of equal ones; ``explained`` counts differences by their known reason;
-    ``differences`` are sentences, one per unexplained difference.
+    """The number of compared ranges (``compared``) and of equal ranges (``equal``).
+
+    ``explained`` counts differences by their known reason; ``differences`` has a sentence for each unexplained
+    difference.
     """
 
     nsys: str
@@ -56,9 +58,10 @@ def verify(trace: Trace, nsys: Path | None = None) -> Verification:
     """Run ``nsys stats --report nvtx_gpu_proj_trace`` on the same file, and compare span, first GPU op and launch
     count of every NVTX range with GPU work.
 
-    Known reasons for differences: nsys leaves out ranges whose ending thread is recorded, and ends unclosed ranges
-    with the last NVTX event. CUDA graphs traced as a whole are left out on both sides, as nsys does. Raises
-    `NsysprofError` if nsys is not installed or lacks that report, or if the report is not an SQLite file.
+    There are two known reasons for differences: nsys leaves out ranges whose ending thread is recorded, and ends
+    unclosed ranges with the last NVTX event. CUDA graphs traced as a whole are left out on both sides, because nsys
+    leaves them out. Raises `NsysprofError` if nsys is not installed or lacks that report, or if the report is not an
+    SQLite file.
     """
     report = trace.report
     if report.format != "sqlite":

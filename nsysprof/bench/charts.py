@@ -25,7 +25,9 @@ DARKEST_SPEEDUP = 2  # over `auto`, and its inverse: where the colours end
 
 
 def plan_roofline(results: BenchResults) -> marks.Roofs | marks.Message:
-    """Every point below its ceilings, excluding launches if measured. A text if no peak is known."""
+    """A roofline with every point below its ceilings, excluding launches if that was measured. A text if no peak is
+    known.
+    """
     frame = results.results[results.results["tflops"].notna()]
     ceilings = _ceilings(frame)
     title, below = roofline_title(results), words.subtitle(results)
@@ -99,7 +101,9 @@ def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> lis
 
 
 def plan_violins(results: BenchResults) -> marks.Violins:
-    """Deviations from the median in per cent, a row per backend: its samples above, the second set (A/A) below."""
+    """Deviations of samples from the median in percent: a row per backend, with its samples above and the second set
+    (A/A) below.
+    """
     groups = _shown_points(results)
     notes = [
         "thick: middle half of the samples; white: median",
@@ -156,9 +160,10 @@ def _violin(point: BenchPoint, colour: str) -> marks.Violin:
 
 
 def plan_selection(results: BenchResults) -> marks.Bars:
-    """A row per shape at which `auto` was measured, a cell per other backend: its speed relative to `auto`.
+    """Speed of each backend relative to `auto`: a row per shape at which `auto` was measured, and a cell per other
+    backend.
 
-    Excluding launches if known for every shape. Colours depend on the verdicts.
+    Launches are excluded if this is known for every shape. Colours depend on the verdicts.
     """
     auto = _selections(results)
     kind = "graph" if auto["graph_best"].notna().all() else "eager"
@@ -234,5 +239,5 @@ SELECTION = Chart("selection.png", "PyTorch's own choice", plan_selection)
 
 
 def bench_charts(results: BenchResults) -> tuple[Chart[BenchResults], ...]:
-    """The charts with something to show; The charts; PyTorch's choice only if it was measured at several shapes."""
+    """The charts that have data; PyTorch's choice only if it was measured at several shapes."""
     return (*BENCH_CHARTS, SELECTION) if len(_selections(results)) > 1 else BENCH_CHARTS

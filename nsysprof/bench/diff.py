@@ -35,11 +35,11 @@ _Both: TypeAlias = tuple[_T, _T]  # before and after
 class BenchDiff:
     """``rows``: a row per configuration, backend and metric that both runs have.
 
-    Metrics are "latency" and "graph latency" (ns; verdicts of `statistics.contrast`) and "peak memory" (bytes; "more",
-    "less" or "no clear change", decided only by the smallest meaningful effect, since it does not vary). ``change`` is
-    after ÷ before − 1, with its 95 % interval; ``overlap``: whether both intervals overlap; ``delta`` Cliff's delta;
-    ``detectable`` the smallest detectable change; ``scope`` the scope of the intervals. ``runs``: number of runs on
-    either side, 1 if one side has only one.
+    Metrics are "latency" and "graph latency" (ns; verdicts of `statistics.contrast`), and "peak memory" (bytes). The
+    verdict on memory is "more", "less" or "no clear change" and depends only on the smallest meaningful effect,
+    because memory does not vary. ``change`` is after ÷ before − 1, with its 95 % interval; ``overlap``: whether both
+    intervals overlap; ``delta`` Cliff's delta; ``detectable`` the smallest detectable change; ``scope`` the scope of
+    the intervals. ``runs``: the number of runs of the side with fewer runs.
 
     ``differences``: what differs between the environments; ``only_before`` and ``only_after``: points in one run only,
     with their status if not measured; ``now_wrong``: points measured before, with wrong results after.
@@ -114,7 +114,7 @@ def diff_document(diff: BenchDiff) -> dict[str, Any]:
 def regressions(diff: BenchDiff, max_regress: float) -> pd.DataFrame:
     """The rows that got worse, by verdict and by more than ``max_regress`` (0.05: 5 %).
 
-    Times from single runs do not count: two runs of the same code differ more often than their samples show.
+    Times from single runs do not count, because two runs of the same code differ more often than their samples show.
     """
     worse = diff.rows["verdict"].isin([SLOWER, MORE]) & (diff.rows["scope"] != WITHIN)
     return diff.rows[worse & (diff.rows["change"] > max_regress)]

@@ -101,10 +101,10 @@ def _texts(name: str, values: pd.Series[Any], size: str) -> pd.Series[Any]:
 def append_database(results: BenchResults, path: Path) -> bool:
     """Add the run to an SQLite database, created if missing; False if the run is already in it.
 
-    Tables: ``runs`` (a row per run, key ``run``, a hash of its file), ``results`` (a row per configuration and backend,
-    the columns of ``results.csv``) and ``samples`` (every latency in ns, of each ``set``: eager, aa, graph). The row in
-    ``runs`` is written last, and makes the run count: rows of an interrupted call are replaced. Raises `NsysprofError`
-    for a file that is no database or is not writable.
+    The tables are ``runs`` (a row per run; key ``run`` is a hash of its file), ``results`` (a row per configuration
+    and backend, with the columns of ``results.csv``) and ``samples`` (every time in ns, for each ``set``: eager, aa,
+    graph). A run counts only if it has a row in ``runs``, which is written last: rows of an interrupted call are
+    replaced. Raises `NsysprofError` if the file is not a database or not writable.
     """
     import sqlite_utils  # noqa: PLC0415 (takes a tenth of a second)
 

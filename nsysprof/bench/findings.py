@@ -24,7 +24,9 @@ _PARTS = ("total", "precision", "algorithm")
 
 
 def bench_findings(results: BenchResults) -> Iterator[str]:
-    """Findings: the faster backend from which size on, growth, `auto`'s choice, effects of dtypes and launches, A/A."""
+    """Findings: which backend is faster from which size on, growth with size, `auto`'s choice, effects of dtypes and
+    launches, A/A.
+    """
     yield from _crossovers(results)
     yield from _memory(results)
     yield from _auto(results)
@@ -203,11 +205,11 @@ def _aa(results: BenchResults) -> Iterator[str]:
 
 
 def priorities(results: BenchResults) -> pd.DataFrame:
-    """A row per shape with known limits, the largest potential first.
+    """A row per shape with known limits, largest potential gain first.
 
     ``backend`` is the fastest, ``now_ns`` its latency (without launches if known), ``least_ns`` the lower bound from
-    the GPU's peaks (`results.csv`), ``launching_ns`` the launch time of a call. ``first`` is the larger of both gaps:
-    `launches`, or the limiting resource; ``gain_ns`` is that gap.
+    the GPU's peaks (`results.csv`), ``launching_ns`` the launch time of a call. ``first`` is the larger of the two
+    gaps (`launches`, or the limiting resource), and ``gain_ns`` is its size.
     """
     known = results.own(results.results[results.results["least_ns"].notna() & (results.results["n"] > 0)])
     now = known["graph_median_ns"].fillna(known["median_ns"])
@@ -245,7 +247,7 @@ def first_words(results: BenchResults, row: Row) -> str:
 
 
 def mixed_rows(results: BenchResults) -> pd.DataFrame:
-    """The parts of a comparison across dtypes: per shape, two backends with different dtypes.
+    """The parts of a comparison across dtypes, for two backends with different dtypes at each shape.
 
     Columns: the size, base, new, ``from`` and ``to`` (both with dtypes, in words), total (across both), precision (of
     base, by the dtype alone), algorithm (of new over base in one dtype), each with its 95 % interval as ``_low`` and

@@ -51,7 +51,8 @@ _DASHES = ("solid", "dashed", "dash-dotted")  # a dtype after the other
 def backend_looks(backends: Sequence[str]) -> dict[str, tuple[str, str]]:
     """The colour and marker of each backend, all distinct.
 
-    A backend without its own look gets the look of an unmeasured backend, the rarest first; then other pairs.
+    A backend without its own look gets the look of a backend that was not measured, rarest first; if none is left,
+    another pair of colour and marker.
     """
     free = [OTHER_LOOK, *(look for name, look in reversed(LOOKS.items()) if name not in backends)]
     known = [*LOOKS.values(), OTHER_LOOK]
@@ -100,7 +101,7 @@ def plan_latency(results: BenchResults) -> Lines:
 
 
 def plan_memory(results: BenchResults) -> Lines:
-    """Peak memory along each sweep, and the GPU's memory if something ran out of it."""
+    """Peak memory along each sweep, and the memory of the GPU if a point ran out of memory."""
     panels, looks = [], backend_looks(results.backends)
     for sweep, part in _sweeps(results):
         lines = _lines(results, part, sweep, ("peak_bytes",), format_bytes)
@@ -240,9 +241,10 @@ def _lines(
 
 
 def peaks_of(frame: pd.DataFrame, *, memory: bool) -> Iterator[tuple[str, bool, list[float]]]:
-    """The peaks of each dtype, from the datasheet and measured: label, whether measured, TFLOP/s.
+    """The peaks of each dtype, from the data sheet and measured: label, whether it was measured, TFLOP/s.
 
-    With ``memory`` also GB/s, and only peaks with both known. Peaks are at the clock of the samples.
+    With ``memory``, peaks also have GB/s, and only peaks with both values are returned. Peaks are at the clock of the
+    samples.
     """
     for dtype, group in frame.groupby("dtype", sort=False):
         for word, columns in _PEAKS.items():

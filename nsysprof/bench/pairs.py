@@ -31,8 +31,9 @@ _TURNED = {FASTER: SLOWER, SLOWER: FASTER}
 def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules) -> pd.DataFrame:
     """A row per pair of backends, configuration and ``kind`` ("eager", "graph"): `COMPARISONS`.
 
-    All pairs of a kind are one family. ``least_effect`` is from the rules, or the A/A difference of either backend if
-    larger (measured for eager calls only). Pairs are of one dtype, or, if a shape ran in several, also of two.
+    All pairs of a kind are one family. ``least_effect`` is the value in the rules, or the A/A difference of either
+    backend if that is larger (measured for eager calls only). Both backends of a pair have the same dtype; if a shape
+    ran in several dtypes, there are also pairs of two dtypes.
     """
     places = list(zip(results["configuration"], results["backend"], strict=True))
     aa = dict(zip(places, results["aa_verdict"], strict=True))
@@ -116,7 +117,7 @@ def speedups_of(comparisons: pd.DataFrame) -> Speedups:
 
 
 def repeating(samples: BenchSamples, results: pd.DataFrame) -> Mask:
-    """Rows that repeat another one: `auto`, if its choice was also measured by name."""
+    """Mask of rows that repeat another row: `auto`, if its choice was also measured by name."""
     known = results[results["median_ns"].notna()]
     named = set(zip(known["configuration"], known["backend"], strict=True))
     places = zip(results["configuration"], results["backend"], strict=True)
@@ -162,10 +163,10 @@ def _decision(kind: str, ordered: pd.DataFrame, speedups: Speedups) -> dict[str,
 def auto_frame(samples: BenchSamples, results: pd.DataFrame, speedups: Speedups) -> pd.DataFrame:
     """PyTorch's own choice and its cost: a row per configuration at which `auto` was measured.
 
-    ``picked``: the backend that ran, None if not observed. ``best``: the fastest of the named ones; ``speedup`` of best
-    over auto with its interval, ``verdict`` about best, None if there is only auto. The same with ``graph_``: without
-    launches. ``error``, ``equivalent``: the error of auto's output against float64, and whether it is within the
-    tolerance.
+    ``picked``: the backend that ran, None if not observed. ``best``: the fastest backend that was measured by name;
+    ``speedup``: of best over auto, with its interval; ``verdict``: on best, None if only auto was measured. Columns
+    with ``graph_`` exclude launches. ``error``, ``equivalent``: the error of auto's output against float64, and
+    whether it is within the tolerance.
     """
     kept = ["configuration", samples.described.size, "dtype", "median_ns", "graph_median_ns", "error"]
     rows = [

@@ -23,9 +23,9 @@ class BenchResults:
 
     ``results``: a row per configuration and backend (`nsysprof.bench.rows`). ``comparisons``, ``decisions``, ``auto``,
     ``speedups``: see `nsysprof.bench.pairs`. ``exponents``, ``crossovers``, ``sweeps``: see `nsysprof.bench.scaling`.
-    ``aa_compared`` and ``aa_different``: the number of backends compared with themselves by enough samples, and how
-    many of these were wrongly found different. ``repeats``: backends without results of their own, that is `auto` if
-    all its choices were also measured by name. ``warnings``: a line each.
+    ``aa_compared``: the number of backends that were compared with themselves with enough samples; ``aa_different``:
+    how many of these were found to be different, wrongly. ``repeats``: backends without results of their own (`auto`,
+    if all its choices were also measured by name). ``warnings``: one line each.
     """
 
     samples: BenchSamples
@@ -74,7 +74,7 @@ class BenchResults:
         return self.shapes[1]
 
     def own(self, rows: pd.DataFrame, column: str = "backend") -> pd.DataFrame:
-        """The rows without backends that only repeat others."""
+        """The rows, except those of backends that only repeat others."""
         return rows[~rows[column].isin(self.repeats)]
 
     def rows_of(self, sweep: BenchSweep) -> pd.DataFrame:
@@ -90,7 +90,7 @@ class BenchResults:
         return self.speedups.get((kind, configuration, base, new))
 
     def backend_name(self, backend: str, configurations: Iterable[str]) -> str:
-        """The backend; `auto (cudnn)` for `auto` if it chose the same one on all these configurations."""
+        """The name of the backend; `auto (cudnn)` if `auto` chose the same backend for all these configurations."""
         picked = {self.samples.auto.get(name) for name in configurations} if backend == pairs.AUTO else set()
         [pick] = picked if len(picked) == 1 else [None]
         return f"{backend} ({pick})" if pick else backend

@@ -77,15 +77,15 @@ class PowerLaw:
 
 
 def is_named(growth: str) -> bool:
-    """Whether a growth is a power, or between two."""
+    """Whether the growth is a power, or between two powers."""
     return growth not in (UNCLEAR, FEW_POINTS) and not growth.startswith(NO_SINGLE_POWER)
 
 
 def find_sweeps(results: pd.DataFrame, about: Described) -> list[BenchSweep]:
-    """The sweeps of a grid: over S first, then over other axes for uncovered shapes; remaining single shapes are one
-    sweep each.
+    """The sweeps of a grid: over S first, then over other axes for shapes that no sweep covers.
 
-    So every configuration is in at least one sweep, and a full matrix is shown along its lengths only.
+    Each remaining shape is its own sweep. So every configuration is in at least one sweep, and a full matrix is shown
+    along its lengths only.
     """
     sweeps: list[BenchSweep] = []
     covered: set[str] = set()
@@ -158,8 +158,8 @@ def crossover_frame(
     """A row per sweep over S, pair of backends of one dtype, and kind: `CROSSOVERS`.
 
     ``from_seq`` is the smallest S from which the winner is faster at every S where both were measured; ``status`` is
-    "everywhere" if that is the first S. There is no winner if neither is ahead at the largest S. ``crossing_seq`` is
-    interpolated in logarithms, NaN if the lines do not cross.
+    "everywhere" if that is the first S. There is no winner if neither backend is faster at the largest S.
+    ``crossing_seq`` is interpolated in logarithms; NaN if the lines do not cross.
     """
     rows, size = [], about.size
     for sweep in (each for each in sweeps if each.axis == size):

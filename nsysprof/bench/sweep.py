@@ -1,6 +1,6 @@
-"""A sweep: presets and options become a plan, a separate program measures it, and the samples become one document.
+"""Run a sweep: presets and options become a plan, a separate program measures it, and the samples become one document.
 
-The program receives the plan as JSON; it is restarted if it is killed.
+The program receives the plan as JSON, and is restarted if it is killed.
 """
 
 import os
@@ -123,9 +123,9 @@ PRESETS: Mapping[str, BenchPreset] = {
 
 
 def find_preset(name: str, *, full: bool = False) -> BenchPreset:
-    """The preset with this name; ``full`` adds all sizes along S between its ends and one below, and bf16.
+    """The preset with this name. ``full`` adds all sizes of S between its ends and one smaller size, and bf16.
 
-    Raises `NsysprofError` that lists all names if there is none.
+    Raises `NsysprofError` with all names if there is no such preset.
     """
     if name not in PRESETS:
         raise NsysprofError(f"no preset {name!r}", f"--preset is one of: {', '.join(PRESETS)}")
@@ -161,10 +161,11 @@ def bench_plan(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The plan for JSON, and the workload's own description with the cost of each configuration.
 
-    Short ones come first; points in several grids are measured once. ``ci_width``: stop before ``samples`` once the 95
-    % interval of the median is narrower than this share of it. ``training``: the passes that the workload's mode adds
-    to a call, such as backward. ``runs``: the number of processes that measure everything and share the ``samples``.
-    Raises `NsysprofError` for backends, axes, dtypes or ``modes`` (given options) that the workload lacks.
+    Short configurations come first, and a point in several grids is measured only once. ``ci_width``: stop before
+    ``samples`` once the 95 % interval of the median is narrower than this share of the median. ``training``: the
+    passes that the workload's mode adds to a call, such as backward. ``runs``: the number of processes, each of which
+    measures all points; they share the ``samples``. Raises `NsysprofError` for backends, axes, dtypes or ``modes``
+    (given options) that the workload lacks.
     """
     about, _ = ask_workload(program)
     for grid in grids:
@@ -238,9 +239,9 @@ class SweepJob:
 def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFile]:
     """Open the sweep in its folder, new or resumed, and lock it against other processes.
 
-    Raises `NsysprofError` if an unfinished sweep exists and neither ``resume`` nor ``force`` is given, if there is
-    nothing to resume, or if its plan or machine differs. An interrupt becomes an error that says what is kept, and how
-    to continue.
+    Raises `NsysprofError` if an unfinished sweep exists and neither ``resume`` nor ``force`` is given, if there is no
+    sweep to resume, or if its plan or machine differs. An interrupt becomes an error that names the kept files and the
+    command to continue.
     """
     points = job.partial / POINTS
     if os.path.lexists(job.partial) and not resume and not force:
@@ -270,8 +271,8 @@ def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFil
 def run_sweep(job: SweepJob, sweep: SweepFile, echo: Echo) -> dict[str, Any]:
     """Measure everything that is missing, and return the document for ``samples.json``.
 
-    Raises `NsysprofError` if the program cannot continue; measured points stay for ``--resume``. If it is killed, for
-    example because memory ran out, it is restarted without the point in progress.
+    Raises `NsysprofError` if the program cannot continue; measured points are kept for ``--resume``. If the program is
+    killed, for example because memory ran out, it is restarted without the current point.
     """
     points = job.partial / POINTS
     command = [sys.executable, str(workload_kit(job.program) / "_bench.py"), str(points), str(job.program)]

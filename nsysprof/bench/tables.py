@@ -1,9 +1,8 @@
 """The tables of a benchmark: columns are an interface, add but never rename.
 
-Shares are fractions of 1. Shares of bandwidth are empty with a warm cache, and if unfused backends would exceed 100 %
-because their score matrices stay in the L2 cache. Cells are those of the displayed tables. Sizes (batch to head_dim,
-and seq in the names of others) and flags (causal) are declared for attention; another workload has its own instead:
-`columns_of`.
+Shares are fractions of 1. A share of bandwidth is empty if the cache is warm, or if an unfused backend would exceed
+100 % because its score matrices stay in the L2 cache. Sizes (batch to head_dim, and seq in the names of other columns)
+and flags (causal) are declared for attention. For another workload, `columns_of` replaces them by its own.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Targets of a benchmark: how much faster one backend has to be than another, and how certain that must be."""
+"""Targets of a benchmark: how much faster one backend must be than another, and how certain this must be."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -48,7 +48,8 @@ def read_targets(texts: Sequence[str], backends: Collection[str]) -> list[Target
 def missed_targets(results: BenchResults, targets: Sequence[Target]) -> Iterator[str]:
     """A line per shape at which a target is missed, or cannot be shown to be met.
 
-    It is met if the lower end of the speed-up's interval reaches it, and the effect is as large as required.
+    A target is met if the lower end of the interval of the speed-up reaches it, and Cliff's delta is as large as
+    required.
     """
     for target in targets:
         for configuration, label in results.labels.items():

@@ -43,7 +43,7 @@ def _joined(*parts: Iterable[str]) -> str:
 
 
 def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes: int | None) -> str:
-    """Each configuration with the approximate memory of its backends, and which of them may not fit into the GPU."""
+    """Each configuration with the approximate memory of its backends, and those that may not fit into the GPU."""
     rows = described["configurations"]
     held = {(row["id"], name): row["cost"]["held_bytes"].get(name) for row in rows for name in row["backends"]}
     names = dict.fromkeys(name for row in rows for name in row["backends"])

@@ -110,7 +110,9 @@ def _speedup_without_crossover(results: BenchResults) -> str:
 
 
 def roofline_title(results: BenchResults) -> str:
-    """The shares of their ceilings that the best and the baseline reach, without launches if measured."""
+    """The shares of their ceilings that the best backend and the baseline reach, excluding launches if that was
+    measured.
+    """
     part = _named(results, "peak_tflops")
     if part.empty:
         return "No roofline: the peaks of this device are unknown"
@@ -134,7 +136,7 @@ def roofline_title(results: BenchResults) -> str:
 
 
 def violin_title(results: BenchResults) -> str:
-    """The spread of samples, and whether backends differ from themselves."""
+    """The variation of samples, and whether backends differ from themselves (A/A)."""
     known = results.results["cv"].dropna()
     if known.empty:
         return _NOTHING

@@ -49,9 +49,9 @@ def _text(row: Row, cell: Cell) -> str:
 
 
 def rows_of(results: BenchResults, frame: pd.DataFrame) -> list[Row]:
-    """The rows of a frame with the ``label`` of their shape and their speed relative to the baseline.
+    """The rows of a frame, with the ``label`` of their shape and their speed relative to the baseline.
 
-    The speed is the comparison for each kind of samples, ``eager`` and ``graph``; None if they were not compared.
+    The speed is a comparison for each kind of samples (``eager`` and ``graph``); None if they were not compared.
     """
     rows: list[Row] = frame.to_dict("records")
     for row in rows:
@@ -236,7 +236,7 @@ def decision_words(results: BenchResults, configuration: str, decision: str) -> 
 
 
 def fastest_words(results: BenchResults, row: Row) -> str:
-    """The fastest by a row of the decisions, for table and titles: all candidates, the best first."""
+    """The fastest backends in a row of the decisions, for tables and titles: all candidates, the best first."""
     maybe = [row["decision"], *known_text(row["unsure"]).split()]
     return decision_words(results, row["configuration"], " or ".join(maybe))
 

@@ -68,7 +68,7 @@ class Check:
 def check_machine(
     folder: Path, *, nsys: Path | None = None, workload: Path | None = None, announce: Callable[[str], None]
 ) -> Iterator[Check]:
-    """Try everything that a capture may need on this machine, and yield each finding.
+    """Test everything that a capture may need on this machine, and yield the result of each test.
 
     ``folder`` is the output folder of captures, ``workload`` the one to try (None: not installed). ``announce`` is
     called with a description before each slow test.

@@ -34,7 +34,7 @@ def made_by_nsys(folder: Path) -> tuple[Path | None, Path | None]:
 def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
     """Raise `NsysprofError` if nsys wrote nothing, even if the program succeeded.
 
-    If nsys could not write into the folder, it leaves a stream in the folder for temporary files: that is returned.
+    If nsys could not write into the folder, it leaves a stream in the folder for temporary files, which is returned.
     """
     if any(made_by_nsys(folder)):
         return None

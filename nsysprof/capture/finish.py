@@ -1,4 +1,4 @@
-"""The end of a capture: read, judge and scrub its export, complete its record, and name all files."""
+"""Finish a capture: read, judge and scrub its export, complete its record, and name all files."""
 
 from typing import Any
 

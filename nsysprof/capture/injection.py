@@ -32,9 +32,9 @@ class Injection:
     """What to do inside a program.
 
     ``record``: record it with torch's profiler, for at most ``seconds``, or only the ``steps`` from the first number
-    to before the second; ``modules``: a range around each call of a module, down to ``depth`` levels of calls below
-    the root (None: all); ``mark_steps``: a range from the end of one optimizer step to the end of the next; ``times``:
-    note the ends of optimizer steps, which `mark_steps` also does.
+    to before the second; ``modules``: open a range around each call of a module, down to ``depth`` levels of calls
+    below the outermost one (None: all). ``mark_steps``: open a range from the end of one optimizer step to the end of
+    the next. ``times``: note the ends of optimizer steps (`mark_steps` also does this).
     """
 
     record: bool = False
@@ -115,7 +115,8 @@ def step_times(folder: Path) -> dict[str, Any] | None:
     """The durations of the steps of the first process that noted them, as a workload writes them; None if there are
     none.
 
-    Measured by the host clock from the end of one optimizer step to the end of the next, without the first ones.
+    Steps are timed with the host clock, from the end of one optimizer step to the end of the next. The first steps are
+    left out.
     """
     for each in read_processes(folder):
         ends = each.about.step_ends_ns[_WARM_UP:]
@@ -125,7 +126,7 @@ def step_times(folder: Path) -> dict[str, Any] | None:
 
 
 def process_sentences(processes: Sequence[Process], injection: Injection) -> Iterator[str]:
-    """State what is not recorded, and why: a sentence each."""
+    """State in sentences which processes are not recorded, and why."""
     notes = [f"{each.shown}: {note}" for each in processes for note in each.about.notes]
     yield from notes[:_MAX_NOTES]
     if len(notes) > _MAX_NOTES:

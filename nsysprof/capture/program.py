@@ -53,7 +53,7 @@ def check_input(once: str, echo: Echo) -> None:
     """Raise `NsysprofError` if a program is to run twice and the first run would consume its piped input.
 
     ``once`` is the option that runs it once. An open pipe that is still empty may have no writer, as in many batch
-    systems: ``echo`` gets a message about that.
+    systems; ``echo`` then gets a message.
     """
     waits = _waits()
     if waits:
@@ -96,8 +96,8 @@ def input_kept() -> Iterator[None]:
 def failed_program(program: Sequence[str], code: int, message: str, log: Path | None) -> NsysprofError:
     """The error for a failed program, with its exit code; ``message`` is the last line that it printed.
 
-    ``log`` is a workload's log, None for other programs. If the workload was called wrongly, the log contains nothing
-    else and is removed.
+    ``log`` is a workload's log, None for other programs. If the workload was called wrongly, the log contains only
+    this message and is removed.
     """
     if log is not None and code == _USAGE:
         log.unlink(missing_ok=True)

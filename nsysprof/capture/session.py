@@ -144,10 +144,10 @@ def report_processes(folder: Path, program: Sequence[str], injection: Injection,
 def run_plain(
     program: Sequence[str], folder: Path, echo: Echo, profiler: str, *, results: bool, times: bool = False
 ) -> tuple[Ended, dict[str, Any] | None]:
-    """Run a program without its profiler to time it; a file on stdin can be read again by the next run.
+    """Run a program without its profiler to time it. A file on stdin can be read again by the next run.
 
-    ``results``: it writes its own measurements, which are also returned; ``times``: note the ends of its optimizer
-    steps, and return the step times.
+    ``results``: the program writes its own measurements, which are also returned. ``times``: note the ends of its
+    optimizer steps, and return the step times.
     """
     if not results:  # workloads read nothing
         check_input("--no-overhead", echo)
@@ -215,7 +215,7 @@ def _copy(recorded: Path, folder: Path) -> Path:
 
 
 def check_disk() -> None:
-    """Refuse to start if nsys could not write its temporary recording: it would hang forever."""
+    """Refuse to start if nsys could not write its temporary recording, because nsys would then hang forever."""
     place = tempfile.gettempdir()
     free = shutil.disk_usage(place).free
     if free < _MIN_FREE_BYTES:
@@ -257,7 +257,7 @@ def _exported(nsys: Nsys, report: Path, folder: Path, record: dict[str, Any]) ->
 def overhead_of(
     plain: Ended, profiled: Ended, plain_results: Mapping[str, Any] | None, profiled_results: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Compute the ratios of times with nsys to times without: of the whole run, and per range of a workload.
+    """Compute the ratios of times with and without nsys: of the whole run, and of each range of a workload.
 
     ``ranges``: a mapping per range with ``range, samples, plain_median_ns, profiled_median_ns, ratio``;
     ``median_ratio``: the median over ranges, None if there are none. The whole run includes starting the program, and

@@ -1,4 +1,4 @@
-"""A capture as text: recorded amounts, profiling overhead, failed parts, and the backends that ran."""
+"""A capture as text: the amount of recorded data, profiling overhead, failed parts, and the backends that ran."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def _what(report: Mapping[str, Any]) -> str:
 
 
 def overhead_lines(overhead: Mapping[str, Any] | None, profiler: str) -> Iterator[str]:
-    """Describe profiling overhead: a ratio of medians if a workload timed its calls, else of whole runs."""
+    """Describe profiling overhead: the ratio of median times of calls if a workload timed them, otherwise the ratio of
+    whole runs.
+    """
     if overhead is None:
         return
     plain, profiled = (format_ns(overhead[f"{which}_wall_ns"]) for which in ("plain", "profiled"))
@@ -70,7 +72,7 @@ def not_run_lines(workload: Mapping[str, Any] | None) -> Iterator[str]:
 def backend_table(verdict: BackendVerdict) -> str:
     """Show ``range | requested | ran | evidence``, then the warnings; empty if no range requests a backend.
 
-    Evidence: the deciding kernel with most time. The text ends with a newline.
+    Evidence is the deciding kernel with the most time. The text ends with a newline.
     """
     if verdict.ranges.empty:
         return ""

@@ -1,4 +1,6 @@
-"""One capture with torch's own profiler: run the program without it to time it, then with it, and keep its traces."""
+"""Make one capture with torch's own profiler: run the program without the profiler to time it, then with the profiler,
+and keep its traces.
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _AXIS = 0.55  # below the panels
 
 
 def draw_bars(plan: Bars) -> Figure:
-    """Draw the chart with one `Axes` per panel; rows are at y = 0, 1, … from top to bottom."""
+    """Draw the chart with one `Axes` per panel. Rows are at y = 0, 1, … from top to bottom."""
     rows = len(plan.labels)
     names = [len(name) for panel in plan.panels if isinstance(panel, Heat) for name in panel.names]
     top = heading_height(plan.heading) + 0.3 + _LINE * max(names, default=0)

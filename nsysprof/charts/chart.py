@@ -1,8 +1,8 @@
 """Charts: declared once, drawn in a separate process, and written as files.
 
-Importing matplotlib takes as long as the whole analysis of a small report, and so does drawing. A second Python,
-started first of all, does both on the second core; it reads plans from a pipe, answers with PNG pictures, and never
-touches files. If it fails, the charts are drawn in this process.
+Importing matplotlib takes as long as the whole analysis of a small report, and so does drawing. A second Python
+process, which starts before everything else, does both on the second core. It reads plans from a pipe, returns PNG
+pictures, and never touches files. If it fails, this process draws the charts.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def save_charts(charts: Sequence[Chart[_A]], answer: _A, folder: Path) -> list[P
 
 
 class Painter:
-    """Draws plans, once: in the given process, or here if there is none or it fails.
+    """Draws plans once: in the given process, or in this process if none was given or it fails.
 
-    Closing it ends the process at any time.
+    Closing the painter ends the other process at any time.
     """
 
     def __init__(self, process: subprocess.Popen[bytes] | None) -> None:
@@ -135,7 +135,10 @@ class Painter:
 
 @contextlib.contextmanager
 def start_painter(*, apart: bool = True) -> Iterator[Painter]:
-    """Start a painter: with a process if ``apart`` asks for one, there is a second core, and it can be started."""
+    """Start a painter.
+
+    It has its own process if ``apart`` is set, there is a second core, and the process can be started.
+    """
     process = None
     if apart and _cores() > 1 and sys.executable and not getattr(sys, "frozen", False):
         with contextlib.suppress(OSError):

@@ -53,9 +53,9 @@ class Part:
 class BarPanel:
     """Bars on one axis from 0 to ``end``.
 
-    ``share`` is its share of the free width; ``inside`` are texts on the bars as (x, row, text, colour); ``marks``, if
-    any, are a label and one x per row (nan: none); ``cut`` is the row whose bar leaves the axis, or None. Axis numbers
-    are percentages if ``percent``, and integers if ``whole``.
+    ``share`` is its share of the free width; ``inside`` are texts on the bars as (x, row, text, colour). ``marks``, if
+    any, are a label and one x per row (nan: no mark). ``cut`` is the row whose bar is longer than the axis, or None.
+    Axis numbers are percentages if ``percent``, and integers if ``whole``.
     """
 
     label: str
@@ -74,7 +74,7 @@ class Heat:
     """A grid of cells, a row per bar row and a column per name, with names split into lines.
 
     ``values`` from -1 to 1 (nan: an empty cell) are coloured between ``colours``; ``scale`` labels both ends and the
-    middle. ``texts``, row by row, are alternatives for the text of a cell, longest first: the first that fits is used.
+    middle. ``texts`` has, for each cell, alternative texts from longest to shortest; the first text that fits is used.
     """
 
     share: float
@@ -134,8 +134,8 @@ def fill_levels(busy: Ints, edges: Ints) -> Bytes:
 class Marks:
     """One lane of boxes from ``start`` to ``end`` (int64 ns after the start of the panel), ``height`` in inches.
 
-    Box by box: ``colours``, and ``names``, written if they fit, or, if ``beside``, to the right or left of the box.
-    ``process`` is None outside the overview.
+    Each box has one of ``colours`` and ``names``. A name is written if it fits or, with ``beside``, to the right or
+    left of the box. ``process`` is None outside the overview.
     """
 
     label: str
@@ -215,8 +215,8 @@ class Waterfalls:
 class Flag:
     """The label of the ``count`` boxes from ``start`` to ``end`` (ns), with the ``amount`` of their time.
 
-    It is written into the longest of them, from ``inner`` to ``outer``, if it fits; otherwise ``aloft``, if not empty,
-    is written above the lane on a pole.
+    If it fits, the label is written into the longest box, which extends from ``inner`` to ``outer``. Otherwise
+    ``aloft``, if not empty, is written above the lane on a pole.
     """
 
     text: str
@@ -267,7 +267,7 @@ class CallPanel:
 
 @dataclass(frozen=True)
 class Calls:
-    """Time axes from top to bottom; ``zoomed``: the close-up panel and the number of its call in another panel, or
+    """Time axes from top to bottom. ``zoomed`` is the enlarged panel and the number of its call in another panel, or
     None.
     """
 
@@ -321,7 +321,7 @@ class Line:
     """Points in drawing order.
 
     ``look`` is `solid`, `dashed`, `dash-dotted`, `dotted` or `none`; ``band``, if any, is its lower and upper bound.
-    ``end`` is written beside the last point; in a roofline each point may have one of ``names`` beside it.
+    ``end`` is written beside the last point. In a roofline, each point may have one of ``names`` beside it.
     """
 
     label: str
@@ -408,8 +408,8 @@ class Violins:
 class Bubble:
     """A mark at ``x``, ``y`` in axis units; ``size`` is its area relative to the largest.
 
-    ``text`` is written beside it if there is room; the most important bubbles come first. ``beyond``: it lies right of
-    the axes, which an arrow shows.
+    ``text`` is written beside the mark if there is room; the most important bubbles come first. ``beyond``: the mark
+    is to the right of the axes, which an arrow shows.
     """
 
     x: float
@@ -434,7 +434,7 @@ class Ceiling:
 class Roofs:
     """Bubbles or paths below slopes and ceilings, on logarithmic axes, and ``flat`` bubbles below on a linear axis.
 
-    The flat bubbles are in the rows 0, 1, …; ``flat_end``: end of their axis and its text, or None. ``labels``:
+    The flat bubbles are in the rows 0, 1, …; ``flat_end`` is the end of their axis and its text, or None. ``labels``:
     labels of the x, y and flat axes, and the text above the flat axis.
     """
 
@@ -452,10 +452,10 @@ class Roofs:
 class SeriesPanel:
     """Step times in ns, one after the other: ``colour`` indexes ``colours``, 0 for a typical step.
 
-    ``x`` and ``y`` are the drawn points, possibly only the lowest and highest of many; ``all_y`` and ``all_colour`` are
-    all steps, for their distribution. ``level`` is a line, x and y; ``names`` are labels of points, as (x, y, text,
-    colour), the most important first. ``noun`` names a point: anything other than a step has no distribution, but a
-    prominent level (gaps where it is nan); ``marks`` are vertical lines at these x.
+    ``x`` and ``y`` are the drawn points, possibly only the lowest and highest of many; ``all_y`` and ``all_colour``
+    are all steps, for their distribution. ``level`` is a line, as x and y. ``names`` are labels of points, as (x, y,
+    text, colour), the most important first. ``noun`` is the word for a point: if it is not a step, the panel has no
+    distribution, but a prominent level (with gaps where it is nan). ``marks`` are vertical lines at these x.
     """
 
     title: str

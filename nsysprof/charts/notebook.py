@@ -1,4 +1,4 @@
-"""How results show themselves in Python: a short `repr`, a summary in notebooks, and charts as figures."""
+"""Show results in Python: a short `repr`, a summary in notebooks, and charts as figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Overview:
 
 
 def view_of(answer: object, module: str, function: str) -> Any:
-    """Call a view function in a module of the result's room: results are data, and import no views."""
+    """Call a view function in a module of the result's room, because results are data and import no views."""
     room = type(answer).__module__.rpartition(".")[0]
     return getattr(import_module(f"{room}.{module}"), function)(answer)
 

@@ -147,7 +147,9 @@ def _draw_spots(axes: Axes, panel: LinePanel, places: Places) -> None:
 
 
 def write_beside(axes: Axes, places: Places, mark: Box, text: str, colour: str) -> None:
-    """Write a name in the nearest free place, if any, with a connecting line if it is not adjacent."""
+    """Write a name in the nearest free place, if there is one, with a connecting line if this place is not adjacent to
+    the mark.
+    """
     place = free_place(places, mark, text_width(text, SMALL), _LINE)
     if place is None:
         return

@@ -66,7 +66,8 @@ class Places:
 def free_place(places: Places, mark: Box, wide: float, tall: float) -> tuple[Box, Line | None] | None:
     """The nearest free place for a text of this size beside a round mark, on its right if possible.
 
-    With a line from the middle of the mark if it is not adjacent; None if there is no place.
+    If the place is not adjacent to the mark, a line connects it with the middle of the mark. None if there is no free
+    place.
     """
     x, y, radius = (mark.left + mark.right) / 2, (mark.low + mark.high) / 2, (mark.right - mark.left) / 2
     half, up = wide / 2 + 0.03, tall / 2

@@ -53,9 +53,9 @@ _TOTALS = ["instances", "unclosed", "span_ns", "busy_ns", "cpu_ns"]
 class Baseline:
     """Earlier calls.
 
-    ``label`` is the file; ``gpus``, the names of its GPUs, empty if not recorded; ``samples``, its `TIMES`;
-    ``without_samples``, the ranges with known sums and medians only, by merged path and kind; ``needs``, the
-    `needs_of_kernels` of ranges, likewise.
+    ``label`` is the file. ``gpus`` are the names of its GPUs, empty if not recorded. ``samples`` are its `TIMES`.
+    ``without_samples`` are the ranges of which only sums and medians are known, by merged path and kind. ``needs`` are
+    the `needs_of_kernels` of ranges, by merged path and kind.
     """
 
     label: str
@@ -87,8 +87,8 @@ def gpu_names(breakdown: Breakdown) -> frozenset[str]:
 def read_analysis(path: Path, budget: Budget, reading: Mapping[str, str] = _READING) -> Baseline:
     """The calls of an ``analysis.json``, from ``instances.csv`` beside it or from ranges with a single instance.
 
-    Raises `NsysprofError` if it is no analysis, or was made with options that do not match the budget's, or with a
-    different ``reading``: how ``graphs`` are read, and which ``ranges``.
+    Raises `NsysprofError` if the file is not an analysis, or was written with other options than the budget needs, or
+    with another ``reading`` (the options ``graphs`` and ``ranges``).
     """
     analysis = read_analysis_document(path)
     _check_options(path, {**_READING, **analysis.options}, budget, reading)
@@ -169,7 +169,7 @@ def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, l
 class Growth:
     """The growth of a median time, relative to the baseline; None if unknown.
 
-    ``slower``: the result of a test, None if there are too few calls; only growth above its tolerance is tested.
+    ``slower``: the result of a test; None if there are too few calls. Only growth above its tolerance is tested.
     ``why``: medians, counts and the reason of the verdict.
     """
 
@@ -188,9 +188,9 @@ def growths(
 ) -> dict[tuple[int, str], Growth]:
     """The `Growth` of times, by row of ``samples`` and measure.
 
-    ``tolerances``: the growth above which each is tested. All limits form one family for Holm's correction, even
-    without a test, so many limits do not break by chance. ``other_gpu``: the reason why they cannot be compared, if
-    any; ``clock_step``: the resolution of the GPU clock, by which a time may seem to grow.
+    ``tolerances``: a time is tested only if it grew by more than this. All limits form one family for Holm's
+    correction, even those without a test, so that limits do not break by chance. ``other_gpu``: the reason that times
+    cannot be compared, if any. ``clock_step``: the resolution of the GPU clock, by which a time may seem to grow.
 
     Several baselines are runs of one program in order, and each run counts as one sample: growth must exceed the
     differences between runs of the newest level. With one baseline, calls are compared; times set by the host are then
@@ -291,7 +291,9 @@ def _over_captures(
 
 
 def refuse_repeats(baselines: Sequence[Baseline], new: Baseline) -> None:
-    """Refuse a recording given several times, which would seem not to vary; one baseline may be the report itself."""
+    """Refuse a recording that is given several times, because it would seem not to vary. One baseline may be the
+    report itself.
+    """
     if len(baselines) < 2:
         return
     given = [*baselines, new]

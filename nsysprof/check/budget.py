@@ -108,11 +108,11 @@ class UnitShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RangeBudget:
     """One ``[[range]]`` table.
 
-    ``label`` names it in messages. ``caps``: limits per call of ``kernels, launches, memops, graph_launches, syncs``,
-    of ``step, span, busy, cpu, exposed_communication`` in ns, and of ``idle, launch_bound_share`` as fractions; of
-    ``slow_step_share`` over all calls; and of ``registers`` and ``local_memory`` (bytes) per thread of any kernel.
-    ``growth``: the allowed growth of a time or of a kernel's resources, relative to the baseline. None and empty: no
-    such limit.
+    ``label`` is its name in messages. ``caps`` has limits per call: counts (``kernels, launches, memops,
+    graph_launches, syncs``), times in ns (``step, span, busy, cpu, exposed_communication``) and fractions (``idle,
+    launch_bound_share``). It also has a limit over all calls (``slow_step_share``) and limits per thread of any kernel
+    (``registers``, ``local_memory`` in bytes). ``growth`` is the allowed growth of a time or of a kernel's resources,
+    relative to the baseline. None or empty means no limit.
     """
 
     glob: str
@@ -141,7 +141,7 @@ class RangeBudget:
 class Budget:
     """The result of `read_budget`: the ranges in file order, and how instances are chosen and merged.
 
-    ``merge``: None: no merging. ``instances``: only these of each range, None for all.
+    ``merge`` is None if nothing is merged. ``instances`` are the instances to check in each range; None means all.
     """
 
     path: Path

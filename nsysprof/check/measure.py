@@ -58,8 +58,8 @@ class RangeFinder:
     def find(self, glob: str) -> Index:
         """The rows whose merged path matches, or else whose name matches, in order.
 
-        Of nested matching ranges, the outermost counts. A star also matches ``/``. `WHOLE_TRACE` finds the whole trace,
-        unless a range has that name.
+        If matching ranges are nested, only the outermost counts. A star also matches ``/``. `WHOLE_TRACE` matches the
+        whole trace, unless a range has this name.
         """
         if glob == WHOLE_TRACE and glob not in self._by_name:
             return np.array([self.whole])
@@ -114,9 +114,9 @@ class CallSamples:
 def call_samples(breakdown: Breakdown, more: Mapping[str, Floats] | None = None) -> CallSamples:
     """The samples of the rows of ``breakdown.merged``, which must not be split by process or device.
 
-    ``more`` are further measures of all range instances. ``idle`` is the share of the span in which the call's GPUs run
-    none of its GPU ops; NaN without a span. ``cpu`` of a call that was never closed is NaN, because its end is the
-    session's.
+    ``more`` are further measures of all range instances. ``idle`` is the share of the span in which the call's GPUs
+    run none of its GPU ops; NaN without a span. ``cpu`` of a call that was never closed is NaN, because it ends only
+    with the recording.
     """
     [(part, rows)] = breakdown.parts
     row = np.where(part.keep, rows[breakdown.merged_of], -1)
@@ -191,8 +191,8 @@ def _parts_of_windows(answer: Why) -> tuple[Ints, dict[str, Floats]]:
 def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Floats]:
     """The measures `OF_WINDOWS` of each range instance of some rows of ``breakdown.merged``.
 
-    They refer to its GPU window, see `gpu_windows`, and are NaN without one; with several GPUs, the largest value
-    counts.
+    The measures refer to the GPU window of the instance (see `gpu_windows`), and are NaN if it has none. With several
+    GPUs, the largest value counts.
     """
     [(part, of_path)] = breakdown.parts
     attribution = part.attribution
@@ -281,7 +281,7 @@ class OpsInside(NamedTuple):
 def ops_inside(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, OpsInside]:
     """The `OpsInside` of each row. A GPU op counts once per row, even if it is in several instances.
 
-    The whole trace, the last row, contains all ops that keep a GPU busy.
+    The last row is the whole trace, with all ops that keep a GPU busy.
     """
     whole = len(breakdown.merged)
     if whole in rows:
@@ -327,7 +327,8 @@ def backends_seen(breakdown: Breakdown, rows: Sequence[int], rules: Rules) -> pd
     """Return ``row, observed, instances, evidence``: the attention backends in each of some rows of
     ``breakdown.merged``.
 
-    A row appears several times if its instances ran different backends; words are as in `BackendVerdict`.
+    If the instances of a row ran different backends, the row appears several times. Words are the same as in
+    `BackendVerdict`.
     """
     instances, row = _instances(breakdown, rows)
     groups = observe_backends(breakdown.attribution, instances, row[instances], rules).groups

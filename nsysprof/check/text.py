@@ -27,7 +27,7 @@ _COLUMNS = (
 
 
 def check_summary(answer: BudgetCheck) -> str:
-    """Broken limits as a table, then untested ones, kept ones, and warnings; ends with a newline."""
+    """Broken limits as a table, followed by untested limits, kept limits and warnings. The text ends with a newline."""
     broken, untested = answer.broken, answer.untested
     lines = [_folded(_verdict(answer))]
     if len(broken):

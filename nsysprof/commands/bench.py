@@ -36,7 +36,7 @@ _NO_SIZES = ("backend", "axis", "dtype", "deterministic", "backward", "train")
 
 
 def finite(value: float) -> float:
-    """The value of an option, refused if infinite or NaN, which range checks do not catch."""
+    """The value of an option. Infinity and NaN are refused, because range checks do not catch them."""
     if not math.isfinite(value):
         raise typer.BadParameter(f"{value} is no finite number")
     return value
@@ -287,7 +287,7 @@ def diff_benches(
     unlike: Annotated[bool, _option("Also compare runs of different machines or software.", None, "--unlike")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare two saved runs: a row per point and metric; exit code 3 on a significant regression or wrong results."""
+    """Compare two saved runs, point by point. Exit code 3: a significant regression or wrong results."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from nsysprof.bench.diff import compare_runs, diff_document
     from nsysprof.bench.text import diff_table, regression_lines

@@ -42,7 +42,7 @@ def check(
     *,
     reading: options.ReadingOptions,
 ) -> None:
-    """Compare REPORT with BUDGET and print the broken limits; exit code 3 if there are any, 0 if not."""
+    """Compare REPORT with BUDGET and print the broken limits. Exit code 3: at least one limit is broken."""
     if init:
         if budget or as_json or as_md or skip is not None or instance or no_merge:
             raise typer.BadParameter("--init takes a report, --baseline, -o, --force and the options of reading")

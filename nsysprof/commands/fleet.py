@@ -63,7 +63,7 @@ def fleet(
     reading: ReadingOptions,
     writing: ResultOptions,
 ) -> None:
-    """Find the slow rank of one run, and which rank waits for which. Each REPORT holds one rank or more."""
+    """Find the slow rank of a run, and the ranks that wait for it. Each REPORT has one or more ranks."""
     if scheduler is not None and workers is not None:
         raise typer.BadParameter("--workers starts a local cluster: leave out either --workers or --scheduler")
     from nsysprof.attribution.paths import DEFAULT_MERGE

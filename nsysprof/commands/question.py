@@ -25,7 +25,9 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class Read:
-    """The input of a question: the reports as named, the kernel rules, and a function that reads one more report."""
+    """The input of a question: the reports (as named by the user), the kernel rules, and a function that reads another
+    report.
+    """
 
     attributions: Sequence[Attribution]
     rules: Rules
@@ -38,8 +40,8 @@ class Question(Generic[A]):
 
     ``doing`` is the text of the progress bar, ``earlier`` the name of an earlier result in messages. ``write`` makes
     the ``files`` in a folder, the first of which is the document with ``schema``; ``page`` is a function in the room's
-    `page.py`. ``drawn`` selects from the ``charts``; ``ending`` is the ending of the folder name, by default the room;
-    ``pictures`` are the files of charts that may be missing in ``charts`` if none are drawn.
+    `page.py`. ``drawn`` selects from the ``charts``. ``ending`` is the ending of the folder name (by default, the
+    room). ``pictures`` are the files of charts that may be missing in ``charts`` if no chart is drawn.
     """
 
     room: str

@@ -167,7 +167,7 @@ class ReadingOptions:
         return {**vars(self), "memory_limit": bytes_of(self.memory_limit)}
 
     def attribute(self, report: Report, progress: Progress, reports: int = 1) -> Attribution:
-        """Attribute the GPU ops of a report, one of ``reports`` that share the memory."""
+        """Attribute the GPU ops of a report; ``reports`` is the number of reports that share the memory."""
         from nsysprof.attribution.attribute import attribute
 
         limit = bytes_of(self.memory_limit) // reports
@@ -204,9 +204,10 @@ class ResultOptions:
         return {name: value for name, value in vars(self).items() if name not in ("as_json", "full")}
 
     def check(self, results: ResultFolder, *, asked: bool = True) -> NsysprofError | None:
-        """Refuse a folder that is not ours, if anything will be written.
+        """If files will be written, refuse a folder that nsysprof did not create.
 
-        If a folder was not ``asked`` for and cannot be made, that is no failure: return why nothing is written.
+        If the folder was not ``asked`` for and cannot be created, this is not a failure: return the reason that
+        nothing is written.
         """
         from nsysprof.results.folder import writable_around
 

@@ -1,7 +1,7 @@
 """The minimal bytes and FLOPs of an attention call by cause, computed from its shape.
 
 Fused attention reads Q, K and V and writes O: bytes grow with S·D. Unfused attention writes and reads the S × S score
-matrix many times: the model knows how often for each of its kernels. It ignores caches.
+matrix many times; the model has the number of accesses of each kernel. The model ignores caches.
 """
 
 import re
@@ -96,9 +96,9 @@ def _sizes(words: Iterable[str]) -> dict[str, Any]:
 
 
 def unlike_shapes(base: Selection, new: Selection) -> str:
-    """The differences between the shapes of two sides, by their run records or the names in their paths.
+    """The differences between the shapes of two sides, according to their run records or the names in their paths.
 
-    For example `S=1024 and S=4096, fp16 and bf16`; empty if everything known of both is equal.
+    For example, `S=1024 and S=4096, fp16 and bf16`; empty if all sizes that are known for both sides are equal.
     """
     one, other = (_known_shape(side) for side in (base, new))
     differences = []

@@ -1,4 +1,6 @@
-"""``compare.png``: the median call of each side on one time axis, kernel by kernel; the shorter also enlarged."""
+"""``compare.png``: the median call of each side on one time axis, kernel by kernel. The shorter call is also drawn
+enlarged.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -68,7 +70,7 @@ class MedianCall:
 def median_call(side: Selection) -> MedianCall:
     """The `MedianCall` of a side with GPU work: the lower median of its steps, or of the calls with a valid span.
 
-    If no call contains GPU work, each instance of the range counts as one.
+    If no call contains GPU work, each instance of the range counts as a call.
     """
     work, gaps, pieces, trace = side.work, side.gaps, side.pieces, side.loaded.trace
     of_op, start, end, sampled = pieces.of_op, pieces.start, pieces.end, np.flatnonzero(side.complete)

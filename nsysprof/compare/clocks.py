@@ -53,8 +53,9 @@ def clock_rows(
 ) -> tuple[pd.DataFrame, list[str]]:
     """A row per pair and clock, and warnings about the samples behind the verdicts.
 
-    A pair is its name, the names of its sides for warnings, and both samples; ``steps`` are the resolutions of the GPU
-    clocks (`clock_step`); ``recordings``: whether the sides come from two recordings (which always differ).
+    A pair consists of its name, the names of its sides (for warnings), and the samples of both. ``steps`` are the
+    resolutions of the GPU clocks (`clock_step`). ``recordings``: whether the sides are from two recordings (which
+    always differ).
 
     Columns: ``pair, clock``, per side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``; ``ratio`` of the medians,
     base/new, with its interval ``ratio_low`` to ``ratio_high`` at a ``level``; Cliff's ``delta``, ``p`` and

@@ -39,9 +39,10 @@ class Agreement:
 def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) -> Agreement:
     """Find the steps that two reports have in common, as an `Agreement`.
 
-    Annotated steps with the same path form a pair, whatever runs in them, and so do loops with other names that run the
-    same kernels. Found iterations form a pair if they launch the same kernels as often; they then become ranges of the
-    reports. Otherwise, whole recordings are compared if they share any kernels.
+    Annotated steps with the same path form a pair, even if they run different kernels. Loops with different names form
+    a pair if they run the same kernels. Detected iterations form a pair if they launch the same kernels equally often;
+    they then become ranges of the reports. If there is no pair, whole recordings are compared, if they have kernels in
+    common.
     """
     levels = [choose_level(each.attribution, None, merge) for each in (first, last)]
     reports = first, last
@@ -121,7 +122,7 @@ def _code(level: Level, path: str) -> int:
 
 
 def kernels_of(loaded: LoadedReport, level: Level | None) -> Kernels:
-    """Per kernel name the count, the time in ns and the sum of the grids: in all, or in a level."""
+    """The count, the time in ns and the summed grid size of each kernel name, in the whole recording or in a level."""
     ops = loaded.trace.ops
     rows: Index = np.arange(len(ops))
     if level is not None:

@@ -91,8 +91,8 @@ class Comparison(Shown):
 
     @cached_property
     def ranked(self) -> list[str]:
-        """The pairs, program steps first, then clear differences, unchanged ones last; within these by total time
-        difference.
+        """The pairs in order: program steps, then clear differences, then unchanged pairs; within each group, sorted
+        by total time difference.
 
         The total is the difference of the medians times the number of calls that both sides have.
         """

@@ -69,8 +69,9 @@ class SideLedger:
 class Edges:
     """The time of steps outside the spans of their GPU ops: ``total_ns`` may be negative.
 
-    ``pieces`` are the gaps before the first and after the last GPU op of a step, with the number of its ``step``;
-    ``ahead_ns`` is the time that its GPU ops ran before the previous step ended, or after its own end.
+    ``pieces`` are the gaps before the first and after the last GPU op of a step, with the number of the ``step``.
+    ``ahead_ns`` is the time in which GPU ops of the step ran before the previous step ended, or after the step's own
+    end.
     """
 
     pieces: IdlePieces
@@ -159,9 +160,9 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
     """Return ``cause, base_launches, base_kernels, base_ns, new_launches, new_kernels, new_ns, delta_ns, share``, per
     call.
 
-    Largest difference first. ``delta_ns`` is new minus base and adds up to the difference of the times per call;
-    ``share`` is its share of that difference, NaN if that is 0. Counts are whole numbers if they are equal in all
-    calls.
+    Largest difference first. ``delta_ns`` is new minus base, and adds up to the difference of the times per call.
+    ``share`` is the share of this difference; NaN if the difference is 0. Counts are whole numbers if they are equal
+    in all calls.
     """
     causes = sorted({*base.entries, *new.entries})  # which rest is given first must not depend on rows
     columns: dict[str, Any] = {"cause": pd.Series(causes, dtype=object)}
@@ -190,8 +191,8 @@ def causes_cancel(gaps: pd.DataFrame) -> bool:
 def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
     """The reason why the causes in a row of `Comparison.pairs` get no shares of its difference; empty if they do.
 
-    Causes add up to the difference of means. If the verdict rejects this difference, or the medians differ in the other
-    direction, shares would explain a difference that does not exist.
+    Causes add up to the difference of the means. If this difference is not significant, or the medians differ in the
+    other direction, shares would explain a difference that does not exist.
     """
     if pair["verdict"] == NO_CLEAR_CHANGE:
         return "the change is not clear, so the causes have no shares"
@@ -289,5 +290,5 @@ def per_call_text(count: float, calls: int) -> str:
 
 
 def mean_text(count: float, decimals: int = 1) -> str:
-    """A mean of counts, with decimals only if it is no whole number: `20`, `0.9`."""
+    """A mean of counts, with decimals only if it is not a whole number: `20`, `0.9`."""
     return f"{count:,.{0 if count == int(count) else decimals}f}"

@@ -38,7 +38,7 @@ shipped = pytest.mark.skipif(not RUN.exists(), reason="traces/run.sqlite is not 
 SMALL = """\
 math is as fast as flash at S=8 by span, with too few samples for a verdict: 1.00 µs against 1.00 µs, median
   call (n = 1)
-  no verdict: n = 1; at least 10 samples samples per side are needed
+  no verdict: n = 1; at least 10 samples per side are needed
   the causes mostly cancel: softmax -300 ns, waiting for CPU code +225 ns and Q·Kᵀ GEMM -200 ns
   per call math runs 3 kernels, flash runs 1; matrix products run on FP32 units (CUDA cores) in math and on
     tensor cores in flash
@@ -102,7 +102,7 @@ report.sqlite: NVIDIA H200, nsys 2025.3.2.0
 MARKDOWN = """\
 **math is as fast as flash at S=8 by span, with too few samples for a verdict: 1.00 µs against 1.00 µs, median call (n = 1)**
 
-- no verdict: n = 1; at least 10 samples samples per side are needed
+- no verdict: n = 1; at least 10 samples per side are needed
 - the causes mostly cancel: softmax -300 ns, waiting for CPU code +225 ns and Q·Kᵀ GEMM -200 ns
 - per call math runs 3 kernels, flash runs 1; matrix products run on FP32 units (CUDA cores) in math and on tensor cores in flash
 - math at S=8 keeps the GPU busy for only 75 % of its span; flash is launch-bound: the GPU is busy for 26 % of span, so the ratio is 1.00x by span, but 4.00x by busy
@@ -364,7 +364,7 @@ def test_whole_output(run: Run, small: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (("--skip", "1"), 0, "left out: the first 1 instances instances of each repeating range (--skip 1)"),
+        (("--skip", "1"), 0, "left out: the first 1 instances of each repeating range (--skip 1)"),
         (("--skip", "30"), 0, "--skip 30 leaves nothing out, because no range repeats more than 30 times"),
         (("--no-merge",), 0, "(n = 2 of iter0, iter1)"),
         (("--instance", "0"), 0, "only these instances of each range: instance 0 (--instance)"),

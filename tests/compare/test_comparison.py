@@ -412,7 +412,7 @@ def test_warm_up_is_left_out(trace: MakeTrace) -> None:
     }
     assert found.pairs[["base_calls", "new_calls", "base_median_ns"]].iloc[0].tolist() == [3, 3, 1000]
     assert found.sides[0].base.samples["CPU"].tolist() == [998] * 3
-    assert "left out: the first 2 instances instances of each repeating range (--skip 2)" in found.warnings
+    assert "left out: the first 2 instances of each repeating range (--skip 2)" in found.warnings
     assert found.options["skip"] == 2
 
 

@@ -50,9 +50,9 @@ def test_a_count_is_a_line_per_range_and_family() -> None:
         "· softmax             1  1.00 µs  1.00 KiB       50 %        0               -\n"
         "RUN::f/iter*          1  1.00 µs       0 B        0 %      400            75 %\n"
         "Values are per range, or per call if calls are numbered (iter0, iter1 ...). DRAM: bytes read and written, "
-        "and\n"
-        "% of the memory bandwidth. Bytes are from a run without replay, so the L2 cache holds what the program left in\n"
-        "it. Times are from ncu, which serializes kernels; compare uses the report's times. FLOPs are from a second run\n"
+        "and\n% of the memory bandwidth. Bytes are from a run without replay, so the L2 cache holds what the program "
+        "left in\nit. Times are from ncu, which serializes kernels; compare uses the report's times. FLOPs are from a "
+        "second run\n"
         "that replays each kernel (passes: 14)."
         "\n"
     )

@@ -171,7 +171,7 @@ def test_too_few_samples(base_n: int, new_n: int) -> None:
     """However far apart they are; the numbers are there all the same."""
     found = contrast(noisy(9, base_n), noisy(10, new_n, 9000))
     assert found.verdict == TOO_FEW_SAMPLES
-    assert found.reason == f"n = {min(base_n, new_n)}; at least 10 samples samples per side are needed"
+    assert found.reason == f"n = {min(base_n, new_n)}; at least 10 samples per side are needed"
     assert found.ratio == pytest.approx(9, rel=0.1)
     assert contrast(noisy(9, 10), noisy(10, 10, 9000)).verdict == SLOWER
 

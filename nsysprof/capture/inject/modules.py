@@ -1,8 +1,8 @@
 """Ranges around every call of an ``nn.Module``, forward and backward, through hooks that do not change it.
 
-Forward: torch's global hooks before and after each call. Backward: each node of autograd's graph belongs to the call
-that created it, by its sequence number; a hook before the node runs opens the ranges of that call, and ends those of
-others. Hooks on tensors or modules would add nodes to the graph.
+Forward: torch's global hooks before and after each call. Backward: the sequence number of each node of autograd's
+graph shows which call created it. Before the node runs, a hook opens the ranges of this call and ends the ranges of
+other calls. Hooks on tensors or modules would add nodes to the graph.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def watch_modules(torch: Any, depth: int | None) -> None:
 
 
 def cost() -> dict[str, Any]:
-    """The number of module calls, and the time that the hooks of a call and of a node took (medians, ns)."""
+    """The number of module calls, and the time that the hooks of a call and of a node take (medians, ns)."""
     taken = {what: round(median(each)) if each else 0 for what, each in _hooks.taken.items()}
     return {
         "calls": _hooks.calls,

@@ -1,8 +1,8 @@
 """Runs at the start of each Python in a captured program, and waits for torch to be imported.
 
 `nsysprof capture` puts this folder first in the PYTHONPATH of the command, and its order into an environment variable.
-A Python that never imports torch only gets an entry in ``sys.meta_path``. The sitecustomize that would have run
-otherwise runs afterwards.
+A Python process that never imports torch only gets an entry in ``sys.meta_path``. The original sitecustomize runs
+afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Imports:
         self.after = after
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The spec that the other finders have for a module we wait for; None for any other module."""
+        """The spec that other finders return, for a module that we wait for; None for any other module."""
         if name not in self.after:
             return None
         for finder in sys.meta_path:

@@ -1,7 +1,7 @@
 """The state of this process's recording, and the file that reports it.
 
-``PID-….about.json`` is in the capture's folder beside the trace ``PID-….json``: if a process is killed, only this file,
-which says that it was still recording, remains.
+``PID-….about.json`` is in the capture's folder beside the trace ``PID-….json``. If a process is killed, only this file
+remains, and says that the process was still recording.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ recording = Recording()
 
 
 def safely(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn our failures into notes: they must never become the program's."""
+    """Turn our failures into notes, so that they never become failures of the program."""
 
     @functools.wraps(function)
     def safe(*given: Any, **named: Any) -> Any:
