@@ -1,9 +1,9 @@
 """Assign each GPU op a cause (Q·Kᵀ GEMM, softmax, mask, …) from its kernel name and its neighbours in the call.
 
 Unfused attention is a matrix product, a softmax and a matrix product, with only small kernels in between. In such a
-sequence, the first product is Q·Kᵀ, the second P·V, and the kernels before, between and after them belong to the same
-attention: a fill before Q·Kᵀ builds the mask, one after the softmax is its guard. Everywhere else (convolutions,
-backward passes, optimizers) the cause of the rule stays.
+sequence, the first product is Q·Kᵀ, the second is P·V, and the kernels before, between and after them belong to the
+same attention. A fill before Q·Kᵀ builds the mask, and a fill after the softmax is its guard. Kernels outside such
+sequences (convolutions, backward passes, optimizers) keep the cause of their rule.
 """
 
 from collections.abc import Sequence

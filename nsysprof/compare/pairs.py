@@ -67,7 +67,7 @@ class Pair:
 
     @property
     def covered(self) -> float:
-        """The share of all GPU op time that its sides have, for the side with less."""
+        """The share of all GPU op time that a side of the pair has, for the side with the smaller share."""
         return min(side.loaded.covered(side.code) for side in self.sides)
 
     @property
@@ -80,7 +80,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Paired:
-    """The ``pairs`` of the ``reports``, which may have gained found iterations as ranges, with ``notes``."""
+    """The ``pairs`` of the ``reports``, with ``notes``. Detected iterations may have become ranges of the reports."""
 
     reports: Sequence[LoadedReport]
     pairs: Sequence[Pair]
@@ -89,7 +89,7 @@ class Paired:
 
 
 def find_pairs(reports: Sequence[LoadedReport], request: Request, merge: Sequence[str] | None) -> Paired:
-    """The requested pairs, or pairs of the work that both reports do. Raises `NsysprofError` if there are none."""
+    """The requested pairs, or pairs of work that both reports contain. Raises `NsysprofError` if there are no pairs."""
     wanted, agreement = request.wanted, Agreement()
     if request.is_open:
         agreement = agree(reports[0], reports[-1], merge)

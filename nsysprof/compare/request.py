@@ -61,7 +61,7 @@ class Request:
 
     @property
     def wanted(self) -> Wanted:
-        """The instances of each side; with one report and one glob, the base is a typical one."""
+        """The instances of each side. With one report and one glob, the base is a typical instance."""
         chosen: list[Instances | None] = [*map(read_instances, self.instances)] or [None]
         if self.slowest:
             chosen = [SLOWEST]

@@ -52,7 +52,7 @@ class Roofline:
     (launches per call), ``ns`` (per launch), ``sum_ns`` (per call), ``dram_bytes, flops, tensor_share`` of a launch,
     ``intensity`` (FLOPs per byte; NaN without bytes), ``flops_per_s``, ``bytes_per_s``. ``bytes_per_s`` of the GPU and
     ``ceilings`` are None and empty if the report does not describe it. ``refused``: a sentence per cause with kernels
-    above a ceiling; these are no points. ``lost`` is the share of kernel time without points.
+    above a ceiling, which have no points. ``lost`` is the share of kernel time without points.
     """
 
     pair: Pair
@@ -69,7 +69,7 @@ class Roofline:
 
 
 def roofline(comparison: Comparison, pair: str | None = None) -> Roofline | None:
-    """The `Roofline` of a pair, by default of the one with the largest difference; None without counters."""
+    """The `Roofline` of a pair (by default, the pair with the largest difference); None without counters."""
     difference = comparison.differences[pair or comparison.largest]
     frames = [
         _side_points(side, selection, measured)
@@ -150,7 +150,9 @@ def _possible(
 
 
 def plan_roofline(comparison: Comparison) -> Roofs | Message:
-    """Plan the roofline of the pair with the largest difference over all calls; a text if there is nothing to draw."""
+    """Plan the roofline of the pair with the largest difference over all calls. Returns a text if there is nothing to
+    draw.
+    """
     roofs = roofline(comparison)
     if roofs is None or not (roofs.points["flops"] > 0).any():
         return Message(Heading("No roofline", " · ".join(compared_reports(comparison))), _why_none(roofs))

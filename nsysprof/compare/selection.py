@@ -39,9 +39,9 @@ STEP, SPAN = "step", "span"  # the clocks by which calls are judged: as steps, o
 class SelectedCalls:
     """A merged path with its instances, and the calls in them by which its time is divided.
 
-    ``per`` is the name of the calls; ``calls`` are the ``windows`` themselves if each instance is one call. ``since``:
-    the time from which the work of each window counts, None for all of it; ``counted``: the chosen ones of all its
-    calls, None for all.
+    ``per`` is the name of the calls. ``calls`` are the ``windows`` themselves if each instance is one call. ``since``
+    is the time from which the work of each window counts (None: all work). ``counted`` are the chosen calls (None:
+    all).
     """
 
     code: int
@@ -63,8 +63,8 @@ def select_calls(
 ) -> SelectedCalls:
     """The `SelectedCalls` of a merged path; ``per`` is a glob of names; None means numbered ``iter*``, ``step*``.
 
-    ``inner``: whether repeated inner ranges may be the calls. ``instances``: only these of the merged path, possibly
-    none; the slowest by ``steps``, if given. Raises `NsysprofError` if no inner range matches ``per``.
+    ``inner``: whether repeated inner ranges may be the calls. ``instances``: use only these instances of the merged
+    path (possibly none); with ``steps``, use the slowest. Raises `NsysprofError` if no inner range matches ``per``.
     """
     if code == WHOLE:
         nothing = np.empty(0, np.intp)
@@ -138,9 +138,9 @@ class Selection(SelectedCalls):
 
     ``work`` are the GPU ops inside, ``causes`` their causes, ``gaps`` the intervals without them, ``pieces`` the span
     cut into calls, ``ledger`` the rows that add up to the time of its calls. ``evidence`` are the rows of
-    `evidence_rows`, ``evidence_of`` the row for each GPU op. ``steps``, if the calls are timed as steps, are the steady
-    ones: ``samples``, ``span_ns`` and ``busy_ns`` (means per call) describe these, and ``edges`` is their time outside
-    the spans. ``clock_hz`` is the median GPU clock while they ran, NaN if it was not sampled.
+    `evidence_rows`, ``evidence_of`` the row for each GPU op. If the calls are timed as steps, ``steps`` are the steady
+    steps. ``samples``, ``span_ns`` and ``busy_ns`` (means per call) then describe these steps, and ``edges`` is their
+    time outside the spans. ``clock_hz`` is the median GPU clock while they ran, NaN if it was not sampled.
     """
 
     loaded: LoadedReport = field(kw_only=True)
@@ -189,8 +189,8 @@ class Selection(SelectedCalls):
     def parts_ns(self) -> dict[str, int]:
         """The part of the mean step time outside the span of its GPU ops; empty if there are no steps.
 
-        ``between`` is the pause before its first line, ``before`` the remaining time until its first GPU op, ``behind``
-        the time after its last.
+        ``between`` is the pause before the first code of the step, ``before`` the remaining time until its first GPU
+        op, ``behind`` the time after its last GPU op.
         """
         if self.steps is None or not len(self.steps):
             return {}
@@ -223,7 +223,7 @@ class Selection(SelectedCalls):
 def complete_pieces(pieces: Pieces) -> Mask:
     """Mask of pieces that are samples of the span of a call.
 
-    The last of several calls is no sample: without a successor, its piece ends too early, with the range.
+    The last of several calls is not a sample: no call follows it, so its piece ends too early, with the range.
     """
     window = pieces.window
     last = np.append(window[1:] != window[:-1], True)[: len(window)]
@@ -232,7 +232,7 @@ def complete_pieces(pieces: Pieces) -> Mask:
 
 
 def steps_of_calls(loaded: LoadedReport, wanted: Sequence[SelectedCalls]) -> dict[int, StepTimes]:
-    """The times of the calls of each merged path that are steps, over all its instances; empty for others."""
+    """The times of the calls of each merged path that are steps, over all instances; empty for other paths."""
     replay = loaded.attribution.replay
     if replay is not None and (replay >= 0).any():  # what a capture replays has no place on the host
         return {}
@@ -251,9 +251,9 @@ def steps_of_calls(loaded: LoadedReport, wanted: Sequence[SelectedCalls]) -> dic
 def select_ranges(
     loaded: LoadedReport, wanted: Sequence[SelectedCalls], steps: Mapping[int, StepTimes] = MappingProxyType({})
 ) -> dict[int, Selection]:
-    """The `Selection` of each, by merged path; without GPU work it has empty ``work``.
+    """The `Selection` of each merged path; ``work`` is empty without GPU work.
 
-    ``steps``: the step times of some of them.
+    ``steps``: the step times of some of the paths.
     """
     rows = [each for calls in wanted for each in (calls.windows, calls.calls)]
     index = index_work(loaded.attribution, np.unique(np.concatenate(rows)) if rows else np.empty(0, np.intp))

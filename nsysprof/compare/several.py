@@ -1,4 +1,4 @@
-"""Judge a pair over several recordings: whether the change exceeds the difference between runs of one program."""
+"""Judge a pair over several recordings: does the change exceed the variation between runs of one program?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ def over_recordings(pair: Pair, more: Recordings, rules: Rules, merge: Sequence[
 
 
 def to_record(pair: Pair) -> str:
-    """The number of steps to record to show a difference of this size, given the spread of both sides."""
+    """The number of steps to record to show a difference of this size, given the variation of both sides."""
     times = [side.samples.get(pair.clock, np.empty(0)) for side in pair.sides]
     noun = "steps" if pair.clock == STEP else "calls"
     spread = max((float(np.ptp(each)) / float(np.median(each)) for each in times if len(each) > 1), default=0)

@@ -46,8 +46,8 @@ def comparison_text(comparison: Comparison, *, top: int = 20, every: bool = Fals
     """The answer: the finding on the pair with the largest difference, its causes and clocks, and all pairs if there
     are several; ``every`` adds all details of every pair, with evidence, traffic, totals and warnings.
 
-    ``top`` causes each, and the rest as one row, so that it adds up. Control characters in names are escaped; the text
-    ends with a newline.
+    Each ledger has the ``top`` causes, and one row for all others, so that it adds up. Control characters in names are
+    escaped; the text ends with a newline.
     """
     shown = escape_markdown if markdown else str
     blocks: list[list[str]] = []
@@ -109,7 +109,9 @@ def _report(report: Report) -> str:
 
 
 def pair_table(comparison: Comparison, most: int | None = None) -> TextTable:
-    """A row per pair, the first ``most`` in the order of `Comparison.ranked`; names common to all are in the head."""
+    """A row for each of the first ``most`` pairs, in the order of `Comparison.ranked`. Names that all pairs have in
+    common are in the head.
+    """
     names = list(dict.fromkeys(pair.names for pair in comparison.sides))
     alike = len(names) == 1 and all(pair.place for pair in comparison.sides)
     rows = []
@@ -151,9 +153,9 @@ def _difference(
 
 
 def gap_table(difference: Difference, top: int) -> TextTable:
-    """The ``top`` causes of a pair, the others and the total, in one unit, rounded so that the digits add up.
+    """The ``top`` causes of a pair, all others and the total, in one unit, rounded so that the digits add up.
 
-    Its ``values`` are the ns per cause.
+    ``values`` of the table are the ns per cause.
     """
     row, gaps, pair = difference.row, difference.gaps, difference.pair
     shown, rest = gaps.head(top), gaps.iloc[top:]
@@ -211,7 +213,9 @@ def clock_table(difference: Difference) -> TextTable:
 
 
 def work_table(difference: Difference, top: int) -> TextTable | None:
-    """The launches and moved bytes of each side, name by name, and how the work of the new side compares."""
+    """The launches and moved bytes of each side, name by name, and whether the new side does less, the same or more
+    work.
+    """
     if difference.work is None or difference.work.empty:
         return None
     rows = []
@@ -274,7 +278,9 @@ def _evidence(difference: Difference, top: int, markdown: bool) -> list[str]:
 
 
 def traffic_tables(difference: Difference) -> Iterator[TextTable]:
-    """One table for both sides with the expected bytes, or with counters one per side with both."""
+    """One table for both sides with the expected bytes; with counters, a table per side with expected and measured
+    bytes.
+    """
     both, gaps = difference.measured, difference.gaps
     if not any(both):
         if not difference.traffic.empty:

@@ -1,7 +1,7 @@
 """Bytes and FLOPs of selected ranges from hardware counters: per kernel and per cause, divided by times of the report.
 
-The counters come from another run, under Nsight Compute, which slows kernels down; so only counts come from that run,
-and times from the report. A rate above the GPU's limit is refused.
+The counters are from another run under Nsight Compute, in which kernels take longer. So only counts are from that run,
+and times are from the report. A rate above the GPU's limit is refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,11 +46,11 @@ SUSPECTS = (
 class Measured:
     """The measurement of one side, per call.
 
-    ``kernels``, a row per kernel row of `Selection.evidence`: ``cause, kernel, grid, count`` (launches over all calls),
-    ``sum_ns``, ``matched`` launches, and the `METRICS` of one launch. ``causes``, by cause: `COLUMNS`, NaN if unknown;
-    ``total``: these values for the whole call, without kernels that have no counters. ``matched_share`` is the share of
-    kernel time with counters, ``calls`` the number of calls with counters behind the medians, ``l2_bytes`` the size of
-    the GPU's L2 cache if known. ``cold``: as in `CounterFile`.
+    ``kernels``, a row per kernel row of `Selection.evidence`: ``cause, kernel, grid, count`` (launches over all
+    calls), ``sum_ns``, ``matched`` launches, and the `METRICS` of one launch. ``causes``: the `COLUMNS` of each cause,
+    NaN if unknown. ``total``: these values for the whole call, without kernels that have no counters.
+    ``matched_share`` is the share of kernel time with counters, ``calls`` the number of calls with counters behind the
+    medians, ``l2_bytes`` the size of the GPU's L2 cache if known. ``cold``: as in `CounterFile`.
     """
 
     path: Path
@@ -192,7 +192,7 @@ def _unmatched(kernels: pd.DataFrame, match: CounterMatch, share: float) -> Iter
 def load_counters(
     reports: Sequence[LoadedReport], files: Sequence[Path | None], versions: Sequence[Mapping[str, str]]
 ) -> tuple[list[CounterFile | None], list[str]]:
-    """The counters of each report, None for none, and warnings about them.
+    """The counters of each report (None if it has none), and warnings about them.
 
     A file named by the user must be valid, otherwise `NsysprofError` gives the problem. An invalid file that is merely
     beside a report is left out with a warning. ``versions`` are the library versions in the run record of each report.

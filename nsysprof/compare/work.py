@@ -59,9 +59,9 @@ def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
     ``kind, name, family, math_unit``, ``element`` (type, empty if the name does not show it), per side and call
     ``launches, threads`` (grid × block), ``bytes`` (of copies and collectives), ``flops`` (by operator shapes) and
     ``ns``, and ``local_memory`` (most bytes per thread), NaN if not recorded; ``as_launched``: whether both sides
-    launch with the same grids, blocks, registers and shared memory; ``ratio`` of the threads or bytes: in total or per
-    launch, whichever is nearer to 1, because a launch may be split; ``verdict``: how the work of the new side compares,
-    `less`, `same`, `more`, `other` (on one side only) or `unknown`. Most time first.
+    launch with the same grids, blocks, registers and shared memory. ``ratio``: the ratio of threads or bytes, in total
+    or per launch, whichever is nearer to 1 (because a launch may be split). ``verdict``: whether the new side does
+    `less`, the `same`, `more` or `other` work (on one side only), or `unknown`. Rows with the most time come first.
     """
     sides = [_amounts(side) for side in (base, new)]
     of_name = ["family", "math_unit"]
@@ -85,7 +85,7 @@ def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
 
 
 def element_type(name: str) -> str:
-    """The element type of a kernel, as far as its name shows it: `BF16`, or empty."""
+    """The element type of a kernel, such as `BF16`; empty if its name does not show it."""
     return next((element for element, written in _ELEMENTS.items() if re.search(written, name)), "")
 
 

@@ -1,8 +1,8 @@
 """Memory for long columns: plain arrays, or arrays mapped from scratch files if a report needs more than its limit.
 
-The system can evict the pages of a mapped column at any time, because the file has them, and reads them again on use.
-The same computation runs on both kinds and gives the same numbers. Scratch files have no name, so none remain however
-the program ends.
+The system can evict the pages of a mapped column at any time and read them again from the file. The same computation
+runs on both kinds of arrays and gives the same numbers. Scratch files have no name, so they disappear even if the
+program is killed.
 """
 
 import mmap
@@ -36,7 +36,8 @@ _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 class ColumnArena:
-    """Allocates columns: in memory if ``limit`` is None, else in scratch files mapped in about ``limit`` bytes.
+    """Allocates columns: in memory if ``limit`` is None, otherwise in scratch files that are mapped in about ``limit``
+    bytes.
 
     ``roomy``: memory suffices for an analysis in parallel threads.
     """
@@ -132,10 +133,10 @@ IN_MEMORY = ColumnArena()
 def sort_groups(
     group: AnyInts, start: Ints, end: Ints, arena: ColumnArena, *, longest: bool = False
 ) -> tuple[Index, Ints]:
-    """Return the order by group, start and end (with ``longest``: longest first for equal starts), and the starts in
-    it.
+    """Return the order by group, start and end, and the starts in this order.
 
-    Linear for rows that are already in order of time, or a few such tables one behind the other.
+    With ``longest``, rows with equal starts are sorted longest first. Linear in time if rows are already in order of
+    time, or consist of a few tables in order of time.
     """
     order = np.lexsort((start, group))
     values = arena.take(start, order)
@@ -146,7 +147,9 @@ def sort_groups(
 
 
 def parse_size(text: str) -> int:
-    """Parse ``3GB`` (powers of 1,000), ``3GiB`` (of 1,024) or a number of bytes; else raise `NsysprofError`."""
+    """Parse ``3GB`` (powers of 1,000), ``3GiB`` (powers of 1,024) or a number of bytes. Raises `NsysprofError` for
+    other texts.
+    """
     match = _SIZE.fullmatch(text.strip())
     size = round(float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2].upper()]) if match else 0
     if not size:
@@ -186,7 +189,7 @@ def _machine_memory() -> int:
 
 @contextmanager
 def enough_space(size: int = 0) -> Iterator[None]:
-    """Turn a failure to write a scratch file of ``size`` bytes into an error with the folder and a solution."""
+    """Turn a failure to write a scratch file of ``size`` bytes into an error with the folder and a hint."""
     try:
         yield
     except OSError as error:

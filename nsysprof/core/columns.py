@@ -31,7 +31,7 @@ def first_appearances(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Code values as int32 in order of first appearance; return the codes, and the index of each code's first
     appearance.
 
-    The inverse of `numpy.unique` takes twice as long.
+    This takes half as long as the inverse of `numpy.unique`.
     """
     order = np.argsort(values)
     ordered = values[order]
@@ -55,7 +55,7 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def distinct(*columns: Array) -> tuple[Index, Index]:
-    """The first of each set of equal integer rows, and for each row the index of its set."""
+    """The first row of each set of equal integer rows, and the index of the set of each row."""
     key, most = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         column = column.astype(np.int64)
@@ -99,7 +99,7 @@ def marked(rows: Any, count: int) -> Mask:
 
 
 def ranks(texts: Sequence[Any] | Array) -> Ints32:
-    """The rank of each text or other value in sorted order; equal ones are ranked by position."""
+    """The rank of each text or other value in sorted order; equal values are ranked by position."""
     rank = np.empty(len(texts), np.int32)
     rank[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
     return rank
@@ -108,8 +108,8 @@ def ranks(texts: Sequence[Any] | Array) -> Ints32:
 class Coder:
     """Distinct int64 values in order of first appearance, and their codes.
 
-    A table of 2^16 slots answers nearly every row (a few ns); new values and slot collisions go through `np.unique` and
-    a dict, so every int64 is handled.
+    A table of 2^16 slots has nearly every value (a few ns per row). New values and values with the same slot are found
+    with `np.unique` and a dict.
     """
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ class Words:
     def encode(self, data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """The int32 codes of the texts `data[start : start + length]`.
 
-        `data` is uint8 and reaches at least 8 bytes beyond the end of the last text. The hash only suggests a code:
+        `data` is uint8 and reaches at least 8 bytes beyond the end of the last text. The hash only suggests a code, so
         every text is compared with the text of its code.
         """
         short = np.flatnonzero(lengths <= _MAX_BYTES)
@@ -283,7 +283,7 @@ def _columns(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> list[
 
 
 def known(value: Any) -> Any:
-    """A value for tables, CSV and JSON: None if missing, and for numbers that are not finite."""
+    """A value for tables, CSV and JSON: None if it is missing or not a finite number."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -292,7 +292,7 @@ Rows = slice | AnyInts | Mask
 
 @dataclass(frozen=True)
 class Texts:
-    """A column of texts: each row is an index into ``words``, -1 for the last one."""
+    """A column of texts: each row is an index into ``words``; -1 is the last word."""
 
     codes: AnyInts
     words: Sequence[str]
@@ -354,7 +354,9 @@ class ColumnTable:
             yield dict(zip(self.columns, row, strict=True))
 
     def summed(self, keys: Sequence[str], added: Sequence[str]) -> ColumnTable:
-        """Merge rows with equal keys, in order of first appearance: the key columns, and the sums of others."""
+        """Merge rows with equal keys, in order of first appearance. Returns the key columns, and the sums of the other
+        columns.
+        """
         group, example = np.zeros(len(self), np.int64), np.zeros(0, np.intp)
         for name in keys:
             codes = codes_of(self.columns[name])
@@ -378,7 +380,7 @@ class ColumnTable:
 
 
 def codes_of(column: Column) -> Ints:
-    """Non-negative numbers; two are equal only if their values are."""
+    """Non-negative numbers; two numbers are equal only if their values are equal."""
     if not isinstance(column, Texts):
         return first_appearances(column)[0].astype(np.int64)
     known: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""JSON and TOML documents, validated against msgspec structs; errors say which place is invalid."""
+"""Read JSON and TOML documents, validated against msgspec structs. Errors name the invalid place."""
 
 import difflib
 import errno
@@ -42,8 +42,8 @@ def parse_as(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool =
     """Convert a decoded value to a struct or other type; custom types have a classmethod ``read``.
 
     With ``cells``, numbers are given as texts, as in a CSV row. Raises `NsysprofError` that starts with ``where`` and
-    the place inside, such as `a.json: points[3].seq`. For an unknown key or word, the hint starts with the valid ones,
-    the most similar first.
+    the place inside, such as `a.json: points[3].seq`. For an unknown key or word, the hint starts with the valid keys
+    or words, the most similar first.
     """
     try:
         return msgspec.convert(value, kind, dec_hook=_read, strict=not cells)
@@ -68,7 +68,7 @@ def parse_as(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool =
 
 
 def parse_leniently(value: dict[str, Any], kind: type[_T]) -> _T:
-    """Convert the valid fields to a struct, and leave others at their defaults, for files that may be imperfect."""
+    """Convert the valid fields to a struct. Invalid fields get their defaults, for files that may be imperfect."""
     known = {}
     for field in _fields(kind):
         try:
@@ -112,7 +112,9 @@ def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = M
 
 
 def read_if_document(path: Path, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
-    """Read the object of a JSON file with one of these schemas, or any; empty if there is none; NaN becomes None."""
+    """Read the object of a JSON file with one of these schemas (or any schema); empty if there is no such object. NaN
+    becomes None.
+    """
     try:
         document = read_json(path, most, parse_constant=lambda name: None)
     except (OSError, ValueError):
@@ -140,7 +142,7 @@ def members_at_head(path: Path) -> dict[str, Any]:
 def read_toml(path: Path, what: str, hint: str, missing: str | None = None) -> dict[str, Any]:
     """Read the tables of a TOML file. ``missing`` is the hint if there is no file.
 
-    Raises `NsysprofError` if it cannot be read or is no TOML.
+    Raises `NsysprofError` if the file cannot be read or is not TOML.
     """
     try:
         text = read_small(path, _MAX_TOML).decode("utf-8-sig")

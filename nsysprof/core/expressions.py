@@ -1,4 +1,4 @@
-"""Regular expressions that users write: errors give the reason, and searches that do not end are ended."""
+"""Regular expressions from users: errors give the reason, and searches that take too long are stopped."""
 
 import re
 import signal
@@ -25,9 +25,9 @@ def compiled(text: str) -> re.Pattern[str]:
 
 @contextmanager
 def bounded(what: str, where: str) -> Iterator[None]:
-    """End searches for expressions that backtrack without end; works only in the main thread.
+    """Stop searches for expressions that backtrack endlessly (only in the main thread).
 
-    Raises `NsysprofError`: ``what`` takes more than some seconds, and ``where`` has the expression.
+    Raises `NsysprofError` with the message that ``what`` takes more than some seconds; ``where`` has the expression.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield

@@ -1,7 +1,7 @@
 """Files: safe reading, atomic writing, and CSV cells that are safe in a spreadsheet.
 
-A name may refer to a pipe without a writer, an endless device, or some other file. Only regular files of plausible
-size, and links to them, are read here.
+A name may refer to a pipe without a writer, or to an endless device. So these functions read only regular files of
+plausible size, and links to such files.
 """
 
 import csv
@@ -29,11 +29,11 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)").fullmatch
 
 @contextmanager
 def whole_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
-    """Yield a path for writing a file; it gets its name when complete, and otherwise leaves nothing behind.
+    """Yield a path for writing a file. The file gets its name when it is complete; after a failure, nothing is left.
 
-    The path is in a new private folder beside the file, so writing follows no foreign link. An existing file with the
-    name is replaced, also a link; if ``replace`` is False it stays, and this raises `FileExistsError`. An `OSError`
-    names the file.
+    The path is in a new private folder beside the file, so that writing does not follow a link of another user. An
+    existing file or link with this name is replaced, unless ``replace`` is False: then this raises `FileExistsError`.
+    An `OSError` names the file.
     """
     try:
         with tempfile.TemporaryDirectory(prefix=PART, dir=path.parent) as folder:
@@ -49,9 +49,9 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
 
 
 def give_final_name(part: Path, final: Path) -> None:
-    """Give a file a new, free name on its file system; it may keep its old one too.
+    """Give a file a new, free name on its file system; it may also keep its old name.
 
-    Raises `FileExistsError` if the name is taken, also by a dangling link, and `OSError` if renaming fails.
+    Raises `FileExistsError` if the name is taken (even by a dangling link), and `OSError` if renaming fails.
     """
     try:
         os.link(part, final)  # unlike a rename this never replaces a file
@@ -64,14 +64,14 @@ def give_final_name(part: Path, final: Path) -> None:
 
 
 class TooDeepError(ValueError):
-    """A document with deeper nesting, or more parts, than any sensible one."""
+    """A document with deeper nesting, or more parts, than any real document."""
 
     def __init__(self, what: str = "brackets nested too deeply") -> None:
         super().__init__(what)
 
 
 def open_regular(path: Path, most: int | None = None) -> BinaryIO:
-    """Open a regular file of at most ``most`` bytes for reading; raises an `OSError` that names other kinds."""
+    """Open a regular file of at most ``most`` bytes for reading. Raises an `OSError` for other kinds of files."""
     _check_regular(path.stat(), path, most)  # before opening: that alone may act on a device
     # a pipe must not wait for a writer; Path.open has no opener; the caller closes the file
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NONBLOCK))  # noqa: SIM115
@@ -84,7 +84,7 @@ def open_regular(path: Path, most: int | None = None) -> BinaryIO:
 
 
 def read_small(path: Path, most: int = MAX_BYTES, *, pipes: bool = False) -> bytes:
-    """Read a regular file of at most ``most`` bytes; raises an `OSError` that names other kinds of files.
+    """Read a regular file of at most ``most`` bytes. Raises an `OSError` for other kinds of files.
 
     With ``pipes``, it may also be a pipe, such as a shell's ``<(command)``, or a device.
     """
@@ -98,7 +98,7 @@ def read_small(path: Path, most: int = MAX_BYTES, *, pipes: bool = False) -> byt
 def read_json(path: Path, most: int = MAX_BYTES, **how: Any) -> Any:
     """Read a JSON file in UTF-8; ``how`` are keywords of `json.loads`.
 
-    Raises `OSError` like `read_small`, and `ValueError`, such as `TooDeepError`, if it is no JSON.
+    Raises `OSError` like `read_small`, and `ValueError` (such as `TooDeepError`) if the file is not JSON.
     """
     return parse_json(read_small(path, most), most, **how)
 
@@ -153,7 +153,7 @@ def _too_large(path: Path, most: int) -> OSError:
 def csv_field(text: object) -> str:
     """Format a CSV field, quoted as RFC 4180 requires.
 
-    The csv module takes ten times as long for long kernel names, and does not quote a lone CR before Python 3.13.
+    The csv module takes ten times as long for long kernel names, and before Python 3.13 it does not quote a single CR.
     """
     field = str(text)
     return '"' + field.replace('"', '""') + '"' if _SPECIAL(field) else field
@@ -162,7 +162,7 @@ def csv_field(text: object) -> str:
 def make_spreadsheet_safe(path: Path) -> None:
     """Rewrite a CSV file with a ``'`` before each text that a spreadsheet would treat as a formula.
 
-    CSV quotes do not prevent that. Numbers stay as they are.
+    CSV quotes do not prevent formulas. Numbers are not changed.
     """
     csv.field_size_limit(2**31 - 1)  # kernel names may be of any length
     with (

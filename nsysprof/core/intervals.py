@@ -1,7 +1,7 @@
 """Intervals on sorted int64 arrays: union, containment, overlap, and the time in each of many equal columns.
 
-Everything here is numpy on whole arrays and near-linear in the number of intervals, at any nesting depth. Intervals are
-half-open ``[start, end)`` for lengths; containment includes both ends.
+All functions use numpy on whole arrays and are near-linear in the number of intervals, at any nesting depth. Intervals
+are half-open ``[start, end)`` for lengths; containment includes both ends.
 """
 
 from bisect import bisect_left, insort
@@ -19,13 +19,13 @@ _BLOCK = 256  # values that `slice_reduce` reduces beforehand
 
 
 def clip(start: Ints, end: Ints, begin: int, stop: int) -> tuple[Ints, Ints]:
-    """Clip intervals to a stretch of time, and measure them from its begin; none has a negative length."""
+    """Clip intervals to a period of time, and measure them from its start. No result has a negative length."""
     first = np.clip(start, begin, stop)
     return first - begin, np.clip(end, first, stop) - begin
 
 
 def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Merge intervals into their union, disjoint intervals ``(start, end)``, sorted; touching ones are joined.
+    """Merge intervals into their union: sorted, disjoint intervals ``(start, end)``. Touching intervals are joined.
 
     Intervals with ``end <= start`` are empty and left out.
     """
@@ -45,7 +45,8 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def settled(order: Index, equal: Mask, *keys: Array) -> Index:
-    """Reorder so that runs of rows ``equal`` to the next are sorted by ``keys``, the last key first.
+    """Reorder rows so that consecutive rows that are ``equal`` to the next row are sorted by ``keys``; the last key is
+    the most important.
 
     Fast if few rows are equal.
     """
@@ -71,7 +72,7 @@ def union_length(start: Ints, end: Ints) -> int:
 
 
 def inside_any(start: Ints, end: Ints, asked_start: Ints, asked_end: Ints) -> Mask:
-    """For each ``[start, end]``, whether one of the intervals (in any order) contains it entirely."""
+    """Mask of the ``[start, end]`` that one of the intervals (in any order) contains entirely."""
     order = np.argsort(start, kind="stable")
     reach = np.append(_FIRST, np.maximum.accumulate(end[order]))
     return reach[np.searchsorted(start[order], asked_start, side="right")] >= asked_end
@@ -107,8 +108,9 @@ def contained_slices(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints)
 def contained_sums(start: Ints, end: Ints, values: Ints, outer_start: Ints, outer_end: Ints) -> Ints:
     """Add up the values of the items entirely inside each outer interval.
 
-    The items must be sorted by start. They are processed layer by layer, see `layers`; beyond `_MAX_LAYERS` the rest is
-    looked up in halves, in log(items) steps, because a layer of a deep nest may have a single item.
+    The items must be sorted by start. They are processed layer by layer (see `layers`). After `_MAX_LAYERS`, the
+    remaining items are found by bisection, in log(items) steps, because a layer of deeply nested items may have a
+    single item.
     """
     sums = np.zeros(len(outer_start), np.int64)
     rest, taken = np.arange(len(end)), 0
@@ -154,8 +156,8 @@ def _sums_by_halves(start: Ints, end: Ints, values: Ints, outer_start: Ints, out
 def slice_reduce(ufunc: np.ufunc, values: Ints, low: Index, high: Index, empty: int) -> Ints:
     """Reduce ``values[low:high]`` by `numpy.minimum` or `numpy.maximum` for many slices, sorted by ``low``.
 
-    Empty slices give ``empty``, the ufunc's neutral element. Long slices are composed of blocks, so the cost depends
-    neither on nesting nor on slice length.
+    Empty slices give ``empty``, the neutral element of the ufunc. Long slices are composed of blocks, so the time does
+    not depend on nesting or on the length of slices.
     """
     out = np.full(len(low), empty, np.int64)
     if len(values) == 0 or len(low) == 0:
@@ -188,11 +190,11 @@ def slice_reduce(ufunc: np.ufunc, values: Ints, low: Index, high: Index, empty: 
 
 @dataclass(frozen=True)
 class Overlaps:
-    """Pairs of overlapping intervals, from which unions over runs of intervals are cheap.
+    """Pairs of overlapping intervals, from which the union of consecutive intervals is computed fast.
 
-    At every moment, running intervals are sorted by index; each pair of neighbours is charged with the length of the
-    moment. For any set of intervals that is contiguous in each of these orders, ``union length = sum of lengths - sum
-    of ns of the pairs in the set``.
+    At every moment, running intervals are sorted by index, and each pair of neighbours gets the length of the moment.
+    For any set of intervals that is contiguous in each of these orders, ``union length = sum of lengths - sum of ns of
+    the pairs in the set``.
     """
 
     first: Index
@@ -298,7 +300,7 @@ def covered(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
 
 
 def held(line: Line, start: Ints, end: Ints) -> Mask:
-    """For each ``[start, end]``, whether one of disjoint, sorted intervals contains it entirely."""
+    """Mask of the ``[start, end]`` that one of the disjoint, sorted intervals contains entirely."""
     if len(line[0]) > _FEW:
         return np.append(_FIRST, line[1])[np.searchsorted(line[0], start, side="right")] >= end
     inside = np.zeros(len(start), bool)
@@ -341,7 +343,7 @@ def column(times: Ints, edges: Ints) -> Ints:
 def time_per_group(start: Ints, end: Ints, group: Bytes, edges: Ints) -> Ints:
     """The summed time of intervals in each (group, column): int64 ns of shape (groups, columns).
 
-    Most intervals are in one column; for longer ones, whole columns are counted by their begins and ends.
+    Most intervals are in one column. For longer intervals, whole columns are counted from their starts and ends.
     """
     columns, groups = len(edges) - 1, int(group.max(initial=0)) + 1
     first, last = column(start, edges), column(np.maximum(end - 1, start), edges)

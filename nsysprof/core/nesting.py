@@ -1,6 +1,6 @@
 """Nested intervals: enclosing ones, sums along parents, and lanes without crossings.
 
-Like `intervals`, this is numpy on whole arrays. Parents are row numbers, -1 for none.
+Like `intervals`, this module uses numpy on whole arrays. Parents are row numbers, -1 for none.
 """
 
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ _ROUNDS = 24  # of jumps in `enclosing`, before the rest is searched
 
 
 def enclosing(end: Ints) -> Ints32:
-    """For each interval, the index of the innermost one that contains it entirely, -1 if none does.
+    """The index of the innermost interval that contains each interval entirely, -1 if there is none.
 
-    The intervals must be sorted by start and, for equal starts, longest first; then only their ends matter. If
-    intervals are identical, the earlier contains the later. Partly overlapping ones do not contain each other.
+    The intervals must be sorted by start, and by length (longest first) for equal starts. If intervals are identical,
+    the earlier one contains the later one. Intervals that overlap only in part do not contain each other.
 
-    The answer is the nearest earlier interval that ends no sooner. All candidates jump together to their own
-    candidates, which usually takes a few rounds. The remaining ones, such as those after a deep stack, are found by
-    search.
+    The answer for an interval is the nearest earlier interval that ends at the same time or later. All candidates are
+    replaced by their own candidates at once, which usually takes a few rounds. The remaining intervals, such as those
+    after deeply nested ones, are found by search.
     """
     count = len(end)
     up = np.arange(-1, count - 1, dtype=np.int32)
@@ -77,7 +77,7 @@ class Nest:
     lifts: tuple[Ints32, ...]
 
     def innermost(self, start: Ints, end: Ints) -> Ints32:
-        """For each ``[start, end]``, the index of the innermost interval (last started) that contains it, or -1."""
+        """The index of the innermost interval (that started last) that contains each ``[start, end]``, or -1."""
         at = np.searchsorted(self.start, start, side="right").astype(np.int32) - 1
         bound = np.append(self.end, _LAST)
         pending = np.flatnonzero(bound[at] < end)
@@ -132,7 +132,7 @@ def outermost(parent: Ints32, marked: Mask) -> Mask:
 
 
 def innermost_marked(parent: Ints32, marked: Mask) -> AnyInts:
-    """For each row, the innermost marked row around it (possibly itself), otherwise its outermost ancestor."""
+    """The innermost marked row around each row (possibly the row itself); if there is none, its outermost ancestor."""
     up = np.where(marked | (parent < 0), np.arange(len(parent)), parent)
     while (up[up] != up).any():
         up = up[up]
@@ -156,11 +156,12 @@ class Lane:
 
 
 def stack(start: Ints, end: Ints, parent: Ints32) -> list[Lane]:
-    """Stack intervals into lanes without crossings: an interval inside another one of its lane is its descendant.
+    """Stack intervals into lanes without crossings: an interval inside another interval of its lane is a descendant of
+    it.
 
-    They must be sorted by start, longest first, each after its ``parent`` (-1: none). An interval is drawn inside its
-    parent if possible, otherwise alone. Intervals that touch do not cross. The number of lanes is small, not minimal.
-    If parents enclose in time, which is nearly always so, this is numpy on whole arrays.
+    Intervals must be sorted by start, longest first, each after its ``parent`` (-1: none). An interval is drawn inside
+    its parent if possible, otherwise alone. Intervals that touch do not cross. The number of lanes is small, but not
+    always minimal. If parents enclose their children in time (nearly always), this uses numpy on whole arrays.
     """
     lane = np.zeros(len(start), np.int32)
     up = parent.astype(np.int32)
@@ -217,9 +218,10 @@ def _sort_out(start: Ints, end: Ints, rows: Index, up: Ints32, lane: Ints32) -> 
 
 
 def walk(up: Ints32) -> Ints:
-    """The begins and ends of the intervals of a lane in order: ``i`` for the begin of the i-th, ``~i`` for its end.
+    """The starts and ends of the intervals of a lane in order: ``i`` for the start of interval i, ``~i`` for its end.
 
-    An interval ends after all inside it, and before its next sibling begins, also at equal times.
+    An interval ends after all intervals inside it, and before the next interval of its parent begins, even at equal
+    times.
     """
     count = len(up)
     depth = depths(up) if (up >= 0).any() else np.zeros(count, np.int32)
@@ -237,7 +239,9 @@ def walk(up: Ints32) -> Ints:
 
 
 def levels_inside(parent: Ints32, rows: Index, start: Ints, end: Ints, extent: tuple[int, int]) -> Iterator[Index]:
-    """Yield some intervals, those directly inside, and so on: those of a level that reach into ``extent``, by start."""
+    """Yield some intervals, then the intervals directly inside them, and so on. Of each level, only intervals that
+    reach into ``extent`` are yielded, sorted by start.
+    """
     while len(rows := rows[(start[rows] < extent[1]) & (end[rows] > extent[0])]):
         yield rows[np.argsort(start[rows], kind="stable")]
         rows = np.flatnonzero(np.isin(parent, rows))

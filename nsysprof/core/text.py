@@ -16,8 +16,8 @@ _BEFORE_SLASH = re.compile(r"(\\+)(?=/|\Z)")
 def visible(text: str) -> str:
     r"""Escape every character that a terminal would interpret instead of showing it, such as ``\x1b``.
 
-    Names of ranges and kernels, messages and paths come from the profiled program: they may contain escape sequences,
-    bells, NULs and marks that reverse the writing direction.
+    Names of ranges and kernels, messages and paths come from the profiled program, so they may contain escape
+    sequences, bells, NULs and marks that reverse the writing direction.
     """
     if text.isprintable():
         return text
@@ -33,7 +33,7 @@ def _printable(character: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Put a text on one line, without characters that have no glyph, for charts."""
+    """Put a text on one line for charts, without characters that have no glyph."""
     return " ".join("".join(map(_printable, text)).split()) or "(no name)"
 
 
@@ -45,13 +45,17 @@ def cell_count(text: str) -> int:
 
 
 def one_line(text: str, width: int) -> str:
-    """Shorten for a terminal: escaped, on one line, stripped, with the middle removed beyond ``width``."""
+    """Shorten a text for a terminal: it is escaped, stripped and on one line; if it is longer than ``width``, the
+    middle is removed.
+    """
     text = visible(" ".join(text.split()))
     return text if len(text) <= width else "…".join(_ends(text, width, (width - 1) // 3))
 
 
 def shorten(text: str, most: int) -> str:
-    """Shorten for a chart: printable, with the middle removed beyond ``most``, since both ends distinguish names."""
+    """Shorten a text for a chart: it is printable; if it is longer than ``most``, the middle is removed, because both
+    ends distinguish names.
+    """
     # Names may be kilobytes long: skip what can never be shown.
     if len(text) > 4 * most:
         text = text[: 2 * most] + "…" + text[-2 * most :]
@@ -63,7 +67,7 @@ def shorten(text: str, most: int) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Shorten by removing the end beyond ``most`` characters."""
+    """Shorten a text to ``most`` characters by removing its end."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -114,7 +118,7 @@ def shorten_both(one: str, other: str, most: int, shortened: Callable[[str, int]
 
 
 def quote_path(path: Path) -> str:
-    """Quote a path for a command line, so that a shell reads one word and no command reads an option."""
+    """Quote a path for a command line, so that a shell reads one word and no command reads it as an option."""
     text = str(path)
     return quote(f"./{text}" if text.startswith("-") else text)
 
@@ -136,7 +140,7 @@ def join_first(texts: Sequence[str], most: int, shown: Callable[[str], str] = st
 
 
 def drop_repeats(sentences: Sequence[str]) -> list[str]:
-    """Keep one sentence of those that differ only in numbers and in the name before a colon, with their count."""
+    """Keep one of several sentences that differ only in numbers and in the name before a colon, with their count."""
     alike: dict[str, list[str]] = {}
     for text in sentences:
         alike.setdefault(re.sub(r"\d[\d,.]*", "#", text.partition(": ")[2] or text), []).append(text)

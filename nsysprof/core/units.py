@@ -1,6 +1,6 @@
-"""Formats of numbers, the only place with unit names: three digits, or all digits of a longer integer part.
+"""Format numbers with units: three digits, or all digits of a longer integer part.
 
-Display only: files keep plain integers.
+Formats are only for display: files have plain integers.
 """
 
 import math

@@ -1,5 +1,6 @@
-"""One count: run the program under ncu once for its traffic and once for its work, and join both into one table,
-whose columns are an interface.
+"""Make one count: run the program under ncu once for its traffic and once for its work, and join both into one table.
+
+The columns of the table are an interface.
 """
 
 import time
@@ -70,9 +71,9 @@ COUNTERS = table(
 
 
 def in_ranges(rows: Iterable[NcuRow], select: str | None) -> list[NcuRow]:
-    """Select the rows in ranges whose path or name matches a glob, and in their inner ranges; all for None.
+    """Select the rows in ranges whose path or name matches a glob, and in their inner ranges (None: all rows).
 
-    Rows with unclear ranges are kept, since these may match.
+    Rows with unclear ranges are kept, because these ranges may match.
     """
     return [row for row in rows if select is None or not row.clear or _matches(row.ranges, select)]
 
@@ -84,10 +85,11 @@ def _matches(names: Sequence[str], select: str) -> bool:
 
 
 def counter_rows(first: Sequence[NcuRow], second: Sequence[NcuRow]) -> tuple[list[CounterRow], int]:
-    """Join the rows of the first run with their partners in the second; also return the number without a partner.
+    """Join the rows of the first run with their partners in the second run. Also return the number of rows without a
+    partner.
 
     A partner has the same process (by order of appearance), range, kernel, grid and block, and the same index among
-    these. Order alone is not enough, because launches of several threads interleave differently in each run.
+    such rows. Order alone is not enough, because launches of several threads interleave differently in each run.
     """
     partners = dict(zip(_keys(second), (row.values for row in second), strict=True))
     rows: list[CounterRow] = []

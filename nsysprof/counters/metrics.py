@@ -1,9 +1,9 @@
 """Metrics of Nsight Compute: which ones form each column of the counters, by chip and run.
 
-The *traffic* run requests so few metrics that one pass counts them all. If a kernel is replayed, ncu saves and restores
-its memory in between, which flushes the L2 cache whatever ``--cache-control`` says: the kernel would seem to read data
-from DRAM that the previous kernel left in L2. Metrics that need several passes, above all FLOPs, do not depend on
-caches and are counted in a separate run, the *work*.
+The *traffic* run requests so few metrics that one pass counts them all. If a kernel is replayed, ncu saves and
+restores its memory between replays. This flushes the L2 cache, regardless of ``--cache-control``, so the kernel would
+read data from DRAM that the previous kernel had left in L2. Metrics that need several passes, above all FLOPs, do not
+depend on caches and are counted in a separate run, the *work*.
 """
 
 import re

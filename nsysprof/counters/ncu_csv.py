@@ -1,7 +1,7 @@
 """Read the output of ``ncu --csv --page raw``: a row per kernel, with its ranges and metrics.
 
-ncu doubles its own quotes, but not those in names, and names may contain newlines: rows are therefore parsed from both
-ends, which are regular, and a doubled quote is ncu's own.
+ncu doubles its own quotes, but not quotes in names, and names may contain newlines. So rows are parsed from both ends,
+which are regular.
 """
 
 import re
@@ -36,7 +36,7 @@ _SCALES = {
 class NcuRow:
     """A profiled kernel: ``ranges`` are the names of its ranges, outermost first, as far as recorded.
 
-    ``clear`` is False if several threads had ranges open, or if ncu's text is unreadable: then there are none.
+    ``clear`` is False if several threads had ranges open, or if ncu's text is unreadable; there are then no ranges.
     ``values`` are the requested columns, None if ncu has no number.
     """
 

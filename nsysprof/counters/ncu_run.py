@@ -1,4 +1,4 @@
-"""One run of ``ncu``: its metrics, its command line, and why it, or the program below it, failed."""
+"""One run of ``ncu``: its metrics, its command line, and the reason if ncu or the program failed."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -46,9 +46,10 @@ _KNOWN = (
 class CountRequest:
     """A count to make: the program, the ncu, and what to count.
 
-    Kernels in ranges that ``select`` matches (None: all), with ``threads`` as in `attribute`. ``cache_control`` (none,
-    all) and ``clock_control`` (none, base) are ncu options; ``extra`` is passed to ncu unchanged. ``results``: the
-    program accepts ``--results FILE``, as the workloads do; ``keep_reports``: ncu's own reports are results too.
+    It counts kernels in ranges that ``select`` matches (None: all), with ``threads`` as in `attribute`.
+    ``cache_control`` (none, all) and ``clock_control`` (none, base) are ncu options; ``extra`` is passed to ncu
+    unchanged. ``results``: the program accepts ``--results FILE``, as the workloads do. ``keep_reports``: also keep
+    ncu's own reports.
     """
 
     program: tuple[str, ...]
@@ -125,9 +126,9 @@ def _filters(select: str | None) -> Iterator[str]:
 def kernels_counted(echo: Callable[[str], None], *, program: bool) -> Iterator[Callable[[str], None]]:
     """Yield a function that takes the output of a run and passes the visible part on to ``echo``.
 
-    Lines about single kernels become an occasional count, rarer as kernels increase. All output of a ``program`` is
-    passed on, none of a workload's, because its times are distorted by ncu. Warnings and errors of ncu always pass, and
-    the log has everything.
+    Lines about single kernels are replaced by an occasional count, which becomes rarer as the number of kernels grows.
+    All output of a ``program`` is passed on, but no output of a workload, because ncu distorts its times. Warnings and
+    errors of ncu are always passed on, and the log has everything.
     """
     rest, count, following = "", 0, 1
 

@@ -1,4 +1,4 @@
-"""The kernels of steps, to compute the gain of shorter ones: a bound, replayed if possible."""
+"""The kernels of steps. They are used to compute the gain of shorter kernels: a bound, or a replay if possible."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _FULL = 0.75  # of the steps: more than is left where launching takes twice as l
 class Busy:
     """The compute kernels of the steps of a ``place``, rows ``op`` of `Trace.ops`, sorted by start.
 
-    ``alone`` ns of each: the time without any other kernel running.
+    ``alone``: the time (ns) of each kernel in which no other kernel runs.
     """
 
     case: Case
@@ -56,9 +56,9 @@ class Busy:
         return rows[np.lexsort((trace.ops.end[rows], trace.ops.start[rows], trace.ops.stream[rows]))]
 
     def gained(self, op: Index, shorter: Ints, ns: int | None = None) -> int:
-        """The maximal gain of all steps if GPU ops were ``shorter``, in ns: by arithmetic, and by a replay.
+        """The maximal gain of all steps if GPU ops were ``shorter`` (ns of each): by arithmetic, and by a replay.
 
-        ``ns``: the sum for ops that do not run at a time.
+        ``ns`` is the sum for ops that do not run at the same time.
         """
         length = np.maximum(self._length_of(op) - shorter, 0)
         gains = self.case.shorter(self.place, lambda network: edits.lengthen(network, op, length))
@@ -100,7 +100,7 @@ class Busy:
         return ops.end[op] - ops.start[op]
 
     def finding(self, kind: str, cause: str, text: str, remedy: str, gain: int, ns: int | None = None) -> Finding:
-        """The finding with this maximal gain of the steps; ``text`` contains ``{amount}`` for the total time ``ns``."""
+        """The finding with this maximal gain in all steps. ``text`` contains ``{amount}`` for the total time ``ns``."""
         amount = each_step(self.place, gain if ns is None else ns)
         return counted(self.place, kind, cause, text.format(amount=amount), remedy, gain, gain)
 

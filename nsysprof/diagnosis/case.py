@@ -1,4 +1,6 @@
-"""The facts about a program's steps for a diagnosis: pieces of waits, purposes of calls, and a replay for trials."""
+"""The facts about a program's steps for a diagnosis: pieces of waits, purposes of calls, and a replay for trying
+changes.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +69,8 @@ class Place:
 class Case:
     """The steady steps ``rows`` of the windows ``chosen``, with the ``facts`` of their trace; made by `diagnose`.
 
-    ``merge_names`` as for the paths; ``part_of``: for a stretch, the whole case, and the rows of its GPU ops there;
-    ``launched``: its launches, if already known.
+    ``merge_names`` is the same as for the paths. ``part_of``: if this case is a part of another case, that case, and
+    the rows of its GPU ops in it. ``launched``: the launches of the case, if already known.
     """
 
     chosen: Chosen
@@ -116,7 +118,9 @@ class Case:
 
     @cached_property
     def prepares(self) -> Mask:
-        """Mask of the pieces in ranges of warm-up and of checks before a measurement; none if steps were chosen."""
+        """Mask of the pieces in ranges of warm-up, and of checks before a measurement (no piece, if the user chose the
+        steps).
+        """
         attribution = self.facts.attribution
         out = np.zeros(len(self.pieces["op"]), bool)
         if len(self.chosen.level.rows) or not len(attribution.trace.ranges):
@@ -151,7 +155,7 @@ class Case:
 
     @cached_property
     def long_code_ns(self) -> int:
-        """The length in ns from which code between two calls is separate work, not part of launching."""
+        """The length (ns) above which code between two calls is separate work, and not part of launching."""
         code = self.pieces["ns"][(self.pieces["thread"] >= 0) & (self.pieces["call"] < 0)]
         code = code[code < LONG_CODE_NS]
         usual = int(np.median(code)) if len(code) else 0
@@ -196,7 +200,7 @@ class Case:
 
     @cached_property
     def doubt(self) -> str:
-        """Why nothing can be replayed; empty if it can."""
+        """The reason that nothing can be replayed; empty if a replay is possible."""
         ops = self.facts.attribution.trace.ops
         length = ops.end - ops.start
         lost = int(length[ops.launch < 0].sum()) / max(int(length.sum()), 1)
@@ -206,7 +210,7 @@ class Case:
 
     @cached_property
     def residual(self) -> Floats:
-        """The relative error of each steady step in a replay without individual delays of GPU ops."""
+        """The relative error of each steady step in a replay that uses typical delays of GPU ops."""
         return self.program.residual[self.rows]
 
     def known(self, place: Place) -> bool:
@@ -214,7 +218,7 @@ class Case:
         return not self.doubt and float(np.median(self.residual[place.windows])) <= MAX_RESIDUAL
 
     def shorter(self, place: Place, *edit: Edit) -> Ints | None:
-        """How many ns shorter each step of a place gets by edits; None if unknown."""
+        """The time (ns) by which edits make each step of a place shorter; None if unknown."""
         if not self.known(place):
             return None
         gained = self.program.lengths - self.program.lengths_with(*edit)

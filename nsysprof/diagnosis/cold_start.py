@@ -1,4 +1,6 @@
-"""A recording of a single pass that is mostly set-up: facts that it shows, and advice that it cannot support."""
+"""Findings about a recording of a single pass that is mostly set-up: facts, but no advice, which such a recording
+cannot support.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -41,7 +43,7 @@ _WARM = "record steps after a warm-up, because this pass is mostly set-up"
 def set_up(case: Case) -> Iterator[tuple[str, int]]:
     """One-time host work by purpose of call, with its time in ns, the longest first.
 
-    Memory and streams count if they are created before the first GPU operation, or freed after the last.
+    Creating memory and streams counts if it happens before the first GPU operation; freeing them counts after the last.
     """
     calls, ops = case.facts.activity.calls, case.facts.attribution.trace.ops
     if not len(ops):
@@ -67,7 +69,7 @@ def set_up(case: Case) -> Iterator[tuple[str, int]]:
 def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding], recorded_ns: int) -> list[Finding]:
     """Findings about a recording that is only a demo or a cold start: first its kind, then facts without advice.
 
-    Findings are unchanged if annotated steps repeat, or if GPUs work for long.
+    If annotated steps repeat, or if GPUs are busy for long, the findings are returned unchanged.
     """
     trace = case.facts.attribution.trace
     busy = sum(int((end - start).sum()) for start, end in trace.gpu_busy.values())

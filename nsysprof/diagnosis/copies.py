@@ -1,4 +1,6 @@
-"""The GPU waits for copies: of pageable memory, behind blocking calls, of few bytes each, or in line with kernels."""
+"""The GPU waits for copies: of pageable memory, in blocking calls, of a few bytes each, or in the same stream as
+kernels.
+"""
 
 from collections.abc import Iterable
 

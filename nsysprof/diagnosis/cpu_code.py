@@ -1,4 +1,4 @@
-"""The GPU waits while the launching thread runs long CPU code, neither calls nor mere launching."""
+"""The GPU waits while the launching thread runs long CPU code (which is neither a call nor part of launching)."""
 
 import re
 from collections.abc import Iterable
@@ -237,7 +237,7 @@ def _sampled_in(case: Case, group: Group) -> str:
 
 
 def most_samples(found: CpuSamples | None, mine: Index | None) -> str:
-    """The function in most of some samples (None: all), the innermost one of those; empty if unknown."""
+    """The innermost function that is in most of some samples (None: all samples); empty if unknown."""
     if found is None:
         return ""
     mine = np.arange(len(found.time)) if mine is None else mine

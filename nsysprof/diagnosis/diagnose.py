@@ -34,7 +34,7 @@ _IDLE = 0.05  # of the steps that idle, exposed and unknown time may take where 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The parts of the time of all steady steps of a path on a GPU, int ns; they add up to it.
+    """The parts of the time of all steady steps of a path on a GPU, in ns. The parts add up to the whole time.
 
     ``step_ns`` is the median step; communication and copies are exposed (without compute).
     """
@@ -111,9 +111,9 @@ class Diagnosis:
 
 
 def diagnose(case: Case) -> Diagnosis:
-    """Diagnose the steps of a case; in large recordings, some steps in the middle of each path.
+    """Diagnose the steps of a case. In large recordings, diagnose only some steps in the middle of each path.
 
-    Near-linear in ops and calls, times the number of replayed causes.
+    The time is near-linear in ops and calls, times the number of replayed causes.
     """
     if len(case.facts.attribution.trace.ops) <= MAX_OPS:
         return _diagnosis_of(case)
@@ -146,8 +146,8 @@ def case_of(
     """The case to diagnose: the steps that the glob ``select`` matches, or by default the steps that `choose_level`
     finds.
 
-    ``kinds`` are those of the op names. ``chosen``, ``rows`` (the windows that count; by default without warm-up),
-    ``facts`` and the launches are computed if not given.
+    ``kinds`` are the kinds of the op names. ``chosen``, ``rows`` (the windows that count; by default, all except
+    warm-up), ``facts`` and the launches are computed if not given.
     """
     chosen = chosen or choose_windows(attribution, kinds.communication, select, merge_names)
     if rows is None:

@@ -61,7 +61,7 @@ class Finding:
 
     @property
     def likely_ns(self) -> float:
-        """The gain by which findings are ranked: without recording cost, and half of an upper limit."""
+        """The gain by which findings are ranked: excluding recording cost; an upper limit counts half."""
         bound = self.basis == BOUND and not self.recording_ns
         return max(self.gain_ns - self.recording_ns, 0) * (_HALF if bound else 1.0)
 
@@ -111,10 +111,10 @@ class Finding:
 
 
 def ranked(found: Sequence[Finding]) -> list[Finding]:
-    """Tried findings first, by likely gain; then untried ones, by loss; one-time work last.
+    """Rank findings: first the tried remedies by likely gain, then all others by loss, then one-time work.
 
-    If two remedies fix the same cause of a path, the simpler one is first if it has a good part of the gain, see
-    `_BEFORE`. Findings about pacing, a cold start or a shared GPU come before all others, then causes without a
+    If two remedies fix the same cause of a path, the simpler one is first if it has a good part of the gain (see
+    `_BEFORE`). Findings about pacing, a cold start or a shared GPU come before all others, then causes without a
     remedy that cost several times as much as any remedy gains.
     """
     others, most = {(each.path, each.kind): each for each in found}, dict[str, int]()
@@ -136,9 +136,9 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
 
 
 def worth_telling(found: Sequence[Finding]) -> list[Finding]:
-    """The ranked findings with a remedy or large costs; also the first finding of a path if it costs enough.
+    """The ranked findings with a remedy or a large loss, and the first finding of a path if its loss is large enough.
 
-    Slow steps appear once: as slow steps, unless a finding about some steps has a remedy.
+    Slow steps appear only once: as slow steps, unless a finding about some steps has a remedy.
     """
     kept: dict[str, list[Finding]] = {}
     for each in found:
@@ -162,7 +162,7 @@ def _same(cause: Finding, slow: Finding) -> bool:
 
 
 def scaled(finding: Finding, times: float, steps: int) -> Finding:
-    """Scale a finding from a part of the steps to all ``steps`` (``times`` as many)."""
+    """Scale a finding about a part of the steps to all ``steps``; ``times`` is the ratio of both numbers."""
     names = ("lost_ns", "gain_ns", "gain_low_ns", "gain_high_ns", "total_ns", "recording_ns")
     values = {name: round(getattr(finding, name) * times) for name in names}
     return replace(finding, steps=steps, **values)

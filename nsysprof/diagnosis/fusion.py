@@ -1,4 +1,6 @@
-"""Several kernels that read and write memory for the work of one: attention, pointwise chains, layouts."""
+"""Several kernels that read and write memory, although one kernel could do their work: attention, pointwise chains,
+layouts.
+"""
 
 import re
 from collections.abc import Iterator
@@ -65,7 +67,7 @@ _UNEQUAL = 8  # kernels of a row that work on as many elements take less than so
 
 
 def fusion_findings(busy: Busy) -> Iterator[Finding]:
-    """The savings of one kernel instead of several, in memory traffic and launches, replayed."""
+    """The time saved if one kernel replaced several, in memory traffic and launches (from a replay)."""
     ops = busy.with_copies
     used = np.zeros(len(ops), bool)
     for finder in (_attention, _chains):
@@ -97,7 +99,9 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
 
 
 def norms_of_layout(busy: Busy) -> tuple[Index, Index]:
-    """The kernels that convert between layouts; and, if there are any, batch norms of cuDNN in channels-first."""
+    """The kernels that convert between layouts. If there are any, also the batch norms of cuDNN in channels-first
+    format.
+    """
     names = busy.case.facts.attribution.trace.op_names
     converts = np.flatnonzero(busy.matches(lambda code: bool(_CONVERTS.search(names[code]))))
     norms = np.flatnonzero(busy.matches(lambda code: bool(_NCHW_NORM.search(names[code]))))

@@ -1,4 +1,4 @@
-"""A kernel whose launch leaves most of the GPU empty: few blocks or threads, an empty last wave, low occupancy."""
+"""A kernel that uses a small part of the GPU: few blocks or threads, a nearly empty last wave, or low occupancy."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -53,7 +53,7 @@ _FULLER = {
 
 
 def geometry_findings(busy: Busy) -> Iterator[Finding]:
-    """Kernels whose grid or blocks are too small, with the saving of a full GPU: time × idle share."""
+    """Kernels whose grid or blocks are too small, with the time a full GPU would save: kernel time × idle share."""
     found = busy.case.launches
     if found is None or not found.sms or not len(busy.op):
         return
@@ -98,7 +98,7 @@ def held_warps(found: Launches) -> Floats:
 
 
 def part_used(found: Launches) -> Floats:
-    """The part of the GPU that each launch keeps busy: multiprocessors, the warps that they need, lanes."""
+    """The share of the GPU that each launch keeps busy: multiprocessors, the warps that they need, and lanes."""
     of_block = -(-np.maximum(found.threads, 1) // _WARP)
     each = found.blocks / max(found.sms, 1)
     warps = np.minimum(np.maximum(each, 1) * of_block, np.where(each < 1, np.inf, held_warps(found)))

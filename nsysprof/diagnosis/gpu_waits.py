@@ -70,7 +70,9 @@ def _peers(case: Case, rows: Index) -> Ints:
 
 
 def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
-    """Communication that is not hidden by compute, except waits for late ranks; at most, all compute can hide it."""
+    """Exposed communication, except waits for late ranks. The gain is at most the time of all compute, which could
+    hide it.
+    """
     windows, lines = case.windows.take(place.windows), case.lines[place.gpu]
     both = covered(union(lines.compute, lines.communication), windows.start, windows.end)
     compute = covered(lines.compute, windows.start, windows.end)

@@ -30,7 +30,7 @@ LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
 
 @dataclass(frozen=True)
 class Group:
-    """The pieces ``rows`` of waits in a place with one cause; ``waited`` ns in each of its steps."""
+    """The pieces ``rows`` of waits in a place that have one cause. ``waited`` are the ns in each step of the place."""
 
     place: Place
     cause: str
@@ -44,7 +44,9 @@ class Group:
 
     @property
     def often(self) -> str:
-        """The steps in which the GPU waits for the cause: all typical ones, a few with most of it, or one."""
+        """The kind of steps in which the GPU waits for the cause: all typical steps, a few steps with most of the
+        waiting, or one step.
+        """
         place, waited = self.place, self.waited
         count = int((waited >= _HAS * waited.max()).sum())
         typical = float(np.median(waited)) >= MIN_SHARE * float(np.median(place.length))
@@ -55,10 +57,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change of the program: ``text`` an imperative, ``changes`` the replayed part; ``basis`` of the gain.
+    """A change of the program. ``text`` is an imperative, ``changes`` are the replayed changes, ``basis`` is the basis
+    of the gain.
 
-    `Changes.remove` of the cause itself removes `Kind.whole`. ``most_ns``: the upper limit of the gain in all steps;
-    ``least``: it must not gain much more than the cause costs.
+    `Changes.remove` of the cause itself removes `Kind.whole`. ``most_ns``: the upper limit of the gain in all steps.
+    ``least``: the gain must not exceed the loss by much.
     """
 
     text: str
@@ -77,18 +80,18 @@ def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns
 
 
 def each_step(place: Place, ns: int) -> str:
-    """An amount over all steps as a share and as time of the median step; for a whole recording as time and share."""
+    """An amount over all steps, as time of the median step and as a share; for a whole recording, as time and share."""
     per = "" if place.path == WHOLE else " of each step"
     return f"{format_ns(ns / place.total_ns * place.step_ns)}{per} ({format_share(ns / place.total_ns)})"
 
 
 def in_steps(case: Case, group: Group) -> bool:
-    """Whether a cause belongs to the steps: for found (not annotated) steps, whether most have it."""
+    """Whether a cause belongs to the steps. If steps were detected (not annotated), most of them must have it."""
     return group.place.path != WHOLE and (group.often == EVERY or not case.chosen.level.found)
 
 
 def repeats(case: Case, group: Group, alike: AnyInts) -> bool:
-    """Whether a remedy for a loop fits: in steps, or if a program often does work that is ``alike``."""
+    """Whether a remedy for a loop fits: the work is in steps, or the program often does work that is ``alike``."""
     return in_steps(case, group) or int(np.unique(alike, return_counts=True)[1].max(initial=0)) >= _OFTEN
 
 
@@ -109,14 +112,14 @@ def whole_cause(case: Case, group: Group) -> Cause:
 class Kind:
     """A kind of finding, a section of the fix guide.
 
-    ``claims``: the pieces of waits that may belong to it; ``codes``: equal numbers for pieces of one cause; ``words``:
-    the cause of a piece; ``symptom``: a sentence with the places ``{amount}``, ``{cause}``; ``remedies`` that are
-    tried; ``whole``: everything that disappears without the cause. ``set_up``: it happens once, and never leads.
-    ``tried``: False for what no replay can remove. ``least_launches``: steps with fewer launches have no finding, nor
-    have losses (or, if it ``exposes`` other waits, waits) below ``least_share`` of the steps. ``inflated``: recording
-    adds to it. ``note``: the end of the sentence if there is no remedy; ``where``: what else is known about the place
-    of the cause. ``arithmetic``: without a replay, the wait is
-    the upper limit of the gain.
+    ``claims`` marks the pieces of waits that may belong to this kind. ``codes`` gives equal numbers to pieces of one
+    cause, and ``words`` the name of the cause. ``symptom`` is a sentence with the placeholders ``{amount}`` and
+    ``{cause}``. ``remedies`` are the remedies to try. ``whole`` is everything that disappears together with the cause.
+    ``set_up``: the wait happens once, and never comes first. ``tried``: False if no replay can remove the cause.
+    ``least_launches``: there is no finding if steps have fewer launches. ``least_share``: there is no finding if the
+    loss (or the wait, if it ``exposes`` other waits) is a smaller share of the steps. ``inflated``: recording makes
+    the wait longer. ``note``: the end of the sentence if there is no remedy. ``where``: more facts about the place of
+    the cause. ``arithmetic``: without a replay, the wait is the upper limit of the gain.
     """
 
     name: str
@@ -234,7 +237,7 @@ _OPENMP = (
 
 
 def dialect_text(case: Case, texts: dict[str, str]) -> str:
-    """The text for the language of the program; the text for ``cuda`` if there is no other."""
+    """The text for the language of the program; if there is none, the text for ``cuda``."""
     if case.dialect == "openmp" and "openacc" in texts:
         text = texts["openacc"]
         for one, other in _OPENMP:

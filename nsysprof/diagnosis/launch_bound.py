@@ -111,9 +111,10 @@ def _of_optimizer(case: Case) -> Mask:
 
 
 def launching_time(case: Case, place: Place, only: AnyInts | None = None) -> Cause:
-    """All time in which threads launch in the steps of a place, with little code in between, as a cause.
+    """A cause that consists of all time in which threads launch in the steps of a place, with little code between
+    launches.
 
-    Includes calls that launch or do not wait, or ``only`` some calls.
+    It includes all calls that launch or do not wait, or ``only`` some of these calls.
     """
     calls, trace, windows = case.facts.activity.calls, case.facts.attribution.trace, case.windows
     parts: list[tuple[Index, Ints, Ints]] = []

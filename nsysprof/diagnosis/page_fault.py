@@ -32,7 +32,8 @@ SOME_FAULTS, MANY_FAULTS = 0.05, 0.5  # of the time of kernels: from here on to 
 
 
 def fault_share(case: Case) -> float:
-    """The share of kernel time that may be page faults, by the recorded migrations; 1.0 if none are recorded.
+    """The share of kernel time that may be page faults, estimated from recorded migrations; 1.0 if no migrations were
+    recorded.
 
     0.0 for programs with (almost) no managed memory, with prefetching, or with recorded GPU page faults.
     """
@@ -66,7 +67,7 @@ def _unknown_faults(case: Case, place: Place) -> Iterator[Finding]:
 
 
 def page_findings(case: Case, place: Place) -> Iterator[Finding]:
-    """Pages of unified memory for which kernels or the host wait: upper bounds, because kernels compute meanwhile."""
+    """Waits of kernels or the host for pages of unified memory: upper bounds, because kernels compute meanwhile."""
     windows = case.windows.take(place.windows)
     found = paging(case.facts.attribution.trace, place.gpu, windows.start, windows.end)
     known = 0 if found is None else int(found.kernel_ns.sum())

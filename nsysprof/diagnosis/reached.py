@@ -31,7 +31,7 @@ _TENSOR_CORES, _ISSUE = "tensor cores", "instruction issue"
 class Reached:
     """Shares of a GPU's peaks, by `COMPUTE` and `MEMORY`, and their basis.
 
-    ``unit`` is the one that computes; FLOPs and bytes per second are NaN if unknown. ``suspect`` names the possible
+    ``unit`` is the computing unit. FLOPs and bytes per second are NaN if unknown. ``suspect`` names the possible
     error behind impossible shares.
     """
 
@@ -62,7 +62,7 @@ class Roofs:
         return (peak or self.limits.datasheet_flops(dtype, None) or np.nan) if dtype else np.nan
 
     def reachable(self, kind: str) -> float:
-        """The part of the peak for `COMPUTE` or `MEMORY` that kernels reach at best: all of a measured peak."""
+        """The share of the peak for `COMPUTE` or `MEMORY` that kernels can reach at best; 1 for a measured peak."""
         limits = self.limits
         known = limits.measured_flops if kind == COMPUTE else limits.measured_bytes_per_s
         return 1.0 if self.measured and known else REACHABLE[kind]
@@ -83,7 +83,7 @@ def roofs_of(case: Case, place: Place | None, measured: GpuLimits | None = None)
 
 
 class Sources:
-    """What is known of the kernels ``busy``: Questions are about ``groups`` of places in them."""
+    """The facts that are known about the kernels ``busy``. ``groups`` of places in them are examined."""
 
     def __init__(self, busy: Busy, roofs: Roofs, groups: Sequence[Index], counters: CounterFile | None = None) -> None:
         self.busy, self.roofs, self.groups = busy, roofs, groups
@@ -225,5 +225,5 @@ def shares_of(busy: Busy, rows: Index) -> Mapping[str, float]:
 
 
 def least_part(shares: Mapping[str, float]) -> float:
-    """The smallest part of their time that kernels need for their memory traffic; 0 where it is not known."""
+    """The smallest part of their time that kernels need for their memory traffic; 0 if unknown."""
     return min(shares.get(MEMORY, 0.0) / REACHABLE[MEMORY], 1.0)

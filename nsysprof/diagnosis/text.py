@@ -24,7 +24,9 @@ _IDLE = 0.05  # of the steps, or of the recording, that nothing needs to be said
 
 
 def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
-    """The share of the steps (or, if no step repeats, of the time between GPU operations) in which the GPUs compute."""
+    """The share of step time in which the GPUs compute. If no step repeats, the share of the time from first to last
+    GPU operation.
+    """
     gpus = len({each.gpu for each in diagnosis.times})
     who = "the GPU computes" if gpus == 1 else f"{gpus:,} GPUs compute"
     if not gpus:
@@ -145,8 +147,8 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
 
 
 def kernels_first(diagnosis: Diagnosis) -> str:
-    """What to begin with where kernels take most of the time, and the first finding has no fix or gains little; empty
-    elsewhere.
+    """The kernel to begin with, if kernels take most of the time and the first finding has no fix or gains little;
+    otherwise empty.
     """
     first = diagnosis.findings[0]
     compute = 1 - diagnosis.idle_share
@@ -186,9 +188,9 @@ def sentence(finding: Finding) -> str:
 def findings_text(
     diagnosis: Diagnosis, file: Any, asked_by: str, most: int | None = None, width: int | None = None
 ) -> str:
-    """The top bottlenecks, each with fix, gain and next command; and one-time work.
+    """The top bottlenecks, each with fix, gain and next command, and one-time work.
 
-    With ``most``, only the first has a command, and none repeats another's fix.
+    With ``most``, only the first has a command, and no fix is repeated.
     """
     if not diagnosis.findings:
         ranges = len(diagnosis.chosen.attribution.trace.ranges)
@@ -216,7 +218,7 @@ def findings_text(
 
 
 def next_command(finding: Finding, file: Any, asked_by: str) -> str:
-    """The command that tries the change, or else shows more; never the current one."""
+    """The command that tries the change, or shows more; never the current command."""
     report = quote_path(file)
     path = finding.path.replace("[", "[[]")
     if finding.change:
@@ -233,7 +235,7 @@ def records(diagnosis: Diagnosis | None, file: Any, asked_by: str) -> list[dict[
 
 
 def steps_text(diagnosis: Diagnosis) -> str:
-    """Which steps, how many are steady, and how many are left out as warm-up."""
+    """The steps of the diagnosis, the number of steady steps, and the number left out as warm-up."""
     left_out = diagnosis.left_out
     warm = f", without {plural(left_out, 'step')} of warm-up" if left_out else ""
     return f"{diagnosis.chosen.level.clause}; {plural(diagnosis.steps, 'steady step')}{warm}"

@@ -41,7 +41,7 @@ _MAY_PACE = ("cpu-code", "sleep", "input-wait", "lock")
 
 @contextmanager
 def left_out_if_faulty(kind: str) -> Iterator[None]:
-    """Leave out the findings of a kind that fails: a warning names the line, and pytest makes it a failure."""
+    """Leave out the findings of a kind whose code fails. A warning names the line, and under pytest the test fails."""
     try:
         yield
     except (NsysprofError, MemoryError):
@@ -53,7 +53,7 @@ def left_out_if_faulty(kind: str) -> Iterator[None]:
 
 
 def groups(case: Case, least: float = 0.0) -> Iterator[tuple[Kind, Group]]:
-    """Pieces of waits by kind, place and cause that take at least the part ``least`` of the steps."""
+    """Pieces of waits, grouped by kind, place and cause, if they take at least the share ``least`` of the steps."""
     pieces, place_of = case.pieces, case.place_of
     for kind in KINDS:
         with left_out_if_faulty(kind.name):

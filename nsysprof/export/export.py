@@ -39,7 +39,8 @@ _DICTIONARY_BYTES = 1 << 26  # beyond it pyarrow writes texts out row by row
 def write_csv_files(tables: Sequence[RecordTable], folder: Path) -> None:
     """Write each table as ``NAME.csv`` into an existing folder.
 
-    UTF-8, commas, quotes if needed, a header; ``true`` and ``false``; missing values are empty.
+    Files are UTF-8 with commas, quotes if needed, and a header. Booleans are ``true`` and ``false``; missing values
+    are empty.
     """
     for table in tables:
         path = folder / f"{table.declared.file}.csv"
@@ -79,8 +80,8 @@ def pyarrow_parquet() -> Any:
 def write_parquet(tables: Sequence[RecordTable], about: Mapping[str, str], folder: Path) -> None:
     """Write each table as ``NAME.parquet`` into an existing folder: typed columns, texts as dictionaries, zstd.
 
-    Row groups of 262,144 rows; ``about`` goes into the metadata of each file, and each column's description into its
-    metadata under ``description``.
+    Row groups have 262,144 rows. The metadata of each file contains ``about``, and the metadata of each column
+    contains its ``description``.
     """
     parquet = pyarrow_parquet()
     metadata = {key: value.encode(errors="replace") for key, value in about.items()}
@@ -153,8 +154,8 @@ def export(
     trace is a file, compressed if its name ends with ``.gz``; tables are a folder with ``ops``, ``launches``,
     ``ranges`` and ``instances`` (columns in `nsysprof.analyze.records`) and ``export.json``. ``threads``, ``graphs``,
     ``ranges``, ``rules`` and ``memory_limit`` (bytes) are as in an analysis; ``spreadsheet_safe`` puts a ``'`` before
-    names in CSV that a spreadsheet would treat as formulas. An earlier export is replaced only with ``force``, any
-    other file never.
+    names in CSV that a spreadsheet would treat as formulas. An earlier export is replaced only with ``force``; other
+    files are never replaced.
 
     Raises `NsysprofError` for an unreadable report, an output that is not writable or exists, and if the package
     perfetto or pyarrow is needed and missing (``nsysprof[perfetto]``, ``nsysprof[parquet]``).
@@ -250,8 +251,8 @@ def write_export(
 ) -> Path:
     """Write a report as a Perfetto trace (a file, compressed if named ``.gz``) or as tables (a folder).
 
-    An existing output is replaced only with ``force``, once the new one is complete. Raises `NsysprofError` if writing
-    fails; then nothing is left behind.
+    An existing output is replaced only with ``force``, when the new one is complete. Raises `NsysprofError` if writing
+    fails; no partial output is left.
     """
     if to == "perfetto":
         with _writing(output), whole_file(output, replace=force) as part, part.open("wb") as file:

@@ -1,8 +1,8 @@
 """Encode many packets of a Perfetto trace at once, from pieces that are already encoded.
 
-A protobuf message is its fields in any order, so two concatenated halves of a message are that message. The protobuf
-library encodes every distinct half once, such as a kernel's name with its family. Here the halves are joined with the
-parts that differ in every packet: times, ids and lengths. Tests parse the result.
+The fields of a protobuf message can be in any order, so the parts of a message can be encoded separately and
+concatenated. The protobuf library encodes every distinct part once, such as a kernel's name with its family. This
+module joins such parts with the parts that differ in every packet: times, ids and lengths. Tests parse the result.
 """
 
 from __future__ import annotations

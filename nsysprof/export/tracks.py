@@ -2,7 +2,7 @@
 
 Below each process: its threads with NVTX ranges and host CUDA calls, and its start/end ranges. Below each GPU: kernels
 in flight, allocated memory, sampled metrics, streams with projected ranges (first op start to last op end) and, if GPUs
-wait, the critical path. Slices that overlap without nesting go to further tracks with the same name.
+wait, the critical path. Slices that overlap only in part are on additional tracks with the same name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Slices:
 
     ``row`` int32 in ``calls``, ``trace.ranges``, ``trace.ops`` or the `PathPieces`, depending on ``what``. ``start``,
     ``end`` int64 ns, never negative lengths; ``up`` int32, the slice around each, -1 for none. For ranges projected on
-    a stream, ``totals`` describe each one's work there: columns of `Totals` by name.
+    a stream, ``totals`` has the work of each range in this stream (columns of `Totals` by name).
     """
 
     what: What
@@ -54,7 +54,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Track:
-    """A track below the track ``parent``, an index into the list of all; None at the top.
+    """A track below the track ``parent`` (an index into the list of all tracks; None at the top).
 
     A process has a ``pid``, a thread also a ``tid``.
     """
@@ -255,8 +255,8 @@ class StreamRanges:
     """The ranges of one thread with work on a stream: its start/end ranges (``window``), or all others.
 
     ``row`` are rows of ``trace.ranges``, ascending; ``inside`` is the work of each on that stream, including ops that
-    other threads launched for it. Summed over all streams, launches, ops and sums equal `Attribution.inclusive`, except
-    for launches that caused work on several streams.
+    other threads launched for it. If added up over all streams, launches, ops and sums equal `Attribution.inclusive`,
+    except for launches with work in several streams.
     """
 
     thread: int

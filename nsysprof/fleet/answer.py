@@ -69,15 +69,15 @@ class Fleet(Shown):
     ``ranks``: a row per rank, the columns of ``ranks.csv``: its identity, how it spends its iterations, its
     collectives, and whether it is a straggler. ``paths``: a row per path and rank (``fleet.csv``). ``iterations``: a
     row per path and iteration, the distribution over ranks (``iterations.csv``). ``spread``: a row per path.
-    ``outliers``: exceptionally long iterations of single ranks. ``split``: per kind of time, the mean per iteration of
-    the slowest rank and of the median one, in ns.
+    ``outliers``: exceptionally long iterations of single ranks. ``split``: for each kind of time, the mean per
+    iteration of the slowest rank and of the median rank, in ns.
 
     ``iteration_path`` is the path of the iterations, `WHOLE` if nothing repeats. ``source`` says how ranks were
     numbered, ``clock`` how clocks were aligned. ``lanes`` is a lane per rank on the common clock. ``failures`` are
     reports without a result.
 
-    ``usual`` are the ``ranks`` with all sums over the usual iterations only, as shown by text, page and charts: without
-    ``left_out``, which take more than `FAR_LONGER` times the median on some rank, such as warm-up.
+    ``usual`` are the ``ranks`` with sums over usual iterations only, as in text, page and charts. Iterations that take
+    more than `FAR_LONGER` times the median on some rank, such as warm-up, are in ``left_out``.
     """
 
     iteration_path: str

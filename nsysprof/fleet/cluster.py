@@ -78,8 +78,8 @@ def examine_all(
     """Return the answers to tasks, in their order. ``known`` are existing answers, by number; ``keep`` is a folder for
     the others. Interrupts are delayed while local workers start and end.
 
-    A worker that dies is replaced, and its report is retried on another. With ``strict``, the first failure raises its
-    `NsysprofError`. Also raises it if no scheduler answers, or if its workers have no nsysprof.
+    If a worker dies, it is replaced, and another worker reads its report. With ``strict``, the first failure raises
+    `NsysprofError`. Also raises `NsysprofError` if no scheduler answers, or if its workers do not have nsysprof.
     """
     answers: dict[int, ReportAnswer | ReportFailure] = dict(known or {})
     progress("analysing reports", len(answers))

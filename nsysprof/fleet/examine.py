@@ -64,8 +64,9 @@ class ReportFailure:
 def dask_setup(worker: object) -> None:  # noqa: ARG001  Dask calls it with that
     """Prepare a local Dask worker, which loads this as its ``preload``.
 
-    Ignore Ctrl-C, which a terminal sends to all processes: the process that started this worker handles it and ends the
-    worker. Also run the garbage collector less often: Dask's imports are permanent, and arrays create little garbage.
+    Ignore Ctrl-C, which a terminal sends to all processes: the process that started this worker handles it and ends
+    the worker. Also run the garbage collector less often, because Dask's imports are permanent and arrays create
+    little garbage.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()
@@ -204,7 +205,9 @@ def check_unfinished(folder: Path) -> None:
 
 @contextlib.contextmanager
 def keeping(kept: Path, *, anew: bool) -> Iterator[None]:
-    """Provide the folder for kept answers, emptied if ``anew``; an empty one is removed at the end."""
+    """Provide the folder for kept answers. It is emptied first if ``anew`` is set, and removed at the end if it is
+    empty.
+    """
     with writing(kept.parent):
         if anew:
             remove_kept(kept)

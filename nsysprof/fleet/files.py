@@ -84,8 +84,8 @@ def fleet_folder(
 
 
 def default_folder(names: Sequence[str], reports: Sequence[str]) -> Path:
-    """Name the folder after the only folder or report given, or else after the common folder and common start of the
-    names.
+    """Name the folder after the given folder or report. If there are several, use the common folder and common start
+    of their names.
 
     An earlier ``reports.fleet`` for these reports is reused.
     """

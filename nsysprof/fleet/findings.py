@@ -41,7 +41,7 @@ def fleet_findings(
 ) -> Iterator[str]:
     """Write the sentences, the most important first; the arguments are fields of a `Fleet`.
 
-    Sums are over the usual iterations: one warm-up iteration would outweigh all others.
+    Sums are over usual iterations only, because one warm-up iteration would outweigh all others.
     """
     iterations = iterations[iterations["path"] == path]
     timed = usual[usual["span_ns"] > 0]
@@ -154,7 +154,9 @@ def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread
 
 @dataclass(frozen=True)
 class StragglerState:
-    """A sentence about a fleet without a proven straggler, a short one for titles, and the ``rank`` that may be one."""
+    """A sentence about a fleet without a proven straggler, a short version for titles, and the ``rank`` that may be a
+    straggler.
+    """
 
     text: str
     short: str
@@ -162,9 +164,9 @@ class StragglerState:
 
 
 def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerState:
-    """Describe a fleet without a proven straggler: there is none, there may be one, or the data cannot decide.
+    """Describe a fleet without a proven straggler: there is none, there may be one, or the data does not show it.
 
-    Without proof, a straggler is not excluded. ``whole``: whole reports are compared, not iterations.
+    A straggler is excluded only with proof. ``whole``: whole reports are compared, not iterations.
     """
     known = ranks[ranks["ratio"].notna()].sort_values("ratio", ascending=False, kind="stable")
     if known.empty:
@@ -209,7 +211,7 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
 
 
 def awaited_rank(ranks: pd.DataFrame) -> int | None:
-    """Find the rank that causes much more of the waiting than its share; None if there is none, or if the ranks
+    """Find the rank that causes far more than its share of the waiting; None if there is no such rank, or if the ranks
     hardly wait.
     """
     total = int(ranks["caused_ns"].sum())

@@ -1,4 +1,7 @@
-"""Find the slow rank of many and who waits for whom, in one call: reports one after the other, in this process."""
+"""Find the slow rank of many, and the ranks that wait for it.
+
+Reports are read one after the other, in this process.
+"""
 
 import os
 from collections.abc import Sequence
@@ -27,9 +30,9 @@ def fleet(
 ) -> Fleet:
     """Compare the ranks of one run; ``reports`` are files, folders or globs, as in the command ``fleet``.
 
-    ``per`` is a glob of the ranges that are iterations, ``skip`` leaves out the first of them, ``rank_from`` finds the
-    rank in a name; the others are as in `analyze`. Unreadable reports are in ``failures``. Raises `NsysprofError` if
-    nothing is named, or if none can be read. The command uses several processes.
+    ``per`` is a glob for the ranges that are iterations. ``skip`` leaves out the first iterations. ``rank_from`` finds
+    the rank in a name. Other arguments are the same as in `analyze`. Unreadable reports are in ``failures``. Raises
+    `NsysprofError` if nothing is named, or if none can be read. The command uses several processes.
     """
     names = [reports] if isinstance(reports, str | os.PathLike) else reports
     files, _ = find_reports([os.fspath(name) for name in names])

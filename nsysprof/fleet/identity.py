@@ -53,10 +53,10 @@ def identify_ranks(
 ) -> Identity:
     """Number all processes of all readable reports.
 
-    Uses ``pattern`` if given; otherwise the run records, the environments, or the order: the first of these that
-    numbers every rank. If a report has several processes, it is not one rank: its processes are numbered in order, by
-    GPU. If each report is one rank, unreadable reports keep their place in the order. Raises `NsysprofError` if
-    ``pattern`` does not match a name, or if two reports are the same rank.
+    Uses ``pattern`` if given. Otherwise uses the run records, the environments, or the order of reports, whichever is
+    the first that gives a number to every rank. If a report has several processes, these are separate ranks and are
+    numbered in order, by GPU. If each report is one rank, unreadable reports keep their place in the order. Raises
+    `NsysprofError` if ``pattern`` does not match a name, or if two reports are the same rank.
     """
     placed = [(at, answer) for at, answer in enumerate(outcomes) if isinstance(answer, ReportAnswer)]
     answers = [answer for _, answer in placed]

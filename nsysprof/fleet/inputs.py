@@ -37,9 +37,9 @@ class ReportFile:
 def find_reports(names: Sequence[str]) -> tuple[list[ReportFile], list[str]]:
     """Find the reports behind names, in order, with natural order inside folders and globs; also return notes.
 
-    A name may be a file, a folder (all reports in it, at any depth), a glob, or a URL of these that fsspec can open. If
-    a report and its export are named, only the export counts; a file with two names counts once. Raises `NsysprofError`
-    if a name matches nothing.
+    A name may be a file, a folder (with all reports in it, at any depth), a glob, or a URL that fsspec can open. If
+    both a report and its export are named, only the export counts. A file with two names counts once. Raises
+    `NsysprofError` if a name matches nothing.
     """
     files: dict[str, ReportFile] = {}
     notes: list[str] = []

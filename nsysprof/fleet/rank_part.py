@@ -227,10 +227,10 @@ class GpuActivity:
         return int((self.busy[1] - self.busy[0]).sum())
 
     def parts(self, start: Ints, end: Ints) -> dict[str, Ints]:
-        """Measure the parts of each window, in ns: `PARTS`, which add up to the window, all communication, and its
+        """Measure the parts of each window, in ns: `PARTS` (which add up to the window), all communication, and its
         blocking part.
 
-        Communication is exposed while no compute kernel runs; copies count while no kernel runs.
+        Communication counts as exposed while no compute kernel runs. Copies count while no kernel runs.
         """
 
         def covered(line: Line) -> Ints:

@@ -1,7 +1,8 @@
-"""Compare ranks: which is slower in the same iterations, and which waits for which in the same collectives.
+"""Compare ranks: which rank is slower in the same iterations, and for which rank do others wait in the same
+collectives?
 
 Waiting is a rank's time in a collective minus the shortest time of all ranks in it (see `waits.peers`). This does not
-require synchronized clocks; the ends of collectives even show the clock offsets.
+require synchronized clocks. On the contrary, the ends of collectives show the offsets of the clocks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,13 +40,13 @@ def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
     missing.
 
     Columns are ``rank``, and `RANKS` from ``ratio`` to ``compared``. ``low``, ``high``: for ranks at least
-    `MIN_SLOWNESS` above 1, the interval of the ratio, wide enough to hold for all ranks together at 95 %, or the range
-    over the iterations if every one shows the slowness.
+    `MIN_SLOWNESS` above 1, the interval of the ratio (at 95 % for all ranks together), or the range over iterations if
+    the rank is slower in each of them.
 
-    ``verdict`` is "slower", "not slower" or "not proven". A rank is slower if its interval is above 1, from iterations
-    equivalent to at least `SURE_FROM` independent ones, or if every iteration shows it (`_is_slower_in_each`) and there
-    are `LEAST_SAMPLES` of them; with five ranks or more its z must also reach `MIN_Z`. ``basis`` is the test. A rank is
-    not slower if its ratio is significantly below `MIN_SLOWNESS`.
+    ``verdict`` is "slower", "not slower" or "not proven". A rank is slower if its interval is above 1 and the
+    effective number of iterations is at least `SURE_FROM`. It is also slower if it is slower in every iteration
+    (`_is_slower_in_each`), and there are at least `LEAST_SAMPLES` of them. With five or more ranks, its z must also
+    reach `MIN_Z`. ``basis`` is the test. A rank is not slower if its ratio is significantly below `MIN_SLOWNESS`.
     """
     values: Floats = own.to_numpy(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -114,8 +115,9 @@ def outlier_rows(own: pd.DataFrame) -> pd.DataFrame:
     """Find single iterations of single ranks that are long compared with other ranks and with the rank's other
     iterations.
 
-    Return ``rank, iteration, own_ns, expected_ns, ratio, z``, the longest first, at most `_MAX_OUTLIERS`; none below
-    three ranks. ``z`` refers to the logarithm of the ratio, over all ranks and iterations.
+    Return ``rank, iteration, own_ns, expected_ns, ratio, z`` of at most `_MAX_OUTLIERS` iterations, longest first.
+    With fewer than three ranks, there are no outliers. ``z`` refers to the logarithm of the ratio, over all ranks and
+    iterations.
     """
     names = ("rank", "iteration", "own_ns", "expected_ns", "ratio", "z")
     values: Floats = own.to_numpy(np.float64)
@@ -284,7 +286,7 @@ def _rows(
 
 
 def iteration_rows(part: RankPart, path: str) -> Index:
-    """Find the rows of a part that are iterations of a path; the row of the whole if there are no others."""
+    """Find the rows of a part that are iterations of a path. If there are none, return the row of the whole report."""
     if path not in part.paths:
         return np.empty(0, np.intp)
     rows = np.flatnonzero(part.path == part.paths.index(path))

@@ -134,7 +134,7 @@ class RankRows:
 
 
 def rank_rows(ranks: Sequence[Ranked]) -> RankRows:
-    """Collect the rows of all ranks, rank by rank; paths in the order of the rank with most of them."""
+    """Collect the rows of all ranks, rank by rank. Paths are in the order of the rank with the most paths."""
     longest = sorted(ranks, key=lambda one: -len(one.part.paths))
     paths, labels = (
         {text: code for code, text in enumerate(dict.fromkeys(chain.from_iterable(texts)))}
@@ -169,7 +169,7 @@ def rank_rows(ranks: Sequence[Ranked]) -> RankRows:
 def iteration_frame(rows: RankRows) -> pd.DataFrame:
     """Make a row per path and iteration, in order: `ITERATIONS`.
 
-    ``max_over_min`` is NaN if the minimum is 0; if ranks are equal, the first is the slowest, or the fastest.
+    ``max_over_min`` is NaN if the minimum is 0. If ranks are equal, the first of them is the slowest (or the fastest).
     """
     key = rows.path.astype(np.int64) * len(rows.labels) + rows.label
     chosen = np.argsort(key, kind="stable")  # in a group by rank
@@ -231,11 +231,12 @@ def path_frame(rows: RankRows, iterations: pd.DataFrame) -> pd.DataFrame:
 
 
 def spread_frame(paths: pd.DataFrame, iterations: pd.DataFrame) -> pd.DataFrame:
-    """Make a row per path: how its time excluding exposed communication, per iteration, differs between ranks.
+    """Make a row per path with the differences between ranks in own time (excluding exposed communication) per
+    iteration.
 
     ``path, ranks, iterations``; ``own_median_ns, own_iqr_ns, own_min_ns, own_max_ns`` of the ranks' medians;
-    ``max_over_min``; ``slowest_rank``: most often the slowest, in ``times_slowest`` of ``compared`` iterations that
-    several ranks have.
+    ``max_over_min``; ``slowest_rank``: the rank that is the slowest most often, in ``times_slowest`` of the
+    ``compared`` iterations that several ranks have.
     """
     some = paths[paths["own_median_ns"].notna()]
     own = some.groupby("path", sort=False)["own_median_ns"]

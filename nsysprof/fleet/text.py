@@ -90,7 +90,8 @@ def describe_failure(failure: ReportFailure, name_width: int, reason_width: int)
 
 
 def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> TextTable:
-    """Make a row per rank; if there are more than ``top``, for the slowest ones compared with the others.
+    """Make a row per rank. If there are more than ``top`` ranks, show only those that are slowest compared with the
+    others.
 
     ``brief``: only notes about marks.
     """
@@ -139,7 +140,7 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
 
 
 def rank_mark(row: Mapping[Hashable, Any]) -> str:
-    """Mark a straggler with ``!``, a possible one with ``?``."""
+    """Mark a straggler with ``!`` and a possible straggler with ``?``."""
     return "!" if row["straggler"] else "?" if row["ratio"] >= 1 + MIN_SLOWNESS else ""
 
 

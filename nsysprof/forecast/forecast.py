@@ -71,8 +71,8 @@ class Forecast(Attributed, Shown):
     ``as_profiled``, everything includes profiling overhead; otherwise ``unprofiled`` says how it was removed.
     ``residual`` is the relative error of a replay that knows only the lengths of GPU ops, ``widened`` the relative
     extension of the interval at each end for the errors of published forecasts. ``before`` and ``after`` are the
-    critical path of the step nearest to both medians. ``per_call_ns`` is the gain per call of the ranges in question,
-    None if there are none; ``others`` are path, GPU and both medians of other steps.
+    critical path of the step nearest to both medians. ``per_call_ns`` is the gain per call of the changed ranges; None
+    if there are no such ranges. ``others`` has path, GPU and both medians of other steps.
     """
 
     attribution: Attribution
@@ -117,7 +117,7 @@ class Forecast(Attributed, Shown):
 
     @property
     def gain_ns(self) -> int:
-        """The gain of all steady steps together, as the ``gain_ns`` of a finding."""
+        """The gain of all steady steps together (like ``gain_ns`` of a finding)."""
         return int((self.base - self.forecast).sum())
 
     @cached_property
@@ -364,9 +364,9 @@ def _wider(low: float, high: float, base: Ints, new: Ints, residual: float) -> t
 
 
 def published_error(kinds: Sequence[str]) -> tuple[str, float]:
-    """The error of earlier forecasts of these kinds in words, and the error that nine of ten stay below, 0 if unknown.
+    """The errors of earlier forecasts of these kinds in words, and their 90th percentile (0 if unknown).
 
-    With several kinds, the least accurate one.
+    With several kinds, the least accurate kind counts.
     """
     known = [PUBLISHED[kind] for kind in kinds if kind in PUBLISHED]
     if len(known) < len(kinds) or not known:

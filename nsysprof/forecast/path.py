@@ -20,13 +20,15 @@ _WORDS = ("compute", "communication", "time in copies", "work of the host", "lat
 
 @dataclass(frozen=True)
 class PathParts:
-    """The ns of each of `PARTS` on the critical path of one step, which they add up to; ``ops``: of GPU ops by row."""
+    """The time (ns) of each of `PARTS` on the critical path of one step; the parts add up to the path. ``ops``: the
+    time of GPU ops by row.
+    """
 
     ns: tuple[int, ...]
     ops: Mapping[int, int] = field(default_factory=dict)
 
     def compared_with(self, other: PathParts) -> str:
-        """The part with most of the change, in words; empty if the total does not change."""
+        """The part that changes most, in words; empty if the total does not change."""
         changes = [after - before for before, after in zip(self.ns, other.ns, strict=True)]
         if not sum(changes):
             return ""
@@ -35,7 +37,7 @@ class PathParts:
 
 
 def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: Index, stop: int) -> PathParts:
-    """The parts of the step that starts at ``start`` and ends with the last of ``ops``, or at the moment ``stop``."""
+    """The parts of a step that starts at ``start`` and ends with the last of ``ops``, or at the time ``stop``."""
     total = np.cumsum(network.gap)
     offset = np.append(total - total[network.anchor], 0)
     length = np.append(network.length, 0)

@@ -53,10 +53,11 @@ class Unprofiled:
 def unprofiled_network(
     program: Program, spans: Spans, mine: Index, path: str, record: Path | None
 ) -> tuple[Network, Unprofiled | None]:
-    """The network of the program without a profiler, and how it was derived; None if it was not measured.
+    """The network of the program without a profiler, and the way it was derived; None if the program was not measured
+    without a profiler.
 
-    The steps of that path are shortened by the ratio in the record. Raises `AbstainError` if no recording cost yields
-    that length.
+    The steps of the path are shortened by the ratio in the record. Raises `AbstainError` if no recording cost gives
+    this length.
     """
     network = program.network
     beside = record or record_beside(program.attribution.trace.report.path)

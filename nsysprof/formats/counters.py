@@ -32,7 +32,7 @@ _Figure = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 
 
 class Grid(int):
-    """A grid such as ``32x32x8`` as a number for `grid_text`; 0 if empty."""
+    """A grid such as ``32x32x8``, as a number for `grid_text`; 0 if the text is empty."""
 
     @classmethod
     def read(cls, value: str) -> Grid:
@@ -125,11 +125,11 @@ def _text(value: float | None, column: str) -> str:
 class CounterFile:
     """One counters file, a row per profiled launch, in file order.
 
-    ``range`` and ``kernel`` int32: codes of ``ranges`` (range paths as recorded) and ``kernels`` (full names); ``pid``,
-    ``grid`` int64, the latter for `grid_text`, 0 if unknown. ``values``: the `METRICS`, NaN if not measured. ``gpus``
-    are the names of the GPUs and ``libraries`` the versions of driver and libraries, both from the record beside the
-    file, empty if there is none; ``doubts`` are warnings about it. ``cold``: whether every kernel started with empty
-    caches, None if the record does not say.
+    ``range`` and ``kernel`` int32: codes of ``ranges`` (range paths as recorded) and ``kernels`` (full names);
+    ``pid``, ``grid`` int64, the latter for `grid_text`, 0 if unknown. ``values``: the `METRICS`, NaN if not measured.
+    ``gpus`` are the names of the GPUs, and ``libraries`` are the versions of driver and libraries. Both are from the
+    record beside the file, and empty if there is no record; ``doubts`` are warnings about this record. ``cold``:
+    whether every kernel started with empty caches; None if the record does not say.
     """
 
     path: Path

@@ -43,7 +43,7 @@ class SweepFile:
 
     @property
     def planned(self) -> int:
-        """The number of points in the plan, over all runs, without points that the first run could not measure."""
+        """The number of points in the plan over all runs, except points that the first run could not measure."""
         given_up: int = sum(point["status"] != "measured" for point in self.points.values())
         once: int = sum(len(each["backends"]) for each in self.head["plan"]["configurations"])
         return once + (once - given_up) * (self.planned_runs - 1)
@@ -81,7 +81,7 @@ class SweepFile:
 
 
 def begin_points(path: Path, head: Mapping[str, Any]) -> None:
-    """Create the file of a new sweep; ``head`` has the plan, and facts about the machine that only this process has."""
+    """Create the file of a new sweep. ``head`` has the plan, and facts about the machine only this process knows."""
     path.write_bytes(b"")
     add_line(path, "sweep", schema=POINTS_SCHEMA, **head)
 

@@ -33,14 +33,15 @@ class RankPart:
     ``paths``: merged paths, outermost first, preceded by `WHOLE`. A row is an iteration of a path: ``path`` int32,
     ``label`` int32 into ``labels`` (``step12``; ``#3`` is the fourth instance of an unnumbered range; empty: all
     instances together), ``first_ns`` and ``last_ns`` of its ops, and ``columns``, as in `COLUMNS`: int64, times in ns,
-    summed over the instances of the row; those of `PARTS` also over GPUs. Every path has a row with an empty label, its
-    totals.
+    summed over the instances of the row; those of `PARTS` also over GPUs. Every path has a row with an empty label,
+    which has its totals.
 
     ``iteration_path`` is the path of the iterations. Collectives sorted by start: ``collective`` int32 into
     ``collective_names``, ``communicator`` int32 into ``communicators``, ``collective_start``, ``collective_end``;
-    ``blocking_start``, ``blocking_end`` are pieces of the collectives ``blocking_of`` (int32) on which the next compute
-    depended. They are empty if the trace ``lacks`` the data for that. ``timeline_ns`` (start, end) is divided into
-    equal bins, with the time of compute in ``compute_bins``, and of communication without compute in ``exposed_bins``.
+    ``blocking_start``, ``blocking_end`` are pieces of the collectives ``blocking_of`` (int32) on which the next
+    compute depended. These columns are empty if the trace ``lacks`` the necessary data. ``timeline_ns`` (start, end)
+    is divided into equal bins, with the time of compute in ``compute_bins``, and of communication without compute in
+    ``exposed_bins``.
     """
 
     pid: int

@@ -101,10 +101,11 @@ def record_beside(report: Path) -> Path | None:
 
 
 def plain_steps(path: Path, steps: str) -> tuple[float, float, str] | None:
-    """The median ns of steps without a profiler and with it, from a record, and the range name there.
+    """The median step times (ns) without and with the profiler from a run record, and the name of the range in the
+    record.
 
-    ``steps`` is their merged path, with a row of its own or as the calls of an outer range. None if the record has
-    none.
+    ``steps`` is the merged path of the steps, which is a row of the record or the calls of an outer range. None if the
+    record has no such times.
     """
     rows = (parse_leniently(read_if_document(path, RUN_SCHEMA), RunRecord).overhead or {}).get("ranges")
     for row in rows if isinstance(rows, list) else []:
@@ -199,7 +200,8 @@ def program_alone(words: Sequence[str]) -> list[str]:
 def without_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
     """Remove the program's arguments from a record, and the values of variables that a profiler sets.
 
-    A workload's arguments are our own options, and stay; texts that are no shell commands keep only their first word.
+    Arguments of a workload are kept, because they are our own options. Texts that are not shell commands keep only
+    their first word.
     """
     program = None if isinstance(record.get("workload"), dict) else _words(record.get("program"))
     changed: dict[str, Any] = {

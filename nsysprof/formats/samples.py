@@ -65,10 +65,10 @@ class BenchShape:
 class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
     """One backend on one configuration, as in the file, without the shape, which follows from the configuration.
 
-    Latencies are in ns per call, with a mark for each taken while the GPU was throttled; `samples` are the others.
-    ``graph_reason``: why there are no CUDA graph replays; ``sampled_with``: the backends with which its samples
-    alternate. ``eager_runs`` and the like: the run, that is the process, of each latency; None if there was one run.
-    ``run_reasons``: why a run has no samples, by run number.
+    Latencies are in ns per call. Latencies that were measured while the GPU was throttled are marked; `samples` are
+    all others. ``graph_reason``: why there are no CUDA graph replays. ``sampled_with``: the backends with which the
+    samples alternate. ``eager_runs`` and similar fields: the run (process) of each latency; None if there was only one
+    run. ``run_reasons``: why a run has no samples, by run number.
     """
 
     shape: BenchShape
@@ -199,7 +199,7 @@ class BenchSamples:
         return self.clock_step / point.calls_of(kind)
 
     def rounding(self, point: BenchPoint, kind: Kind) -> float:
-        """How far, in logarithms, the clock resolution may move the median of a point; see `rounding_of`."""
+        """The largest error of the median of a point (in logarithms) by the clock resolution; see `rounding_of`."""
         values = point.samples(kind)
         return rounding_of(self.step(point, kind), float(np.median(values))) if len(values) else 0.0
 

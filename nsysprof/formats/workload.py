@@ -92,7 +92,7 @@ class Mode(msgspec.Struct):
 
 
 class Backend(msgspec.Struct):
-    """One way to compute it; ``install`` is a command that makes it available; ``compiled`` says that its first call
+    """One way to compute the workload. ``install`` is a command that makes it available. ``compiled``: the first call
     compiles, which takes long.
     """
 
@@ -124,7 +124,7 @@ class Cost(msgspec.Struct):
 
 
 class Costly(msgspec.Struct):
-    """The part of a configuration common to all workloads; the rest depends on axes and flags."""
+    """The part of a configuration that all workloads have in common; the rest depends on axes and flags."""
 
     id: Text
     backends: Annotated[list[Text], msgspec.Meta(min_length=1)]
@@ -242,7 +242,7 @@ def described(value: Any, where: str, hint: str) -> Described:
 def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tuple[Described, dict[str, Any]]:
     """Ask a workload for its description and the cost of all shapes in some grids: validated, and as printed.
 
-    Raises `NsysprofError` if it does not answer, or not like a workload.
+    Raises `NsysprofError` if the program does not answer, or not like a workload.
     """
     command = [*workload_command(program), "--describe", *([json.dumps(list(grids))] if grids else [])]
     hint = f"its output: {join(command)}"

@@ -1,8 +1,8 @@
 """The minimal cost of attention: exact FLOPs and bytes from the shape, for any backend.
 
-Only FLOPs of matrix products count, a multiply-add as two; softmax, scaling, masks, LayerNorm and the optimizer are
-left out, as in the FlashAttention papers. Masked scores are not counted: causal attention is counted element by
-element, not as half of the square.
+Only FLOPs of matrix products count; a multiply-add counts as two. Softmax, scaling, masks, LayerNorm and the optimizer
+are left out, as in the FlashAttention papers. Masked scores do not count: causal attention is counted element by
+element, and not as half of the square.
 """
 
 from dataclasses import dataclass
@@ -44,9 +44,9 @@ def score_pairs(shape: AttentionShape) -> int:
 def attention_flops(shape: AttentionShape, *, backward: bool = False) -> int:
     """Count the FLOPs of the matrix products of attention over all heads.
 
-    Forward, 2 products of 2·D for each score: Q·Kᵀ and P·V. With ``backward``, a call is both passes, with 4 more: dP =
-    dO·Vᵀ, dV = Pᵀ·dO, dQ = dS·K and dK = dSᵀ·Q. Fused kernels compute Q·Kᵀ once more, which makes the factor 2.5 of the
-    FlashAttention papers (Dao 2023, section 4.1); that product is not counted.
+    The forward pass has 2 products of 2·D FLOPs for each score: Q·Kᵀ and P·V. With ``backward``, a call is both
+    passes, with 4 more products: dP = dO·Vᵀ, dV = Pᵀ·dO, dQ = dS·K and dK = dSᵀ·Q. Fused kernels compute Q·Kᵀ a second
+    time, which gives the factor 2.5 of the FlashAttention papers (Dao 2023, section 4.1); this product is not counted.
     """
     return (12 if backward else 4) * shape.head_dim * score_pairs(shape)
 
@@ -54,7 +54,8 @@ def attention_flops(shape: AttentionShape, *, backward: bool = False) -> int:
 def attention_traffic(shape: AttentionShape, dtype: str, *, backward: bool = False) -> int:
     """Count the compulsory bytes of one call: each input read once, each result written once, nothing else.
 
-    Forward: Q, K, V in, O out. With ``backward``, a call is both passes: Q, K, V, dO in; O, dQ, dK, dV out. Data passed
-    from forward to backward (O, and the log-sum-exp of each row) could stay in a cache and is not counted.
+    The forward pass reads Q, K and V, and writes O. With ``backward``, a call is both passes: it reads Q, K, V and dO,
+    and writes O, dQ, dK and dV. Data passed from forward to backward (O, and the log-sum-exp of each row) could stay
+    in a cache and is not counted.
     """
     return (8 if backward else 4) * shape.elements * item_bytes(dtype)

@@ -46,8 +46,8 @@ class Occupancy:
 def occupancy(capability: tuple[int, int] | None, threads: Ints, registers: Ints, shared: Ints) -> Occupancy | None:
     """The theoretical occupancy of launches; None for a GPU with unknown limits.
 
-    ``threads`` per block, ``registers`` per thread, and bytes of ``shared`` memory per block, static plus dynamic;
-    negative values, and values of 2^31 or more, mean unknown, and so is the occupancy.
+    ``threads`` are per block, ``registers`` per thread, and ``shared`` memory is in bytes per block (static plus
+    dynamic). Negative values, and values of 2^31 or more, mean unknown; the occupancy is then unknown, too.
     """
     if capability not in _LIMITS:
         return None

@@ -1,7 +1,7 @@
 """The minimal cost of PyTorch operators: FLOPs and bytes from the shapes and types of their inputs.
 
-A multiply-add counts as two. Each input is read once and each result written once, regardless of caches; operators
-other than products, convolutions and attention count one FLOP per element, softmax and norms five.
+A multiply-add counts as two. Each input is read once and each result written once, regardless of caches. Softmax and
+norms count five FLOPs per element, and other operators except products, convolutions and attention count one.
 """
 
 import math
@@ -69,7 +69,7 @@ def flops_bytes(
     """FLOPs, bytes, and the kind of count (`matrix product`, `copy`) of an operator call such as `aten::mm`.
 
     ``dims``, ``types`` and ``values`` are PyTorch's ``Input Dims``, ``Input type`` and ``Concrete Inputs``. Bytes are
-    None without types. None for an unknown operator, and for shapes that do not fit it.
+    None if types are missing. Returns None for an unknown operator, or if the shapes do not fit the operator.
     """
     name = op.rsplit("::", 1)[-1].split(".")[0]
     name = name.rstrip("_") if not name.startswith("__") else name

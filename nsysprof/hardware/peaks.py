@@ -1,8 +1,8 @@
 """Peaks of GPUs, and the achieved share of them.
 
-The datasheet peak is not looked up but computed from its parts, so it applies to the clock of the samples: SMs × clock
-× FLOPs per clock and SM. The last factor is a property of the architecture: dense products (no structured sparsity),
-where a multiply-add counts as two, and float16 and bfloat16 accumulate in float32, as in attention kernels.
+The data-sheet peak is computed from its factors, so that it applies to the clock of the samples: SMs × clock × FLOPs
+per clock and SM. The last factor is a property of the architecture. It is for dense products (no structured sparsity),
+in which a multiply-add counts as two, and float16 and bfloat16 accumulate in float32, as in attention kernels.
 """
 
 import math
@@ -39,8 +39,8 @@ _WITHOUT_TENSOR_CORES = re.compile(r"\b(GTX 16\d\d|MX450|MX550|T(400|500|550|600
 class GpuLimits:
     """The limits of a GPU; None if unknown.
 
-    On this machine, a large product reached ``measured_flops`` (FLOP/s by dtype), a large copy
-    ``measured_bytes_per_s``.
+    ``measured_flops`` (FLOP/s by dtype) and ``measured_bytes_per_s`` were reached by a large matrix product and a
+    large copy on this machine.
     """
 
     name: str | None = None
@@ -89,7 +89,7 @@ def flops_per_clock(compute_capability: str, dtype: str, *, name: str | None = N
 def peak_flops(
     compute_capability: str, sm_count: int, clock_hz: float, dtype: str, *, name: str | None = None
 ) -> float:
-    """SMs × clock × `flops_per_clock` in FLOP/s; raises like that."""
+    """SMs × clock × `flops_per_clock` in FLOP/s; raises like `flops_per_clock`."""
     return sm_count * clock_hz * flops_per_clock(compute_capability, dtype, name=name)
 
 
@@ -101,7 +101,7 @@ def memory_bandwidth(memory_clock_mhz: float, bus_width_bits: int) -> float:
 def share_of_peak(achieved: float, peak: float, *, what: str, suspects: Sequence[str]) -> float:
     """``achieved`` as a share of ``peak``, in the same unit.
 
-    More than 100 % is impossible: `NsysprofError` then says ``what`` and names the suspect inputs.
+    A share above 100 % is impossible: raises `NsysprofError` with ``what`` and the inputs that may be wrong.
     """
     share = achieved / peak
     if share > 1:
@@ -166,7 +166,7 @@ _TO_GPUS = {
 def link_bytes_per_s(name: str, compute_capability: tuple[int, int] | None, *, to_gpus: bool = False) -> float:
     """The one-way bandwidth of a GPU's link to the host, or to other GPUs; NaN if unknown.
 
-    This is the board's maximum: a slot with fewer lanes or of an older generation is slower.
+    This is the maximum of the board; a slot with fewer lanes or of an older generation is slower.
     """
     for pattern, speed in (_TO_GPUS if to_gpus else _TO_HOST).items():
         if re.search(pattern, name):

@@ -44,10 +44,10 @@ class Change:
     """A change of level in a series: ``run`` is the first run after it, a row of `History.runs`, ``before`` the last
     run before it.
 
-    ``low`` and ``high`` are the interval of ``ratio``, after ÷ before. ``machine``: machine differences between the two
-    levels. ``cause``: `PROGRAM`; `MACHINE` if the machine differs, or if the commit is the same; `CLOCK` if all kernels
-    changed alike, which no recorded condition explains. ``ledger``: the mean step of both levels in ns, largest
-    difference first.
+    ``low`` and ``high`` are the interval of ``ratio``, after ÷ before. ``machine``: machine differences between the
+    two levels. ``cause``: `MACHINE` if the machine differs or the commit is the same; `CLOCK` if all kernels changed
+    by the same factor and no recorded condition explains this; otherwise `PROGRAM`. ``ledger``: the parts of the mean
+    step of both levels in ns, largest difference first.
     """
 
     run: int
@@ -79,13 +79,13 @@ class Series:
 
     @property
     def drift(self) -> float:
-        """The relative growth of times from the first to the last run within levels; 0 if there is none."""
+        """The relative growth of times from the first to the last run within levels; 0 if there is no growth."""
         return float(np.expm1(self.levels.slope * (len(self.runs) - 1)))
 
 
 @dataclass(frozen=True, repr=False)
 class History(Shown):
-    """The result of `history`: ``runs`` in order, and their ``series``, the series with the newest run first.
+    """The result of `history`: ``runs`` in order, and their ``series`` (the series with the newest run comes first).
 
     ``skipped``: reports that could not be read, with reasons; ``notes`` are sentences.
     """

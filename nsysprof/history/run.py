@@ -1,4 +1,4 @@
-"""One report as a run of a history: step times with ledgers, work and machine, in a small record."""
+"""One report as a run of a history: a small record with step times and their ledgers, work, and machine."""
 
 import re
 from collections.abc import Mapping

@@ -26,8 +26,8 @@ _READ = "SELECT path, stamp, digest, run, failed FROM runs WHERE asked = ? AND v
 class Store:
     """Keeps runs in the SQLite file ``path`` (None: only in memory), for readings with equal ``asked``.
 
-    Each run is a separate transaction, so two processes can fill one file. An unusable file is no error: ``notes`` say
-    so.
+    Each run is a separate transaction, so that several processes can use one file. If the file cannot be used, this is
+    not an error; ``notes`` say so.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, asked: Sequence[str] = ()) -> None:

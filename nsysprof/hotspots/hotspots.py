@@ -1,4 +1,4 @@
-"""The hot spots of the steps: kernels by time, the limit of each, and the gain if it were reached."""
+"""The hot spots of the steps: kernels by time, the limit of each kernel, and the gain if it reached the limit."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ def hotspots(
 
     ``attribution`` is a result of `attribute` with its report still open, or a file; ``by`` is ``kernel`` or
     ``family``. ``counters`` is a file of the same program (None: the one beside the report), preferred to shapes and
-    GPU metrics; ``peaks`` is a result of ``bench --measure-peaks``, preferred to the data sheet. With several paths or
-    GPUs, the one with most time counts. Near-linear in GPU ops. Raises `NsysprofError` for files of another GPU or
-    program.
+    GPU metrics; ``peaks`` is a result of ``bench --measure-peaks``, preferred to the data sheet. If there are several
+    paths or GPUs, only the one with the most time counts. The time is near-linear in GPU ops. Raises `NsysprofError`
+    for files of another GPU or program.
     """
     attribution = attribute(attribution).launched
     kinds = kinds_of(attribution.trace, rules)

@@ -1,4 +1,4 @@
-"""The table of `nsysprof hotspots`: columns are an interface: add, never rename."""
+"""The table of `nsysprof hotspots`. Columns are an interface: add columns, but never rename one."""
 
 from math import isnan
 

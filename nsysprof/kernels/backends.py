@@ -1,7 +1,7 @@
 """Identify the attention backends that ran in ``RUN::<backend>::…`` ranges, by kernel names.
 
-The rules in `kernels.toml` map kernels to fused backends. Math attention has no kernels of its own: it is matrix
-products with a softmax. Matrix products alone are projections.
+The rules in `kernels.toml` map kernels to fused backends. Math attention has no special kernels: it consists of matrix
+products and a softmax. Matrix products without a softmax are projections.
 """
 
 import re
@@ -36,10 +36,11 @@ class BackendVerdict:
     """The result of `judge_backends`; frames have a default index, times are int64 ns.
 
     ``ranges``: a row per range name in order of first start, or several if its instances ran different backends:
-    ``range, requested, observed, agrees, instances, kernels, evidence``. ``observed`` is a backend, several joined by
-    ``+``, or ``no attention``; ``none`` (no kernels) and ``unknown`` (names do not show it) have no ``agrees`` (pandas'
-    boolean). ``kernels`` counts all kernels inside. ``evidence`` lists the deciding kernels, ``name x count``.
-    ``kernels``: that evidence with full names, ``row`` (of ``ranges``), ``kernel, count, sum_ns``, most time first.
+    ``range, requested, observed, agrees, instances, kernels, evidence``. ``observed`` is a backend, several backends
+    joined by ``+``, ``no attention``, ``none`` (no kernels) or ``unknown`` (names do not show the backend). For the
+    last two, ``agrees`` (pandas' boolean) is missing. ``kernels`` is the number of all kernels inside. ``evidence``
+    lists the deciding kernels, ``name x count``. ``kernels``: that evidence with full names, ``row`` (of ``ranges``),
+    ``kernel, count, sum_ns``, most time first.
     """
 
     ranges: pd.DataFrame
@@ -138,8 +139,8 @@ def observe_backends(attribution: Attribution, rows: Index, group: AnyInts, rule
 def work_inside(attribution: Attribution, rows: Index, number: Ints32, count: int) -> pd.DataFrame:
     """The GPU ops launched inside range instances, sorted: ``number``, ``name`` (a code), ``kind, count, sum_ns``.
 
-    Instances ``rows`` with the same ``number`` (given for every range, below ``count``) count together: a GPU op counts
-    once for it.
+    Instances ``rows`` with the same ``number`` (given for every range, below ``count``) are counted together, so that
+    a GPU op counts only once for each number.
     """
     ops, names = attribution.trace.ops, max(len(attribution.trace.op_names), 1)
     parts = [_added_up(number[:0], ops.end[:0])]

@@ -1,8 +1,8 @@
 """Classify kernels by name (family, math unit, attention backend, cause), and group them for charts.
 
-The rules are data (`kernels.toml`, ordered, the first match wins). Matching is fast because every expression needs some
-word, and names contain few distinct words: each distinct word is compared with the rules' words once, and an expression
-is searched only in names with its word.
+The rules are data (`kernels.toml`, ordered, the first match wins). Matching is fast because every expression requires
+a word, and names contain few distinct words. Each distinct word is compared with the words of the rules once, and an
+expression is searched only in names that contain its word.
 """
 
 import re
@@ -44,8 +44,8 @@ _CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
 class Kinds:
     """One entry per name, in the given order.
 
-    `family` is one of FAMILIES, `math_unit` one of MATH_UNITS, `attention_backend` None unless the name shows it,
-    `cause` a finer label (by default the family), `rule` the deciding rule or "unmatched".
+    `family` is one of FAMILIES, and `math_unit` is one of MATH_UNITS. `attention_backend` is None unless the name
+    shows it. `cause` is a finer label (by default, the family). `rule` is the deciding rule, or "unmatched".
     """
 
     family: list[str]

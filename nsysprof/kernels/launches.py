@@ -26,8 +26,8 @@ class Launches:
 
     ``grid``, ``block`` packed as in `OpDetails`; ``blocks`` of the grid and ``threads`` per block, 0 if unknown;
     ``registers``, ``shared``, ``dynamic_shared`` and ``local_memory`` as there, -1 for unknown. ``sms`` of the largest
-    GPU, 0 if unknown. ``held``: the blocks that fit on an SM; ``waves``: how often the grid fills the GPU (NaN:
-    unknown); ``tail``: the empty share of the last wave; ``reason``: an index into `REASONS`, why these are unknown.
+    GPU, 0 if unknown. ``held``: the blocks that fit on an SM; ``waves``: how many times the grid fills the GPU (NaN:
+    unknown). ``tail``: the empty share of the last wave. ``reason``: why these are unknown, an index into `REASONS`.
     """
 
     of: AnyInts
@@ -54,7 +54,7 @@ class Launches:
 
 
 def launches_of(trace: Trace) -> Launches | None:
-    """The launches of a trace, whose report must be open; None if the reader's ops differ from the trace's."""
+    """The launches of a trace, whose report must be open; None if the reader has other ops than the trace."""
     known, gpus = trace.geometry, trace.report.about.cuda_gpus
     if known is not None and known.whole:
         return _launches(known.rows, known.of, gpus)

@@ -142,7 +142,8 @@ def own_words(function: str) -> str:
 
 
 def is_plausible(function: str, words: str, only: Sequence[str]) -> bool:
-    """Whether a function's name can be trusted: a library's, or one with only ``only`` and neutral words.
+    """Whether the name of a function shows its purpose: it is from a library, or has only neutral words and words in
+    ``only``.
 
     `vectorAdd` is an addition; no single word of `explicit_euler_step` shows its purpose.
     """
@@ -177,8 +178,8 @@ def short_name(name: str, width: int = 60) -> str:
     """A name for display, at most `width` characters: the function and the parts that distinguish its instances.
 
     `void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<bool>, …>(…)` becomes
-    `vectorized_elementwise FillFunctor bool`, a region of OpenMP `solve:204 (OpenMP)`. Different kernels may share it,
-    so never group by it.
+    `vectorized_elementwise FillFunctor bool`, a region of OpenMP `solve:204 (OpenMP)`. Different kernels may have the
+    same short name, so never group by it.
     """
     source = origin(name)
     if source is not None:
@@ -292,8 +293,8 @@ _LAMBDA = re.compile(r"[\[{]\s*lambda\(([^()]*)\)\s*(?:\(instance (\d+)\)|#(\d+)
 def plain_name(kernel: str) -> str:
     """A kernel's name without the parts that Nsight Systems and Nsight Compute write differently.
 
-    Those are casts of template arguments, namespaces (which Nsight Compute omits in part), the notation of lambdas
-    and blanks. Different kernels may share a plain name.
+    These parts are casts of template arguments, namespaces (some of which Nsight Compute omits), the notation of
+    lambdas, and blanks. Different kernels may have the same plain name.
     """
     text = kernel.replace("true", "1").replace("false", "0")
     text = _LAMBDA.sub(lambda match: f"λ({match[1]}){match[2] or match[3] or 1}", text)

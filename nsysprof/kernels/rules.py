@@ -48,7 +48,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def causes(self) -> list[str]:
-        """The causes; the first whose groups matched counts, and the family if there are none."""
+        """The causes. The first cause whose groups matched counts; if there is none, the family."""
         return texts(self.cause) or [self.family]
 
 

@@ -1,8 +1,8 @@
 """Timelines packed into text for a page: a JSON header and compressed columns of numbers.
 
-Times are differences in varints, mostly one or two bytes long. A row of ops also has levels: its time in columns, each
-with its busy share and the family that ran longest, so the page never draws more than it has pixels.
-``parts/timeline_data.js`` decodes this.
+Times are stored as differences in varints, mostly one or two bytes long. A row of ops also has levels: its time is
+divided into columns, each with a busy share and the family that ran longest, so that the page never draws more than it
+has pixels. ``parts/timeline_data.js`` decodes this.
 """
 
 import base64
@@ -51,8 +51,9 @@ class PageRow:
 def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
     """Pack the rows over ``length`` ns as base64 of zlib; ``head`` adds facts to the header.
 
-    The content is the header length in four bytes (little-endian), the header, and per row its levels, finest first,
-    and its columns: the delay of each mark after the previous one, its length, and the others.
+    The content begins with the length of the header in four bytes (little-endian) and the header. For each row, its
+    levels follow (finest first), and then its columns: the delay of each mark after the previous mark, its length, and
+    the other columns.
     """
     body, about = [], []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Page templates and how they are filled: text from reports is escaped, everything else comes from this folder."""
+"""Fill page templates: text from reports is escaped, and everything else comes from this folder."""
 
 import base64
 import hashlib
@@ -29,8 +29,8 @@ _STYLES = {True: ("uPlot.min.css", "page.css"), False: ("page.css",)}
 def fill(template: str, *, with_timeline: bool = True, **values: Any) -> str:
     """Fill a template with values; a page without a timeline needs no scripts for one.
 
-    A content security policy allows the scripts by hash and forbids every request: nothing else runs or is loaded,
-    whatever a range name contains.
+    A content security policy allows these scripts by hash and forbids all requests, so nothing else is run or loaded,
+    even if a range name contains code.
     """
     # no names that a report brings can be code: autoescape writes them out, in texts and in attributes
     environment = Environment(
@@ -108,7 +108,7 @@ def figures(charts: Sequence[Chart[Any]], pictures: Sequence[bytes]) -> list[dic
 
 
 def inline(picture: bytes) -> str:
-    """Turn a PNG into a data URL, reduced to 256 colours and so to a third of its size.
+    """Turn a PNG into a data URL, reduced to 256 colours (a third of the size).
 
     Charts have few colours and their blends at the edges of letters; rare ones are replaced by similar ones.
     """

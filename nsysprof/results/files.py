@@ -1,4 +1,4 @@
-"""CSV files of tables and JSON files of documents, each written whole or not at all."""
+"""Write tables as CSV files and documents as JSON files, each completely or not at all."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ OTHER_FOLDER = "choose another folder: -o DIR"
 def write_csv(tables: Tables, path: Path, *, digits: int | None = None) -> None:
     """Write a table, in one or several parts, as CSV: UTF-8, commas, quotes if needed, a header.
 
-    Integral floats are written as integers, others with at most ``digits``; bools are 0 and 1, and non-finite numbers
-    are empty.
+    Floats with integer values are written as integers, other floats with at most ``digits`` digits. Booleans are 0 and
+    1, and numbers that are not finite are empty.
     """
 
     def encode(cell: Any) -> str:

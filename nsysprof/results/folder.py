@@ -37,10 +37,10 @@ class ResultFolder:
 
     ``possible`` are the names of all files that the command may write, first the document that identifies the owner;
     ``wanted`` are those of this run. ``is_ours`` says whether that document has the same subject as this run. Files of
-    our earlier results are replaced without ``force``, unless ``asks``; all others only with it, otherwise ``refusal``
-    and ``hint`` are the error. ``inputs`` are never replaced; ``kept`` are possible files that stay unchanged.
-    ``earlier`` is the name of a run in messages, ``otherwise`` the hint if writing fails. ``spreadsheet_safe`` passes
-    tables through `make_spreadsheet_safe`.
+    our earlier results are replaced without ``force`` (unless ``asks`` is set), and other files only with ``force``;
+    ``refusal`` and ``hint`` are the error message. ``inputs`` are never replaced. ``kept`` are possible files that
+    stay unchanged. ``earlier`` is the name of an earlier run in messages, and ``otherwise`` is the hint if writing
+    fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`.
     """
 
     place: Path
@@ -84,9 +84,9 @@ class ResultFolder:
     def making(self) -> Iterator[Path]:
         """Yield a folder to make results in; at the end, all its files get their names, or none do.
 
-        `check` runs again then, since another process may have written there; only one writes at a time. Files of our
-        earlier results without a successor are removed. Afterwards, ``names`` are the written files, ``stale`` the
-        removed ones.
+        `check` runs again at the end, because another process may have written to the folder; only one process writes
+        at a time. Files of our earlier results that have no new version are removed. Afterwards, ``names`` are the
+        written files, ``stale`` the removed ones.
         """
         new = not self.place.exists()
         try:
@@ -204,9 +204,9 @@ def report_folder(place: Path, command: str, report: Report, schema: str, earlie
 def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -> Iterator[Path]:
     """Yield a folder for results with names of their own, such as a budget or a scrubbed copy.
 
-    Files and folders made there get their final names at the end, all or none; after a failure nothing is left of them
-    or the folder. Raises `NsysprofError` like `refuse_taken`, at the start and again at the end, and if nothing can be
-    written; ``force`` replaces existing files, except ``inputs``.
+    Files and folders that are made in it get their final names at the end, all or none. After a failure, they are
+    removed together with the folder. Raises `NsysprofError` like `refuse_taken`, at the start and again at the end,
+    and if nothing can be written; ``force`` replaces existing files, except ``inputs``.
     """
     for final in finals:
         refuse_taken(final, force=force, inputs=inputs)
@@ -230,7 +230,7 @@ def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -
 
 
 def refuse_taken(final: Path, *, force: bool = False, inputs: Sequence[Path] = ()) -> None:
-    """Refuse a taken name before hours of work; with ``force``, only names of folders and of ``inputs``."""
+    """Refuse a taken name before hours of work. With ``force``, refuse only names of folders and of ``inputs``."""
     if os.path.lexists(final) and not force:
         raise NsysprofError(f"{final}: exists already, not overwritten", f"--force, or {OTHER_NAME}")
     if os.path.isdir(final) and not os.path.islink(final):  # noqa: PTH112, PTH114  neither raises

@@ -43,9 +43,9 @@ def answer_lines(
 ) -> str:
     """The text of a result, starting with its headline and ending with a newline.
 
-    Texts, with lines already wrapped, are shown whole. A screen of `LINES` shows as many table rows as fit, the first
-    tables first; its last line counts the omitted words, rows and ``notes`` (``more``). With ``full``, all rows and the
-    notes are shown.
+    Texts (whose lines are already wrapped) are always shown completely. A screen of `LINES` lines shows as many table
+    rows as fit, beginning with the first table. Its last line gives the number of omitted words, rows and ``notes``
+    (``more``). With ``full``, all rows and the notes are shown.
     """
     width = width or screen_width()
     texts = [markdown_list(each) if markdown and isinstance(each, str) else each for each in parts if each]

@@ -35,10 +35,10 @@ _LIST_ITEM = re.compile(r"^(\d*)([-+.)])(?=\s)")  # at the beginning of a line o
 class Column:
     """A column, declared once for its file and for display.
 
-    ``name`` is its name in the file, an interface, and ends with the unit (``span_ns``, ``size_bytes``, ``share``);
-    ``about`` describes it. For display: ``head`` is its heading (by default ``name``), ``cell`` formats a value (by
-    default by unit, see `format_by_name`), and ``align`` is `l` or `r` (by default texts are left-aligned and numbers
-    right-aligned). ``cell`` is never called with missing values (None or NaN).
+    ``name`` is its name in the file, which is an interface and ends with the unit (``span_ns``, ``size_bytes``,
+    ``share``). ``about`` describes the column. The other fields are for display: ``head`` is the heading (by default,
+    ``name``), ``cell`` formats a value (by default, by its unit, see `format_by_name`), and ``align`` is `l` or `r`
+    (by default, `l` for texts and `r` for numbers). ``cell`` is never called with missing values (None or NaN).
     """
 
     name: str
@@ -116,9 +116,9 @@ class Table:
 
 
 def table(file: str, row: str, columns: Mapping[str, str | Column], made_in: str = "") -> Table:
-    """Declare a table; keys of ``columns`` are names, or several with the same meaning, separated by blanks.
+    """Declare a table. A key of ``columns`` is a name, or several names with the same meaning, separated by blanks.
 
-    A `Column` instead of a text adds head, cell and alignment; its name is the key.
+    A value is a description, or a `Column` with head, cell and alignment, whose name is the key.
     """
     each = (
         replace(about, name=name) if isinstance(about, Column) else Column(name, about)
@@ -193,11 +193,11 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
 class TextTable:
     """A table whose cells are texts, for any display: ``align`` has an `l` or an `r` per column.
 
-    ``last_apart``: the last row is a total; ``note`` goes below the table. ``values`` are the numbers behind the cells,
-    if known. If there is no room for all columns, ``spare`` ones are dropped first, in that order, then the last ones.
-    Texts of the last column are cut (``last_cut``) to the remaining room; it is dropped before names in the first
-    column are cut. ``after_head`` is the minimal width of a column beyond its head; names in the first keep at least
-    ``least`` characters.
+    ``last_apart``: the last row is a total; ``note`` goes below the table. ``values`` are the numbers behind the
+    cells, if known. If there is no room for all columns, the ``spare`` columns are dropped first, in this order, and
+    then the last columns. With ``last_cut``, texts of the last column are cut to the remaining room; this column is
+    dropped before names in the first column are cut. ``after_head`` is the minimal width of a column beyond its head.
+    Names in the first column keep at least ``least`` characters.
     """
 
     head: Sequence[str]
@@ -225,7 +225,8 @@ class TextTable:
         return [table, *([wrap(left, "", "", width)] if left else [])]
 
     def fit(self, width: int) -> tuple[list[str], list[list[str]], str]:
-        """Head, rows and alignment that fit the width: columns are dropped, then names in the first are shortened.
+        """Head, rows and alignment that fit the width: first, columns are dropped; then names in the first column are
+        shortened.
 
         At least two columns remain.
         """
@@ -295,10 +296,10 @@ def code_block(lines: Sequence[str]) -> list[str]:
 
 
 def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
-    """Format `118 µs ± 0.3 %`, the median with half the IQR, or, for few samples, their range: `118 µs (90.1 µs–131
-    µs)`.
+    """Format the median with half the IQR (`118 µs ± 0.3 %`) or, for few samples, with their range: `118 µs (90.1
+    µs–131 µs)`.
 
-    The range is also used if half the IQR exceeds the median, since a spread of more than 100 % says little.
+    The range is also used if half the IQR exceeds the median.
 
     Empty without samples; only the median for one sample, or if it is 0.
     """
@@ -337,7 +338,9 @@ def wrap(text: str, first: str, others: str, width: int | None = None) -> str:
 
 
 def warning_lines(warnings: Sequence[str], file: str, markdown: bool = False) -> list[str]:
-    """Warnings below a head, similar ones joined; beyond `MAX_WARNINGS`, the ``file`` has the rest."""
+    """Warnings below a head. Similar warnings are joined. If there are more than `MAX_WARNINGS`, the text names the
+    ``file`` that has all.
+    """
     alike = drop_repeats(warnings)
     shown, more = [one_line(text, _WARNING_WIDTH) for text in alike[:MAX_WARNINGS]], len(alike) - MAX_WARNINGS
     if markdown:

@@ -1,6 +1,7 @@
 """Remove credentials of well-known services, recognized by their form, and personal data from any text.
 
-They also occur in names of ranges and kernels, and in JSON: no match ends inside an escape, so JSON stays valid.
+Credentials also occur in names of ranges and kernels, and in JSON. No match ends inside an escape sequence, so JSON
+stays valid.
 """
 
 import re
@@ -178,7 +179,7 @@ def _names_user(word: bytes) -> bool:
 
 
 def lines_without_credentials(text: bytes) -> bytes:
-    """Remove the same from long text in which no match spans lines, such as JSON; most lines are skipped."""
+    """Remove the same data from long text where no match spans several lines, such as JSON. Most lines are skipped."""
     low, lines = text.lower(), {}
 
     def look(at: int) -> int:

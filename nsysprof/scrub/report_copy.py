@@ -127,7 +127,9 @@ class ReportCopy:
         return [*(self.read(text) for (text,) in raw), *self.indexes]
 
     def declare(self, clean: Callable[[bytes], bytes]) -> int:
-        """Declare tables and indexes without removed parts, drop dependent ones; return the number of changes."""
+        """Declare tables and indexes without the removed parts, and drop those that depend on them. Returns the number
+        of changes.
+        """
         listed = self.rows("SELECT type, CAST(name AS BLOB), CAST(sql AS BLOB) FROM sqlite_master WHERE sql NOTNULL")
         touched = [row for row in listed if any(clean(text) != text for text in map(self.read, row[1:]))]
         self.connection.execute("PRAGMA writable_schema = ON")
@@ -170,8 +172,8 @@ class ReportCopy:
 def copied_report(source: Path, folder: Path) -> Iterator[ReportCopy]:
     """Copy a report and its log into a folder and open the copy, without parts that would act while rows change.
 
-    Triggers, views, virtual tables and the samples of ANALYZE are dropped permanently: users add them, nsys does not.
-    Indexes are recreated at the end. Raises `OSError` that names the source if it cannot be read.
+    Triggers, views, virtual tables and the samples of ANALYZE are dropped permanently, because users add them and nsys
+    does not. Indexes are recreated at the end. Raises `OSError` that names the source if it cannot be read.
     """
     copy = folder / "copy.sqlite"
     real = os.path.realpath(source)

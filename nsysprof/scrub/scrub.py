@@ -53,9 +53,10 @@ _INSTALLED = "TargetInstallDir"
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """A scrubbed copy: the number of removed things by kind, in plain words, and the kinds of secrets looked for.
+    """A scrubbed copy: the number of removed items by kind, in plain words, and the kinds of secrets that were
+    searched.
 
-    ``unknown`` has the names, in the form of ``keep``, of things removed because nsysprof does not know them.
+    ``unknown`` has the names (in the form of ``keep``) of items that were removed because nsysprof does not know them.
     """
 
     path: Path
@@ -72,7 +73,7 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
     from them. Credentials are removed from all texts; with ``names``, paths and addresses are also removed from the
     names of ranges and kernels.
 
-    The copy gets its name when it is complete; until then, a private folder beside it contains an unscrubbed one.
+    The copy gets its name when it is complete. Until then, a private folder beside it contains an unscrubbed copy.
     Raises `NsysprofError` if the report cannot be read or the copy cannot be written, or if ``keep`` matches nothing.
     """
     taken = NsysprofError(f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file")
