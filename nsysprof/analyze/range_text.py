@@ -167,7 +167,7 @@ def range_notes(shown: ColumnTable, waiting: Mask) -> Iterator[str]:
     )
     yield from _ends_note(shown, "span", "busy")
     if shown["captured_nodes"].any():
-        yield "captured: kernels that the range captured into a CUDA graph, wherever the graph was launched."
+        yield "captured: kernels that the range captured into a CUDA graph. Another range may launch this graph."
     if waiting.any():
         idle = f"the GPU is idle for more than {format_share(LAUNCH_BOUND_IDLE)} of the span"
         yield f"* launch-bound: {idle}, and no other range uses it then."

@@ -151,8 +151,8 @@ def test_few_samples_are_never_reported_as_a_finding(tmp_path: Path) -> None:
     """Neither an interval nor equality, with others or with themselves, is read from three samples."""
     results = results_of(tmp_path, made_up(("math", "flash", "auto"), samples=3))
     summary = bench_summary(results)
-    assert "flash and math: too few samples for a verdict at S=4096" in " ".join(summary.split())
-    assert "too few samples for a verdict at all 3 shapes" in summary
+    assert "flash and math: too few samples to tell at S=4096" in " ".join(summary.split())
+    assert "too few samples to tell at all 3 shapes" in summary
     for wrong in ("no clear difference", "A/A", " beats ", "0.1 %"):
         assert wrong not in summary
     assert "±" not in bench_report(results).split("## How it was measured")[0]

@@ -119,8 +119,7 @@ MARKDOWN = """\
 | idle: host: launch calls |           |          1 |           1 |           +0 |         |
 | total                    |     3 → 1 |        800 |         575 |         -225 |         |
 
-mean ns per call (n = 2 of iter\\*), adding up to the span of the whole range; the means change in the other
-direction than the medians, so the causes have no shares
+mean ns per call (n = 2 of iter\\*), adding up to the span of the whole range; the means change in the other direction than the medians, so the causes have no shares
 
 | clock       |         math |        flash |   ratio |   95 % interval | flash is        |
 |:------------|-------------:|-------------:|--------:|----------------:|:----------------|
@@ -171,30 +170,12 @@ report.sqlite: NVIDIA H200, nsys 2025.3.2.0
 GAPS = """\
 pair,cause,base_launches,base_kernels,base_ns,new_launches,new_kernels,new_ns,delta_ns,share,evidence,cause_before
 RUN::math::S8 → RUN::flash::S8,softmax,1,1,300,0,0,0,-300,1.3333333333333333,math: softmax_warp_forward float 9 x 1 (grid 1),softmax
-RUN::math::S8 → RUN::flash::S8,idle: host: code,0,0,155,0,0,380,225,-1,(
-    "math: gaps per call: 0.50 between calls, median 310 ns; flash: gaps per call: 0.50 between calls, "
-    "median 760 ns"
-),idle: waiting for the host
-RUN::math::S8 → RUN::flash::S8,Q·Kᵀ GEMM,1,1,200,0,0,0,-200,0.8888888888888888,(
-    "math: ampere_sgemm_128x64_tn x 1 (FP32 FMA, grid "
-    "1)"
-),Q·Kᵀ GEMM
-RUN::math::S8 → RUN::flash::S8,fused attention,0,0,0,1,1,150,150,-0.6666666666666666,(
-    "flash: flash_fwd 64 x 1 (tensor core, grid "
-    "1)"
-),fused attention
-RUN::math::S8 → RUN::flash::S8,P·V GEMM,1,1,100,0,0,0,-100,0.4444444444444444,(
-    "math: ampere_sgemm_128x64_tn x 1 (FP32 FMA, grid "
-    "1)"
-),P·V GEMM
-RUN::math::S8 → RUN::flash::S8,idle: latency,0,0,44,0,0,44,0,0,(
-    "math: gaps per call: 0.50 between calls, median 89 ns; flash: gaps per call: 0.50 between calls, "
-    "median 89 ns"
-),idle: between queued ops
-RUN::math::S8 → RUN::flash::S8,idle: host: launch calls,0,0,1,0,0,1,0,0,(
-    "math: gaps per call: 0.50 between calls, median 1 ns; flash: gaps per call: 0.50 between calls, "
-    "median 1 ns"
-),idle: waiting for the host
+RUN::math::S8 → RUN::flash::S8,idle: host: code,0,0,155,0,0,380,225,-1,"math: gaps per call: 0.50 between calls, median 310 ns; flash: gaps per call: 0.50 between calls, median 760 ns",idle: waiting for the host
+RUN::math::S8 → RUN::flash::S8,Q·Kᵀ GEMM,1,1,200,0,0,0,-200,0.8888888888888888,"math: ampere_sgemm_128x64_tn x 1 (FP32 FMA, grid 1)",Q·Kᵀ GEMM
+RUN::math::S8 → RUN::flash::S8,fused attention,0,0,0,1,1,150,150,-0.6666666666666666,"flash: flash_fwd 64 x 1 (tensor core, grid 1)",fused attention
+RUN::math::S8 → RUN::flash::S8,P·V GEMM,1,1,100,0,0,0,-100,0.4444444444444444,"math: ampere_sgemm_128x64_tn x 1 (FP32 FMA, grid 1)",P·V GEMM
+RUN::math::S8 → RUN::flash::S8,idle: latency,0,0,44,0,0,44,0,0,"math: gaps per call: 0.50 between calls, median 89 ns; flash: gaps per call: 0.50 between calls, median 89 ns",idle: between queued ops
+RUN::math::S8 → RUN::flash::S8,idle: host: launch calls,0,0,1,0,0,1,0,0,"math: gaps per call: 0.50 between calls, median 1 ns; flash: gaps per call: 0.50 between calls, median 1 ns",idle: waiting for the host
 """  # noqa: E501
 
 

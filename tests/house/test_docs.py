@@ -341,7 +341,7 @@ def test_the_share_of_another_thread_is_true() -> None:
     ledger = broken_down(ROOT / "traces" / "block.sqlite").ledger
     [share] = [round(100 * row["share"]) for row in ledger.to_dict("records") if row["fate"] == "followed"]
     prose = " ".join(PAGES["attribution"].split())
-    assert f"({share} % of the op time of the training step in `traces/block.sqlite`)" in prose
+    assert f"({share} % of GPU op time in the training step of `traces/block.sqlite`)" in prose
 
 
 def test_the_examples_of_a_budget_are_read(tmp_path: Path) -> None:

@@ -199,16 +199,17 @@ def _cell(asked: tuple[str, int, int]) -> Cell | tuple[float, ...]:
 def table_lines(table: str, cells: dict[tuple[str, int, int], Any]) -> Iterator[str]:
     """A table of the page."""
     if table == "unequal":
-        yield from ("", "Three runs, 12 points: share of intervals that contain the truth.", "")
-        yield "| a point varies | one point so | the 11 others | sweeps with a difference | all 12 so | plain t |"
+        yield from ("", "Three runs, 12 points: % of intervals that contain the true value.", "")
+        sweeps = "sweeps with a difference | all 12 vary so | plain t"
+        yield f"| variation between runs | one point varies so | the 11 others | {sweeps} |"
         yield f"| --- |{' ---: |' * 5}"
         for place, name in enumerate(UNEQUAL):
             one, every = (cells[table, place, number] for number in (1, POINTS))
             texts = (f"{100 * share:.1f}" for share in (*one[:3], every[0], one[3]))
             yield f"| {name} | {' | '.join(texts)} |"
         return
-    title = {"one": "One run", "three": "Three runs, n samples together"}[table]
-    yield from ("", f"{title}: share of intervals that contain the truth · of A/A pairs called different.", "")
+    title = {"one": "One run", "three": "Three runs, n samples in total"}[table]
+    yield from ("", f"{title}: % of intervals that contain the true value · % of A/A pairs called different.", "")
     yield from (f"| source | {' | '.join(f'n = {n}' for n in SIZES)} |", f"| --- |{' ---: |' * len(SIZES)}")
     for number, source in enumerate(SOURCES):
         yield f"| {source.name} | {' | '.join(_text(cells[table, number, n]) for n in SIZES)} |"
