@@ -156,7 +156,7 @@ def test_few_samples_are_never_reported_as_a_finding(tmp_path: Path) -> None:
     for wrong in ("no clear difference", "A/A", " beats ", "0.1 %"):
         assert wrong not in summary
     assert "±" not in bench_report(results).split("## How it was measured")[0]
-    assert violin_title(results).endswith("(median CV)")
+    assert violin_title(results).endswith("(median coefficient of variation)")
 
 
 def test_titles_claim_no_more_than_their_table(tmp_path: Path) -> None:

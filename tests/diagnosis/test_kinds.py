@@ -875,9 +875,7 @@ def test_what_is_long_before_the_gpu_works_is_told(trace: MakeTrace, load_ns: in
     told = load_ns > 100 * MS
     assert ("load takes 500 ms before the first GPU operation; " in headline(diagnosis, "r")) is told
     most = told and not behind_ns
-    assert nothing_text(diagnosis).startswith(
-        "Most of the recording is before" if most else "The steps have no wait to fix"
-    )
+    assert nothing_text(diagnosis).startswith("Most of the recording is before" if most else "No wait to fix")
     several = replace(diagnosis, before=("", 0), idle_outside_ns=MS, gap_ns=2 * MS, recorded_ns=10 * MS, findings=())
     assert "at once" not in nothing_text(several)
 

@@ -284,7 +284,7 @@ def test_what_is_kept_of_a_report_is_bounded(trace: MakeTrace, monkeypatch: pyte
     assert len(part.paths) == 3
     assert len(part.collective) == 5
     assert [text.split(":")[0] for text in part.warnings] == [
-        "there are there are 3 range paths",
+        "there are 3 range paths",
         "waiting times are computed only for the first 5 of 8 collectives",
     ]
     monkeypatch.setattr(range_iterations, "MAX_ROWS", 6)

@@ -165,7 +165,7 @@ def test_what_is_no_json_is_corrupt_or_foreign(tmp_path: Path, content: bytes) -
     """Empty, cut off, binary and deeply nested files end in one line."""
     path = tmp_path / "samples.json"
     path.write_bytes(content)
-    with pytest.raises(NsysprofError, match=r"samples\.json is (damaged|not a file of samples)"):
+    with pytest.raises(NsysprofError, match=r"samples\.json is (corrupt|not a file of samples)"):
         read_bench_samples(path)
 
 

@@ -329,7 +329,7 @@ def test_the_numbers_of_the_prose_are_true(analyzed: Analyzed) -> None:
     [share] = re.findall(r"(\d+) % \*$", lines["RUN::flash::S1024"])
     told = [f"at S=4096 `math` keeps the GPU busy {round(busy['math'] / busy['flash'])} times as long as `flash`"]
     told += [f"the GPU waits for launches for {100 - int(share)} % of the span"]
-    prose = " ".join(ANALYZE.split()).replace("At S=4096", "at S=4096")
+    prose = " ".join(ANALYZE.split()).replace("At S=4096,", "at S=4096")
     assert [words for words in told if words not in prose] == []
     ratio = round(busy["math_reduced"] / busy["flash"])
     assert f"`math_reduced` takes {ratio} times as long as `flash`" in " ".join(ANALYZE.split())

@@ -16,7 +16,11 @@ def test_forward_and_backward_of_a_module_stand_in_one_row(tmp_path: Path) -> No
     lost = operator("ReluBackward0", 550, 560, tid=200, Sequence_number=9, Fwd_thread_id=1)
     for events, shown, sentence in (
         (TRAINING, "sum", "350 ns of GPU ops, launched by 4 backward operators with a known forward operator"),
-        ([*host, lost], "cpu", "170 ns on the CPU in 4 backward operators with a known forward operator; the forward"),
+        (
+            [*host, lost],
+            "cpu",
+            "170 ns on the CPU, launched by 4 backward operators with a known forward operator; the forward",
+        ),
     ):
         answer = break_down(attributed(write_trace(tmp_path / "t.json", events), ranges="modules")).summaries[
             "backward"

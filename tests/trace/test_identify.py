@@ -127,7 +127,7 @@ def test_a_truncated_file_says_how_much_is_there(tmp_path: Path) -> None:
     size = whole.stat().st_size
     cut = tmp_path / "cut.sqlite"
     cut.write_bytes(whole.read_bytes()[: size - 4096])
-    assert f"truncated: {size - 4096:,} of {size:,} bytes" in refused(cut).message
+    assert f"truncated ({size - 4096:,} of {size:,} bytes)" in refused(cut).message
 
 
 def test_an_export_that_was_killed_is_half_written(tmp_path: Path) -> None:
@@ -272,5 +272,5 @@ def test_quirk_02_an_sqlite_ending_proves_nothing(tmp_path: Path) -> None:
     database(tmp_path / "b.sqlite", ["CREATE TABLE people (name)"])
     whole = database(tmp_path / "c.sqlite", [NEW, EVENTS, "CREATE TABLE ThreadNames (nameId)"])
     whole.write_bytes(whole.read_bytes()[:5000])
-    said = [refused(tmp_path / f"{name}.sqlite").message.split(": ", 1)[1][:12] for name in "abc"]
-    assert said == ["a Git LFS po", "an SQLite da", "truncated: 5"]
+    said = [refused(tmp_path / f"{name}.sqlite").message.split(".sqlite ", 1)[1][:16] for name in "abc"]
+    assert said == ["is only a Git LF", "is an SQLite dat", "is truncated (5,"]
