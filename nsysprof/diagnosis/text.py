@@ -82,8 +82,8 @@ def _outside_text(diagnosis: Diagnosis) -> str:
         return ""
     share, idle = diagnosis.outside_share, diagnosis.idle_outside_ns
     one = len({each.gpu for each in diagnosis.times}) == 1
-    of = f"{format_share(share)} of {'its' if one else 'their'} busy time"
-    busy = f"; {of} lies outside them, {diagnosis.outside}" * (share >= _OUTSIDE)
+    of = f"{format_share(share)} of the GPU busy time"
+    busy = f"; {of} is outside the steps, {diagnosis.outside}" * (share >= _OUTSIDE)
     if idle < _IDLE * diagnosis.recorded_ns:
         return busy
     gap = f", {format_ns(diagnosis.gap_ns)} at once" * (diagnosis.gap_ns < idle)

@@ -1012,7 +1012,7 @@ def test_work_that_starts_late_is_not_unrecorded(trace: MakeTrace) -> None:
     late = diagnosis_of(trace(*steps(late_kernels(2 * MS)).items)).findings
     [found] = [each for each in late if each.kind == "unknown"]
     assert found is late[0]
-    assert found.cause.startswith("GPU work starts late")
+    assert found.cause.startswith("launched work starts late")
     assert "no other process uses the GPU" in found.text
 
 

@@ -83,7 +83,7 @@ def test_only_what_was_measured_by_events_is_a_clock(tmp_path: Path) -> None:
         ("[" * 200_000, "not JSON, so no run record"),
         ([1], "is no run record: its "),
         ({"schema": "other"}, "is no run record: its "),
-        ({"schema": "nsysprof-run/1", "workload": {"schema": "x"}}, "is no run record: its "),
+        ({"schema": "nsysprof-run/1", "workload": {"schema": "x"}}, "is not a run record: its "),
     ],
 )
 def test_what_is_no_record_is_refused(what: object, message: str, tmp_path: Path) -> None:
