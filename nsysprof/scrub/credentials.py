@@ -180,21 +180,21 @@ def _names_user(word: bytes) -> bool:
 
 def lines_without_credentials(text: bytes) -> bytes:
     """Remove the same data from long text where no match spans several lines, such as JSON. Most lines are skipped."""
-    low, lines = text.lower(), {}
+    lines = text.split(b"\n")
+    once = b"\n".join(dict.fromkeys(lines))  # many lines occur again and again
+    low, found = once.lower(), set[bytes]()
 
     def look(at: int) -> int:
-        begin, end = low.rfind(b"\n", 0, at) + 1, low.find(b"\n", at) + 1 or len(low)
-        lines[begin] = end
+        begin, end = low.rfind(b"\n", 0, at) + 1, low.find(b"\n", at)
+        end = end if end >= 0 else len(low)
+        found.add(once[begin:end])
         return end
 
     for hint in {hint for hints, _ in _CREDENTIALS for hint in hints}:
         at = low.find(hint)
         while at >= 0:
             at = low.find(hint, look(at))
-    for match in _RUN.finditer(text):
+    for match in _RUN.finditer(once):
         look(match.start())
-    parts, at = [], 0
-    for begin, end in sorted(lines.items()):
-        parts += [text[at:begin], without_credentials(text[begin:end])[0]]
-        at = end
-    return b"".join([*parts, text[at:]])
+    cut = {line: without_credentials(line)[0] for line in found}
+    return b"\n".join([cut.get(line, line) for line in lines])
