@@ -11,6 +11,7 @@ import typer
 
 from nsysprof.commands import report_options as options
 from nsysprof.commands.question import Question, Read, answer_reports
+from nsysprof.commands.report_options import option
 
 if TYPE_CHECKING:
     from nsysprof.analyze.breakdown import Breakdown
@@ -31,52 +32,38 @@ def analyze(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            "--from",
-            metavar="S|GLOB",
-            help=("Only ranges that begin after this time (in seconds), or after the start of this range."),
+        option(
+            "Only ranges that begin after this time (in seconds), or after the start of this range.", "S|GLOB", "--from"
         ),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option(
-            "--to",
-            metavar="S|GLOB",
-            help=("Only ranges that end before this time (in seconds), or before the end of this range."),
+        option(
+            "Only ranges that end before this time (in seconds), or before the end of this range.", "S|GLOB", "--to"
         ),
     ] = None,
     sort: Annotated[
         _Sort | None,
-        typer.Option(
-            metavar="time|busy|span|cpu|instances|launches|name",
-            help="Order of ranges with the same parent [default: by start; shows only the ranges with the most time].",
+        option(
+            "Order of ranges with the same parent [default: by start; shows only the ranges with the most time].",
+            "time|busy|span|cpu|instances|launches|name",
         ),
     ] = None,
-    depth: Annotated[int | None, typer.Option(min=1, metavar="N", help="Levels of ranges to print.")] = None,
+    depth: Annotated[int | None, option("Levels of ranges to print.", "N", min=1)] = None,
     top: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Rows per printed table [default: as many as fit] and per chart [default: 20]."
-        ),
+        int | None, option("Rows per printed table [default: as many as fit] and per chart [default: 20].", "N", min=1)
     ] = None,
     skip: options.SkipOption = 0,
     merge: options.MergeOption = None,
     no_merge: options.NoMergeOption = False,
-    by: Annotated[
-        _By | None, typer.Option(metavar="process|device|thread|stream", help="Split all tables by this.")
-    ] = None,
-    calls: Annotated[
-        str, typer.Option(metavar="LIST", help="Host calls to summarize: any of cuda,mpi,os; or none.")
-    ] = "cuda,mpi,os",
-    instances: Annotated[bool, typer.Option("--instances", help="Write instances.csv, whatever its length.")] = False,
+    by: Annotated[_By | None, option("Split all tables by this.", "process|device|thread|stream")] = None,
+    calls: Annotated[str, option("Host calls to summarize: any of cuda,mpi,os; or none.", "LIST")] = "cuda,mpi,os",
+    instances: Annotated[bool, option("Write instances.csv, whatever its length.", "--instances")] = False,
     verify: Annotated[
         bool,
-        typer.Option(
-            "--verify",
-            help=("Compare the GPU times of ranges with those from the installed nsys (nvtx_gpu_proj_trace)."),
-        ),
+        option("Compare the GPU times of ranges with those from the installed nsys (nvtx_gpu_proj_trace).", "--verify"),
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="The same as --full.")] = False,
+    verbose: Annotated[bool, option("The same as --full.", "--verbose")] = False,
     *,
     reading: options.ReadingOptions,
     writing: options.ResultOptions,

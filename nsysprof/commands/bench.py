@@ -20,6 +20,7 @@ from nsysprof.commands.report_options import (
     JsonOption,
     SpreadsheetOption,
     folder_option,
+    option,
     options_unfolded,
 )
 from nsysprof.commands.workload_options import WORKLOAD, Device, ShapeOptions, axis_values
@@ -48,18 +49,14 @@ def _part_of_median(value: float | None) -> float | None:
     return value
 
 
-def _option(about: str, metavar: str | None = None, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, metavar=metavar, help=about, **more)
-
-
 @dataclass(frozen=True)
 class ResultOptions:
     """The outputs made from samples."""
 
-    database: Annotated[Path | None, _option("Append the results to this SQLite file.", "FILE", "--db")] = None
+    database: Annotated[Path | None, option("Append the results to this SQLite file.", "FILE", "--db")] = None
     target: Annotated[
         list[str] | None,
-        _option(
+        option(
             "Exit with 3 unless NEW is at least X times as fast as BASE. 'graph:…' compares CUDA "
             "graph replays; '…,delta>=D' also requires a Cliff's delta of at least D. Repeatable.",
             "'NEW/BASE>=X'",
@@ -84,64 +81,59 @@ def bench(
     context: typer.Context,
     preset: Annotated[
         str | None,
-        _option(
+        option(
             "Measure a ready-made set of sizes and backends: math-vs-flash, baseline, scaling, long, "
             "single-head, backward, train, short-block,"
             " selection, score-scale, best-kernels, gpt, gpt-train.",
             "NAME",
         ),
     ] = None,
-    full: Annotated[bool, _option("The preset with more lengths, and with bf16.", None, "--full")] = False,
+    full: Annotated[bool, option("The preset with more lengths, and with bf16.", "--full")] = False,
     workload: Annotated[
-        str | None, _option("Workload: sdpa, transformer_block, gpt, or a file [default: sdpa].", "NAME|FILE")
+        str | None, option("Workload: sdpa, transformer_block, gpt, or a file [default: sdpa].", "NAME|FILE")
     ] = None,
-    device: Annotated[Device, _option("Device.", "cuda|cpu")] = "cuda",
+    device: Annotated[Device, option("Device.", "cuda|cpu")] = "cuda",
     runs: Annotated[
         int,
-        _option(
-            (
-                "Number of runs (separate processes) that share the samples; with 1, intervals do not "
-                "include variation between runs."
-            ),
+        option(
+            "Number of runs (separate processes) that share the samples; with 1, intervals do not "
+            "include variation between runs.",
             "K",
             min=1,
             max=1000,
         ),
     ] = 3,
     samples: Annotated[
-        int | None, _option("Samples of each backend [default: 100; with --ci-width 1000].", "N", min=1)
+        int | None, option("Samples of each backend [default: 100; with --ci-width 1000].", "N", min=1)
     ] = None,
     ci_width: Annotated[
         float | None,
-        _option(
+        option(
             "Stop once the 95 % interval of every median is narrower than this (0.01 is 1 % of the median).",
             "X",
             callback=_part_of_median,
         ),
     ] = None,
     min_sample_us: Annotated[
-        float, _option("Repeat calls shorter than this (µs) within a sample.", "US", min=0, max=1e6, callback=finite)
+        float, option("Repeat calls shorter than this (µs) within a sample.", "US", min=0, max=1e6, callback=finite)
     ] = 20,
-    warm_cache: Annotated[bool, _option("Do not flush the L2 cache before a call.", None, "--warm-cache")] = False,
-    graph: Annotated[bool, _option("Time replays of a CUDA graph as well.", None, "--graph/--no-graph")] = True,
+    warm_cache: Annotated[bool, option("Do not flush the L2 cache before a call.", "--warm-cache")] = False,
+    graph: Annotated[bool, option("Time replays of a CUDA graph as well.", "--graph/--no-graph")] = True,
     measure_peaks: Annotated[
         bool,
-        _option(
-            (
-                "First measure the peak bandwidth (large copies) and the peak FLOP/s (large matrix products) "
-                "of the device."
-            ),
-            None,
+        option(
+            "First measure the peak bandwidth (large copies) and the peak FLOP/s (large matrix products) "
+            "of the device.",
             "--measure-peaks",
         ),
     ] = False,
-    seed: Annotated[int, _option("Seed of inputs and order.", "N", min=0, max=2**63 - 1)] = 0,
+    seed: Annotated[int, option("Seed of inputs and order.", "N", min=0, max=2**63 - 1)] = 0,
     output: Annotated[Path | None, folder_option("NAME.bench")] = None,
-    force: Annotated[bool, _option("Replace earlier results, or an unfinished sweep.", None, "--force")] = False,
-    resume: Annotated[bool, _option("Continue an interrupted sweep.", None, "--resume")] = False,
+    force: Annotated[bool, option("Replace earlier results, or an unfinished sweep.", "--force")] = False,
+    resume: Annotated[bool, option("Continue an interrupted sweep.", "--resume")] = False,
     *,
     made: ResultOptions,
-    dry_run: Annotated[bool, _option("Print the sweep and measure nothing.", None, "--dry-run")] = False,
+    dry_run: Annotated[bool, option("Print the sweep and measure nothing.", "--dry-run")] = False,
     as_json: JsonOption = False,
     calls: ShapeOptions,
 ) -> None:
@@ -282,9 +274,9 @@ def diff_benches(
     ],
     after: Annotated[Path, typer.Argument(metavar="AFTER", readable=False, help="The later one.")],
     max_regress: Annotated[
-        float, _option("Allowed growth of time or memory: 0.05 for 5 %.", "X", min=0, callback=finite)
+        float, option("Allowed growth of time or memory: 0.05 for 5 %.", "X", min=0, callback=finite)
     ] = 0.05,
-    unlike: Annotated[bool, _option("Also compare runs of different machines or software.", None, "--unlike")] = False,
+    unlike: Annotated[bool, option("Also compare runs of different machines or software.", "--unlike")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two saved runs, point by point. Exit code 3: a significant regression or wrong results."""
@@ -308,7 +300,7 @@ def diff_benches(
 def report_bench(
     samples: Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="A samples.json(.xz), or its folder.")],
     output: Annotated[Path | None, folder_option("that of DIR")] = None,
-    force: Annotated[bool, _option("Replace existing results.", None, "--force")] = False,
+    force: Annotated[bool, option("Replace existing results.", "--force")] = False,
     *,
     made: ResultOptions,
     as_json: JsonOption = False,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from nsysprof.commands.progress import echo, print_message, progress_bar
-from nsysprof.commands.report_options import JsonOption, RulesOption, options_unfolded
+from nsysprof.commands.report_options import JsonOption, RulesOption, option, options_unfolded
 from nsysprof.commands.workload_options import ProgramOptions
 
 if TYPE_CHECKING:
@@ -30,57 +30,41 @@ class RecordingOptions:
     """The recorder and what it records."""
 
     profiler: Annotated[
-        Literal["nsys", "torch"],
-        typer.Option(metavar="nsys|torch", help="Profiler: nsys, or PyTorch's own without nsys."),
+        Literal["nsys", "torch"], option("Profiler: nsys, or PyTorch's own without nsys.", "nsys|torch")
     ] = "nsys"
     modules: Annotated[
-        bool, typer.Option("--modules", help="Open a range around each forward and backward pass of each nn.Module.")
+        bool, option("Open a range around each forward and backward pass of each nn.Module.", "--modules")
     ] = False
     depth: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help=("With --modules: only N levels of modules below the outermost one [default: all]."),
-        ),
+        option("With --modules: only N levels of modules below the outermost one [default: all].", "N", min=0),
     ] = None
-    mark_steps: Annotated[
-        bool, typer.Option("--mark-steps", help="Open a range step0, step1 … around each optimizer step.")
-    ] = False
-    steps: Annotated[
-        str | None, typer.Option(metavar="A:B", help="torch: record optimizer steps A to B - 1 only, counted from 0.")
-    ] = None
+    mark_steps: Annotated[bool, option("Open a range step0, step1 … around each optimizer step.", "--mark-steps")] = (
+        False
+    )
+    steps: Annotated[str | None, option("torch: record optimizer steps A to B - 1 only, counted from 0.", "A:B")] = None
     seconds: Annotated[
         float | None,
-        typer.Option(
-            min=0.1,
-            metavar="S",
-            help="torch: stop recording S seconds after the first range begins [default: 5; workloads: 60].",
+        option(
+            "torch: stop recording S seconds after the first range begins [default: 5; workloads: 60].", "S", min=0.1
         ),
     ] = None
-    trace: Annotated[str, typer.Option(metavar="LIST", help="APIs that nsys traces.")] = _TRACE
+    trace: Annotated[str, option("APIs that nsys traces.", "LIST")] = _TRACE
     capture_range: Annotated[
-        str | None, typer.Option(metavar="cudaProfilerApi|nvtx:NAME", help="Record this range only, not the whole run.")
+        str | None, option("Record this range only, not the whole run.", "cudaProfilerApi|nvtx:NAME")
     ] = None
-    nsys_arg: Annotated[
-        list[str] | None, typer.Option(metavar="ARG", help="One more argument for nsys profile; repeatable.")
-    ] = None
-    memory: Annotated[bool, typer.Option("--memory", help="Also record GPU memory allocations.")] = False
+    nsys_arg: Annotated[list[str] | None, option("One more argument for nsys profile; repeatable.", "ARG")] = None
+    memory: Annotated[bool, option("Also record GPU memory allocations.", "--memory")] = False
     gpu_metrics: Annotated[
-        int | None,
-        typer.Option(
-            "--gpu-metrics", min=10, max=200_000, metavar="HZ", help="Also sample GPU metrics, such as at 10000 Hz."
-        ),
+        int | None, option("Also sample GPU metrics, such as at 10000 Hz.", "HZ", "--gpu-metrics", min=10, max=200_000)
     ] = None
-    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to capture with.")] = None
+    nsys: Annotated[Path | None, option("The nsys to capture with.", "PATH")] = None
     overhead: Annotated[
         bool | None,
-        typer.Option(
+        option(
+            "Measure profiling overhead: also run the program without the profiler, before the "
+            "recording [default: workloads only].",
             "--overhead/--no-overhead",
-            help=(
-                "Measure profiling overhead: also run the program without the profiler, before the "
-                "recording [default: workloads only]."
-            ),
         ),
     ] = None
 
@@ -160,23 +144,17 @@ def capture(
     recording: RecordingOptions,
     keep_environment: Annotated[
         bool,
-        typer.Option(
-            "--keep-environment", help="Keep environment, arguments, host, user and paths in the .sqlite and the .json."
-        ),
+        option("Keep environment, arguments, host, user and paths in the .sqlite and the .json.", "--keep-environment"),
     ] = False,
     names: Annotated[
-        bool,
-        typer.Option("--names", help=("Also remove paths and addresses from names, as nsysprof scrub --names does.")),
+        bool, option("Also remove paths and addresses from names, as nsysprof scrub --names does.", "--names")
     ] = False,
     resume: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help=("Finish an interrupted capture: write its report from the .qdstrm or .nsys-rep that is left."),
-        ),
+        option("Finish an interrupted capture: write its report from the .qdstrm or .nsys-rep that is left.", "FILE"),
     ] = None,
     rules: RulesOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the nsys command and run nothing.")] = False,
+    dry_run: Annotated[bool, option("Print the nsys command and run nothing.", "--dry-run")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a workload or any program under nsys or PyTorch's profiler, and write a report and its record."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from nsysprof.commands import report_options as options
+from nsysprof.commands.report_options import option
 
 _DRAFT = Path("budget.toml")
 
@@ -19,26 +20,22 @@ def check(
     ] = None,
     baseline: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="BASE",
-            help=(
-                "Earlier report for limits on growth, or the folder of its analysis; give it once per "
-                "run. With --init: another report that the budget must accept."
-            ),
+        option(
+            "Earlier report for limits on growth, or the folder of its analysis; give it once per "
+            "run. With --init: another report that the budget must accept.",
+            "BASE",
         ),
     ] = None,
-    init: Annotated[bool, typer.Option("--init", help="Write a budget that this report meets.")] = False,
+    init: Annotated[bool, option("Write a budget that this report meets.", "--init")] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where --init writes [default: budget.toml].")
+        Path | None, option("Where --init writes [default: budget.toml].", "FILE", "--output", "-o")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --init replace a file.")] = False,
+    force: Annotated[bool, option("Let --init replace a file.", "--force")] = False,
     skip: options.SkipOption = None,
-    instance: Annotated[
-        str | None, typer.Option(metavar="N|N-M", help="Only these instances of each range, counted from 0.")
-    ] = None,
+    instance: Annotated[str | None, option("Only these instances of each range, counted from 0.", "N|N-M")] = None,
     no_merge: options.NoMergeOption = False,
     as_json: options.JsonOption = False,
-    as_md: Annotated[bool, typer.Option("--md", help="Print the result as Markdown, for a pull request.")] = False,
+    as_md: Annotated[bool, option("Print the result as Markdown, for a pull request.", "--md")] = False,
     *,
     reading: options.ReadingOptions,
 ) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from nsysprof.commands import report_options as options
 from nsysprof.commands.question import Question, Read, answer_reports
+from nsysprof.commands.report_options import option
 
 if TYPE_CHECKING:
     from nsysprof.compare.comparison import Comparison
@@ -44,62 +45,51 @@ def compare(
     skip: options.SkipOption = None,
     instance: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="N|N-M",
-            help="Only these instances of each range, counted from 0. If given twice, the second is for the new side.",
+        option(
+            "Only these instances of each range, counted from 0. If given twice, the second is for the new side.",
+            "N|N-M",
         ),
     ] = None,
     slowest: options.SlowestOption = False,
     no_merge: options.NoMergeOption = False,
     output: Annotated[Path | None, options.folder_option("REPORT.compare in the current folder")] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="Causes to print per pair.")] = 8,
-    every: Annotated[
-        bool, typer.Option("--all", help="Like --full: also evidence, traffic and warnings of every pair.")
-    ] = False,
+    top: Annotated[int, option("Causes to print per pair.", "N", min=1)] = 8,
+    every: Annotated[bool, option("Like --full: also evidence, traffic and warnings of every pair.", "--all")] = False,
     markdown: options.MarkdownOption = False,
     record: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="JSON",
-            help=("Run record of REPORT; give it a second time for OTHER [default: the .json beside each report]."),
+        option(
+            "Run record of REPORT; give it a second time for OTHER [default: the .json beside each report].", "JSON"
         ),
     ] = None,
     shape: Annotated[
-        str | None, typer.Option(metavar="SHAPE", help="Attention shape if no record has it: B=1,H=8,D=64,fp16,causal.")
+        str | None, option("Attention shape if no record has it: B=1,H=8,D=64,fp16,causal.", "SHAPE")
     ] = None,
     counters: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="CSV",
-            help=(
-                "Hardware counters of REPORT; give it a second time for OTHER [default: the "
-                ".counters.csv beside each report]."
-            ),
+        option(
+            "Hardware counters of REPORT; give it a second time for OTHER [default: the "
+            ".counters.csv beside each report].",
+            "CSV",
         ),
     ] = None,
     also_base: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="REPORT", help="Another recording of REPORT's program; the verdict then covers several runs."
-        ),
+        option("Another recording of REPORT's program; the verdict then covers several runs.", "REPORT"),
     ] = None,
-    also_new: Annotated[
-        list[Path] | None, typer.Option(metavar="REPORT", help="Another recording of OTHER's program.")
-    ] = None,
+    also_new: Annotated[list[Path] | None, option("Another recording of OTHER's program.", "REPORT")] = None,
     noise: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="REPORT", help="A recording of unchanged code, to measure the difference between recordings."
-        ),
+        option("A recording of unchanged code, to measure the difference between recordings.", "REPORT"),
     ] = None,
     *,
     reading: options.ReadingOptions,
     writing: options.ResultOptions,
 ) -> None:
     """Explain why one range of REPORT is slower than another, or than the same range in OTHER, cause by cause."""
-    for option, given in (("--record", record), ("--counters", counters)):
+    for name, given in (("--record", record), ("--counters", counters)):
         if given and len(given) > (1 if other is None else 2):
-            raise typer.BadParameter(f"{option} applies to one report: give it at most once per report")
+            raise typer.BadParameter(f"{name} applies to one report: give it at most once per report")
     _refuse(base, new, select, skip, instance, slowest=slowest, one_report=other is None)
     asked = {
         **{"base": base, "new": new, "select": select, "per": per, "skip": skip or 0, "slowest": slowest},

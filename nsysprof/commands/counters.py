@@ -8,10 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from nsysprof.commands.progress import echo, print_message
-from nsysprof.commands.report_options import JsonOption, RulesOption, SpreadsheetOption, ThreadsOption, options_unfolded
+from nsysprof.commands.report_options import (
+    JsonOption,
+    RulesOption,
+    SpreadsheetOption,
+    ThreadsOption,
+    option,
+    options_unfolded,
+)
 from nsysprof.commands.workload_options import ProgramOptions
 
 if TYPE_CHECKING:
@@ -31,30 +36,22 @@ class CountingOptions:
 
     select: Annotated[
         str | None,
-        typer.Option(
-            "--range",
-            metavar="GLOB",
-            help="Count kernels in these ranges only [default: RUN::* of a workload, all of a program].",
+        option(
+            "Count kernels in these ranges only [default: RUN::* of a workload, all of a program].", "GLOB", "--range"
         ),
     ] = None
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Run the program once only: bytes and occupancy, but no FLOPs.")
-    ] = False
+    quick: Annotated[bool, option("Run the program once only: bytes and occupancy, but no FLOPs.", "--quick")] = False
     threads: ThreadsOption = "follow"
     cache_control: Annotated[
-        Literal["none", "all"],
-        typer.Option(metavar="none|all", help="Keep the caches as the previous kernel left them, or flush them."),
+        Literal["none", "all"], option("Keep the caches as the previous kernel left them, or flush them.", "none|all")
     ] = "none"
     clock_control: Annotated[
-        Literal["none", "base"],
-        typer.Option(metavar="none|base", help="Keep the clocks unlocked, or lock them to base."),
+        Literal["none", "base"], option("Keep the clocks unlocked, or lock them to base.", "none|base")
     ] = "none"
-    ncu_arg: Annotated[list[str] | None, typer.Option(metavar="ARG", help="One more argument for ncu; repeatable.")] = (
-        None
-    )
-    ncu: Annotated[Path | None, typer.Option(metavar="PATH", help="The ncu to count with.")] = None
+    ncu_arg: Annotated[list[str] | None, option("One more argument for ncu; repeatable.", "ARG")] = None
+    ncu: Annotated[Path | None, option("The ncu to count with.", "PATH")] = None
     keep_report: Annotated[
-        bool, typer.Option("--keep-report", help="Also keep ncu's own reports; they contain the host name.")
+        bool, option("Also keep ncu's own reports; they contain the host name.", "--keep-report")
     ] = False
 
     def request(self, command: tuple[str, ...], workload: bool) -> CountRequest:
@@ -82,7 +79,7 @@ def counters(
     counting: CountingOptions,
     rules: RulesOption = None,
     spreadsheet_safe: SpreadsheetOption = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the ncu commands and run nothing.")] = False,
+    dry_run: Annotated[bool, option("Print the ncu commands and run nothing.", "--dry-run")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a workload or any program under Nsight Compute, and write the hardware counters of each kernel to a table.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsysprof.commands.report_options import JsonOption
+from nsysprof.commands.report_options import JsonOption, option
 
 if TYPE_CHECKING:
     from nsysprof.capture.doctor import Check
@@ -20,8 +20,7 @@ _MARK = len("[missing]")
 
 
 def doctor(
-    nsys: Annotated[Path | None, typer.Option(metavar="PATH", help="The nsys to test.")] = None,
-    as_json: JsonOption = False,
+    nsys: Annotated[Path | None, option("The nsys to test.", "PATH")] = None, as_json: JsonOption = False
 ) -> None:
     """Test everything a capture needs: nsys and its importer, driver, GPU, counters, torch, backends, disk.
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from nsysprof.commands import report_options as options
+from nsysprof.commands.report_options import option
 
 To = Literal["perfetto", "parquet", "csv"]
 
@@ -16,23 +17,22 @@ def export(
     report: options.ReportArgument,
     to: Annotated[
         To,
-        typer.Option(
-            metavar="perfetto|parquet|csv",
-            help="A trace for ui.perfetto.dev, or tables of GPU ops, launches, ranges and instances.",
+        option(
+            "A trace for ui.perfetto.dev, or tables of GPU ops, launches, ranges and instances.", "perfetto|parquet|csv"
         ),
     ],
     output: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "Trace file to write (compressed if the name ends with .gz), or folder for the tables"
+            " [default: REPORT.pftrace, .parquet or .csv in the current folder].",
+            "OUT",
             "--output",
             "-o",
-            metavar="OUT",
-            help="Trace file to write (compressed if the name ends with .gz), or folder for the tables"
-            " [default: REPORT.pftrace, .parquet or .csv in the current folder].",
         ),
     ] = None,
     spreadsheet_safe: options.SpreadsheetOption = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace OUT if an export wrote it.")] = False,
+    force: Annotated[bool, option("Replace OUT if an export wrote it.", "--force")] = False,
     as_json: options.JsonOption = False,
     *,
     reading: options.ReadingOptions,

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nsysprof.commands.question import Question, give_answer
-from nsysprof.commands.report_options import MergeOption, ReadingOptions, ResultOptions, folder_option, options_unfolded
+from nsysprof.commands.report_options import (
+    MergeOption,
+    ReadingOptions,
+    ResultOptions,
+    folder_option,
+    option,
+    options_unfolded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,37 +35,29 @@ def fleet(
         list[str] | None,
         typer.Argument(metavar="REPORT…", help="Reports, folders of them, globs, or URLs that fsspec opens."),
     ] = None,
-    listed: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="A file with the names of reports, one per line.")
-    ] = None,
+    listed: Annotated[Path | None, option("A file with the names of reports, one per line.", "FILE", "--from")] = None,
     output: Annotated[
         Path | None, folder_option("NAME.fleet in the current folder, if NAME is the folder of the reports")
     ] = None,
     per: Annotated[
-        str | None, typer.Option(metavar="GLOB", help="Ranges that are iterations [default: steps, as iter7, batch 3].")
+        str | None, option("Ranges that are iterations [default: steps, as iter7, batch 3].", "GLOB")
     ] = None,
-    skip: Annotated[int, typer.Option(min=0, metavar="N", help="Leave out the first N iterations (warm-up).")] = 0,
+    skip: Annotated[int, option("Leave out the first N iterations (warm-up).", "N", min=0)] = 0,
     merge: MergeOption = None,
     rank_from: Annotated[
         str | None,
-        typer.Option(
-            metavar="REGEX",
-            help=r"Regular expression for the rank in a file name: 'rank_(\d+)' [default: the recorded rank].",
-        ),
+        option(r"Regular expression for the rank in a file name: 'rank_(\d+)' [default: the recorded rank].", "REGEX"),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Local processes [default: one per CPU].")
-    ] = None,
+    workers: Annotated[int | None, option("Local processes [default: one per CPU].", "N", min=1)] = None,
     scheduler: Annotated[
         str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Dask scheduler: tcp://host:8786, or tls://… Anyone who reaches it can run code on its workers.",
+        option(
+            "Dask scheduler: tcp://host:8786, or tls://… Anyone who reaches it can run code on its workers.", "ADDRESS"
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="Ranks to print.")] = 16,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first unreadable report.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an unfinished run.")] = False,
+    top: Annotated[int, option("Ranks to print.", "N", min=1)] = 16,
+    strict: Annotated[bool, option("Stop at the first unreadable report.", "--strict")] = False,
+    resume: Annotated[bool, option("Continue an unfinished run.", "--resume")] = False,
     *,
     reading: ReadingOptions,
     writing: ResultOptions,

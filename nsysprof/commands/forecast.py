@@ -10,6 +10,7 @@ import typer
 
 from nsysprof.commands import report_options as options
 from nsysprof.commands.question import Question, answer_reports
+from nsysprof.commands.report_options import option
 from nsysprof.waits.changes import Changes
 
 if TYPE_CHECKING:
@@ -36,14 +37,9 @@ def forecast(
     select: options.StepsOption = None,
     record: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help=("Run record with step times measured without the profiler [default: the .json beside REPORT]."),
-        ),
+        option("Run record with step times measured without the profiler [default: the .json beside REPORT].", "FILE"),
     ] = None,
-    as_profiled: Annotated[
-        bool, typer.Option("--as-profiled", help="Keep profiling overhead in the forecast.")
-    ] = False,
+    as_profiled: Annotated[bool, option("Keep profiling overhead in the forecast.", "--as-profiled")] = False,
     output: Annotated[Path | None, options.folder_option("REPORT.forecast in the current folder")] = None,
     markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,

@@ -10,6 +10,7 @@ import typer
 
 from nsysprof.commands import report_options as options
 from nsysprof.commands.question import Question, give_answer
+from nsysprof.commands.report_options import option
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -34,31 +35,27 @@ def history(
     select: options.StepsOption = None,
     order: Annotated[
         Order,
-        typer.Option(
-            metavar="record|name|time|git",
-            help="Order of the runs: by recorded start, by name, by file time, or by commit in the current repository.",
+        option(
+            "Order of the runs: by recorded start, by name, by file time, or by commit in the current repository.",
+            "record|name|time|git",
         ),
     ] = Order.RECORD,
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Leave out runs before this date (such as 2026-11-01) or commit.")
+        str | None, option("Leave out runs before this date (such as 2026-11-01) or commit.", "WHEN")
     ] = None,
-    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only the newest N runs.")] = None,
+    last: Annotated[int | None, option("Only the newest N runs.", "N", min=1)] = None,
     limit: Annotated[
         float,
-        typer.Option(
+        option(
+            "Exit with 3 if the newest level is slower than the one before by more than this, and "
+            "the program is the cause.",
+            "PERCENT",
             min=0,
-            metavar="PERCENT",
-            help=(
-                "Exit with 3 if the newest level is slower than the one before by more than this, and "
-                "the program is the cause."
-            ),
         ),
     ] = 5.0,
-    cache: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Cache of earlier readings [default: history.db in DIR].")
-    ] = None,
+    cache: Annotated[Path | None, option("Cache of earlier readings [default: history.db in DIR].", "FILE")] = None,
     output: Annotated[Path | None, options.folder_option("FOLDER.history in the current folder")] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="Runs to print.")] = 12,
+    top: Annotated[int, option("Runs to print.", "N", min=1)] = 12,
     markdown: options.MarkdownOption = False,
     *,
     reading: options.ReadingOptions,

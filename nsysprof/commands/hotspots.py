@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from nsysprof.commands import report_options as options
 from nsysprof.commands.question import Question, answer_reports
+from nsysprof.commands.report_options import option
 
 if TYPE_CHECKING:
     from nsysprof.hotspots.hotspots import Hotspots
@@ -18,22 +17,16 @@ if TYPE_CHECKING:
 def hotspots(
     report: options.ReportArgument,
     select: options.StepsOption = None,
-    by: Annotated[Literal["kernel", "family"], typer.Option(help="A row per kernel, or per kernel family.")] = "kernel",
+    by: Annotated[Literal["kernel", "family"], option("A row per kernel, or per kernel family.")] = "kernel",
     counters: Annotated[
-        Path | None,
-        typer.Option(
-            help="Hardware counters of the same program [default: the .counters.csv beside REPORT].", metavar="CSV"
-        ),
+        Path | None, option("Hardware counters of the same program [default: the .counters.csv beside REPORT].", "CSV")
     ] = None,
     peaks: Annotated[
         Path | None,
-        typer.Option(
-            help=("Results of bench --measure-peaks on this GPU; the measured peaks replace data-sheet peaks."),
-            metavar="FILE",
-        ),
+        option("Results of bench --measure-peaks on this GPU; the measured peaks replace data-sheet peaks.", "FILE"),
     ] = None,
     output: Annotated[Path | None, options.folder_option("REPORT.hotspots in the current folder")] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to print of a table.")] = 10,
+    top: Annotated[int, option("Rows to print of a table.", "N", min=1)] = 10,
     markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,
     *,

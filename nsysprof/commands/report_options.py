@@ -45,9 +45,16 @@ def near_ranges(context: typer.Context, incomplete: str) -> list[str]:
     return found
 
 
+def option(about: str, *shown: str, **more: Any) -> Any:
+    """Declare an option: its help, and its names and the placeholder of its value if typer's own do not do."""
+    names = [each for each in shown if each.startswith("-")]
+    metavar = next((each for each in shown if not each.startswith("-")), None)
+    return typer.Option(*names, metavar=metavar, help=about, **more)
+
+
 def glob_option(name: str, about: str) -> Any:
     """Declare an option for a glob of ranges, which shells complete from the report."""
-    return typer.Option(name, metavar="GLOB", help=about, autocompletion=near_ranges)
+    return option(about, "GLOB", name, autocompletion=near_ranges)
 
 
 ReportArgument = Annotated[
@@ -58,78 +65,57 @@ ReportArgument = Annotated[
         help="A .sqlite or .nsys-rep report, a parquet export, or a trace of torch.profiler.",
     ),
 ]
-ChartsOption = Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the PNG charts.")]
-HtmlOption = Annotated[bool, typer.Option("--html", help="Also write report.html: everything on one page.")]
+ChartsOption = Annotated[bool, option("Draw the PNG charts.", "--charts/--no-charts")]
+HtmlOption = Annotated[bool, option("Also write report.html: everything on one page.", "--html")]
 PerOption = Annotated[
-    str | None,
-    typer.Option(metavar="GLOB", help="Inner ranges that count as calls [default: steps, as iter7, batch 3]."),
+    str | None, option("Inner ranges that count as calls [default: steps, as iter7, batch 3].", "GLOB")
 ]
 MergeOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="GLOB",
-        help=("Merge all ranges whose names match into one row; repeatable [default: steps, as iter7, batch 3]."),
-    ),
+    option("Merge all ranges whose names match into one row; repeatable [default: steps, as iter7, batch 3].", "GLOB"),
 ]
-SkipOption = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Leave out the first N instances of repeating ranges (warm-up).")
-]
-SlowestOption = Annotated[bool, typer.Option("--slowest", help="Only the slowest instance of each range.")]
-NoMergeOption = Annotated[bool, typer.Option("--no-merge", help="Keep every name as recorded.")]
+SkipOption = Annotated[int | None, option("Leave out the first N instances of repeating ranges (warm-up).", "N", min=0)]
+SlowestOption = Annotated[bool, option("Only the slowest instance of each range.", "--slowest")]
+NoMergeOption = Annotated[bool, option("Keep every name as recorded.", "--no-merge")]
 StepsOption = Annotated[
     str | None, glob_option("--range", "Ranges that are steps [default: as all commands choose them].")
 ]
 ThreadsOption = Annotated[
     Literal["follow", "strict"],
-    typer.Option(
-        metavar="follow|strict",
-        help=(
-            "GPU work launched by a thread without an open range: follow attributes it to the range open "
-            "on another thread; strict attributes it to no range, like nsys."
-        ),
+    option(
+        "GPU work launched by a thread without an open range: follow attributes it to the range open "
+        "on another thread; strict attributes it to no range, like nsys.",
+        "follow|strict",
     ),
 ]
 GraphsOption = Annotated[
     Literal["launched", "captured"],
-    typer.Option(
-        metavar="launched|captured",
-        help=(
-            "Attribute the kernels of a CUDA graph to the range that launched the graph, or to the range "
-            "that captured it."
-        ),
+    option(
+        "Attribute the kernels of a CUDA graph to the range that launched the graph, or to the range that captured it.",
+        "launched|captured",
     ),
 ]
 RangesOption = Annotated[
     str,
-    typer.Option(
-        metavar="LIST",
-        help=(
-            "Kinds of ranges to use: any of nvtx,mpi,openacc,ops,modules,found. auto uses nvtx or "
-            "annotations if the report has them, otherwise the other kinds."
-        ),
+    option(
+        "Kinds of ranges to use: any of nvtx,mpi,openacc,ops,modules,found. auto uses nvtx or "
+        "annotations if the report has them, otherwise the other kinds.",
+        "LIST",
     ),
 ]
-RulesOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Kernel rules (TOML) to apply before the shipped ones.")
-]
-NsysOption = Annotated[Path | None, typer.Option(metavar="PATH", help="nsys to use for exports and for --verify.")]
+RulesOption = Annotated[Path | None, option("Kernel rules (TOML) to apply before the shipped ones.", "FILE")]
+NsysOption = Annotated[Path | None, option("nsys to use for exports and for --verify.", "PATH")]
 MemoryLimitOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="SIZE",
-        help="Memory limit, such as 3GB; larger tables go to scratch files [default: half of the memory].",
-    ),
+    option("Memory limit, such as 3GB; larger tables go to scratch files [default: half of the memory].", "SIZE"),
 ]
 SpreadsheetOption = Annotated[
-    bool,
-    typer.Option(
-        "--spreadsheet-safe", help=("In CSV files, put a ' before names that a spreadsheet would read as formulas.")
-    ),
+    bool, option("In CSV files, put a ' before names that a spreadsheet would read as formulas.", "--spreadsheet-safe")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as one JSON document.")]
-FullOption = Annotated[bool, typer.Option("--full", help="Print the whole answer instead of one screen of it.")]
-MarkdownOption = Annotated[bool, typer.Option("--md", help="Print Markdown, for a pull request.")]
-ReplaceOption = Annotated[bool, typer.Option("--force", help="Replace any files in the output folder.")]
+JsonOption = Annotated[bool, option("Print the answer as one JSON document.", "--json")]
+FullOption = Annotated[bool, option("Print the whole answer instead of one screen of it.", "--full")]
+MarkdownOption = Annotated[bool, option("Print Markdown, for a pull request.", "--md")]
+ReplaceOption = Annotated[bool, option("Replace any files in the output folder.", "--force")]
 
 
 _MALLOC = {-3: 1 << 24, -1: 1 << 26}  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
@@ -183,9 +169,9 @@ class ResultOptions:
     spreadsheet_safe: SpreadsheetOption = False
     force: ReplaceOption = False
     full: FullOption = False
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the answer as one JSON document; write files only with -o.")
-    ] = False
+    as_json: Annotated[bool, option("Print the answer as one JSON document; write files only with -o.", "--json")] = (
+        False
+    )
 
     def __post_init__(self) -> None:
         if self.as_json:  # whoever reads JSON draws for himself
@@ -256,7 +242,7 @@ class ResultOptions:
 
 def folder_option(default: str) -> Any:
     """Declare the option ``-o``, the result folder; ``default`` describes its default."""
-    return typer.Option("--output", "-o", metavar="DIR", help=f"Folder of the results [default: {default}].")
+    return option(f"Folder of the results [default: {default}].", "DIR", "--output", "-o")
 
 
 def bytes_of(memory_limit: str | None) -> int:

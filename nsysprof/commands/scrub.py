@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nsysprof.commands.progress import print_message
-from nsysprof.commands.report_options import JsonOption, NsysOption
+from nsysprof.commands.report_options import JsonOption, NsysOption, option
 
 if TYPE_CHECKING:
     from nsysprof.scrub.scrub import Scrubbed
@@ -22,25 +22,18 @@ def scrub(
     report: Annotated[Path, typer.Argument(metavar="REPORT", readable=False, help="A .sqlite or .nsys-rep report.")],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="OUT",
-            help="The copy to write [default: REPORT.scrubbed.sqlite in the current folder].",
-        ),
+        option("The copy to write [default: REPORT.scrubbed.sqlite in the current folder].", "OUT", "--output", "-o"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it exists.")] = False,
+    force: Annotated[bool, option("Replace OUT if it exists.", "--force")] = False,
     names: Annotated[
-        bool, typer.Option("--names", help="Cut paths and addresses out of the names of ranges and kernels too.")
+        bool, option("Cut paths and addresses out of the names of ranges and kernels too.", "--names")
     ] = False,
     keep: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help=(
-                "Keep this table, TABLE.COLUMN or property, although nsysprof does not know it; * "
-                "matches any text; repeatable."
-            ),
+        option(
+            "Keep this table, TABLE.COLUMN or property, although nsysprof does not know it; * "
+            "matches any text; repeatable.",
+            "NAME",
         ),
     ] = None,
     nsys: NsysOption = None,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from nsysprof.commands import report_options as options
 from nsysprof.commands.question import Question, answer_reports
+from nsysprof.commands.report_options import option
 
 if TYPE_CHECKING:
     from nsysprof.steps.steps import Steps
@@ -21,7 +20,7 @@ def steps(
         str | None, options.glob_option("--per", "Ranges that are steps [default: as all commands choose them].")
     ] = None,
     output: Annotated[Path | None, options.folder_option("REPORT.steps in the current folder")] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="Rows to print of a table.")] = 8,
+    top: Annotated[int, option("Rows to print of a table.", "N", min=1)] = 8,
     markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,
     *,

@@ -9,6 +9,7 @@ import typer
 
 from nsysprof.commands import report_options as options
 from nsysprof.commands.question import Question, Read, answer_reports
+from nsysprof.commands.report_options import option
 from nsysprof.core.text import visible
 
 if TYPE_CHECKING:
@@ -20,19 +21,18 @@ def why(
     report: options.ReportArgument,
     select: Annotated[str | None, options.glob_option("--range", "Ranges to explain [default: the steps].")] = None,
     per: Annotated[
-        str | None, typer.Option(metavar="GLOB", help="Inner ranges that count as calls [default: times are per step].")
+        str | None, option("Inner ranges that count as calls [default: times are per step].", "GLOB")
     ] = None,
     instance: Annotated[
-        str | None,
-        typer.Option(metavar="N|N-M", help="Only these steps of each path, as `steps` numbers them, from 0."),
+        str | None, option("Only these steps of each path, as `steps` numbers them, from 0.", "N|N-M")
     ] = None,
     slowest: options.SlowestOption = False,
     skip: options.SkipOption = None,
     output: Annotated[Path | None, options.folder_option("REPORT.why in the current folder")] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many causes of each kind to print.")] = 8,
+    top: Annotated[int, option("How many causes of each kind to print.", "N", min=1)] = 8,
     markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Print how well dependencies explain the steps.")] = False,
+    verify: Annotated[bool, option("Print how well dependencies explain the steps.", "--verify")] = False,
     *,
     reading: options.ReadingOptions,
     writing: options.ResultOptions,

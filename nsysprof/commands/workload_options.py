@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from nsysprof.commands.report_options import option
+
 
 class DType(str, Enum):
     """The data types of the workloads, as an enum because typer takes no lists of literals."""
@@ -21,7 +23,7 @@ WORKLOAD = "sdpa"
 Device = Literal["cuda", "cpu"]
 _Names = list[str] | None
 _Numbers = list[int] | None
-_OneDType = Annotated[DType | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type.")]
+_OneDType = Annotated[DType | None, option("Data type.", "fp16|bf16|fp32")]
 
 _NOT_PASSED = ("program", "workload", "output", "force")
 
@@ -30,45 +32,33 @@ _NOT_PASSED = ("program", "workload", "output", "force")
 class ShapeOptions:
     """The calls of a workload to run."""
 
-    backend: Annotated[_Names, typer.Option(metavar="NAME", help="Backend of the workload; repeatable.")] = None
-    seq: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Sequence length; repeatable.")] = None
-    batch: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Batch size; repeatable.")] = None
-    heads: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Attention heads; repeatable.")] = None
-    head_dim: Annotated[_Numbers, typer.Option(metavar="N", min=1, help="Head dimension; repeatable.")] = None
+    backend: Annotated[_Names, option("Backend of the workload; repeatable.", "NAME")] = None
+    seq: Annotated[_Numbers, option("Sequence length; repeatable.", "N", min=1)] = None
+    batch: Annotated[_Numbers, option("Batch size; repeatable.", "N", min=1)] = None
+    heads: Annotated[_Numbers, option("Attention heads; repeatable.", "N", min=1)] = None
+    head_dim: Annotated[_Numbers, option("Head dimension; repeatable.", "N", min=1)] = None
     kv_heads: Annotated[
-        _Numbers,
-        typer.Option(metavar="N", min=1, help="Heads of keys and values (grouped-query attention); repeatable."),
+        _Numbers, option("Heads of keys and values (grouped-query attention); repeatable.", "N", min=1)
     ] = None
-    axis: Annotated[
-        _Names, typer.Option(metavar="NAME=N,N", help="Sizes of one workload axis, such as m=64,128; repeatable.")
-    ] = None
-    dtype: Annotated[list[DType] | None, typer.Option(metavar="fp16|bf16|fp32", help="Data type; repeatable.")] = None
-    causal: Annotated[bool | None, typer.Option("--causal/--no-causal", help="Causal mask or none.")] = None
-    mask: Annotated[
-        _Names,
-        typer.Option(metavar="none|causal|padding|window:N|bool|float", help="sdpa: attention mask; repeatable."),
-    ] = None
-    kv_seq: Annotated[
-        _Numbers, typer.Option(metavar="N", min=1, help="sdpa: length of keys and values; repeatable.")
-    ] = None
-    dropout: Annotated[list[float] | None, typer.Option(metavar="P", help="sdpa: dropout probability; repeatable.")] = (
+    axis: Annotated[_Names, option("Sizes of one workload axis, such as m=64,128; repeatable.", "NAME=N,N")] = None
+    dtype: Annotated[list[DType] | None, option("Data type; repeatable.", "fp16|bf16|fp32")] = None
+    causal: Annotated[bool | None, option("Causal mask or none.", "--causal/--no-causal")] = None
+    mask: Annotated[_Names, option("sdpa: attention mask; repeatable.", "none|causal|padding|window:N|bool|float")] = (
         None
     )
+    kv_seq: Annotated[_Numbers, option("sdpa: length of keys and values; repeatable.", "N", min=1)] = None
+    dropout: Annotated[list[float] | None, option("sdpa: dropout probability; repeatable.", "P")] = None
     score_scale: Annotated[
         list[float] | None,
-        typer.Option(
-            metavar="X", help="sdpa: multiply the queries by X, which widens the distribution of scores; repeatable."
-        ),
+        option("sdpa: multiply the queries by X, which widens the distribution of scores; repeatable.", "X"),
     ] = None
-    tile_keys: Annotated[
-        _Numbers, typer.Option(metavar="N", min=1, help="sdpa: keys per tile in the tiled_… kernels; repeatable.")
-    ] = None
-    deterministic: Annotated[bool, typer.Option("--deterministic", help="Use deterministic algorithms only.")] = False
-    backward: Annotated[bool, typer.Option("--backward", help="sdpa: forward and backward.")] = False
-    train: Annotated[bool, typer.Option("--train", help="transformer_block, gpt: whole training steps.")] = False
-    decode: Annotated[bool, typer.Option("--decode", help="gpt: generate new tokens with a KV cache.")] = False
-    cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="gpt: replay a CUDA graph.")] = False
-    compile: Annotated[bool, typer.Option("--compile", help="gpt: use torch.compile.")] = False
+    tile_keys: Annotated[_Numbers, option("sdpa: keys per tile in the tiled_… kernels; repeatable.", "N", min=1)] = None
+    deterministic: Annotated[bool, option("Use deterministic algorithms only.", "--deterministic")] = False
+    backward: Annotated[bool, option("sdpa: forward and backward.", "--backward")] = False
+    train: Annotated[bool, option("transformer_block, gpt: whole training steps.", "--train")] = False
+    decode: Annotated[bool, option("gpt: generate new tokens with a KV cache.", "--decode")] = False
+    cuda_graph: Annotated[bool, option("gpt: replay a CUDA graph.", "--cuda-graph")] = False
+    compile: Annotated[bool, option("gpt: use torch.compile.", "--compile")] = False
 
 
 @dataclass(frozen=True)
@@ -79,29 +69,21 @@ class ProgramOptions(ShapeOptions):
         _Names, typer.Argument(metavar="[-- PROGRAM ...]", help="Any program, instead of a workload.")
     ] = None
     workload: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME|FILE", help="The workload: sdpa, transformer_block, gpt, or a file that declares one."
-        ),
+        str, option("The workload: sdpa, transformer_block, gpt, or a file that declares one.", "NAME|FILE")
     ] = WORKLOAD
     dtype: _OneDType = None  # type: ignore[assignment]  # not repeatable here
-    device: Annotated[Device | None, typer.Option(metavar="cuda|cpu", help="Device of the workload.")] = None
+    device: Annotated[Device | None, option("Device of the workload.", "cuda|cpu")] = None
     warmup: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=0, help="Warm-up calls before the measured ones [default: the workload's; counters: 1]."
-        ),
+        int | None, option("Warm-up calls before the measured ones [default: the workload's; counters: 1].", "N", min=0)
     ] = None
     iterations: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Calls measured per range [default: the workload's; counters: 2]."),
+        int | None, option("Calls measured per range [default: the workload's; counters: 2].", "N", min=1)
     ] = None
-    seed: Annotated[int | None, typer.Option(metavar="N", help="Seed of the inputs.")] = None
+    seed: Annotated[int | None, option("Seed of the inputs.", "N")] = None
     output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="NAME", help="Name of the results, or FOLDER/NAME [default: traces/…]."),
+        str | None, option("Name of the results, or FOLDER/NAME [default: traces/…].", "NAME", "--output", "-o")
     ] = None
-    force: Annotated[bool, typer.Option("--force", help="Replace earlier results of that name.")] = False
+    force: Annotated[bool, option("Replace earlier results of that name.", "--force")] = False
 
     @property
     def given(self) -> bool:

@@ -184,8 +184,7 @@ class Case:
         """Return ``make(self)``, computed once."""
         if make not in self._made:
             self._made[make] = make(self)
-        made: Made = self._made[make]
-        return made
+        return self._made[make]
 
     def waited(self, place: Place, rows: Index) -> Ints:
         """The time that the GPU waited in each step of a place for some pieces."""
