@@ -24,13 +24,14 @@ NO_FIGURE = re.compile(
     r"\b(?:torch|driver|nsys|ncu|nvcc|cuDNN|CUDA|CuPy|Python|PyTorch|transformers|flash-attn(?:-4)?|cutlass-dsl|Ubuntu)"
     r" v?\d[\w.+]*\w|NVIDIA H\w+(?: 80GB)?|`[^`]*`|\]\([^)]*\)|\b9[05] %(?: (?:confidence )?(?:intervals?|should)|\))"
 )
+LISTED = "(?:Not recomputable|cannot be recomputed) from this folder"
 
 
 def prose_of(study: str) -> tuple[str, str]:
     """The text with single blanks, without code and what is excepted as a whole; and the exceptions."""
     text = (ANALYSIS / study / "README.md").read_text(encoding="utf-8")
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
-    text, _, given = text.partition("Not recomputable from this folder")
+    text, given = (*re.split(LISTED, text, maxsplit=1), "")[:2]
     given, _, rest = given.partition("\n\n")
     given, text = " ".join(given.split()), f"{text}\n\n{rest}\n\n"
     for head in re.findall(r'"([|#][^"]+)"', given):  # a table, or a section

@@ -43,9 +43,9 @@ def claims_of_forecasts() -> Iterator[str]:
     shown = [f"{flash[name] / 1e6:.1f}" for name in ("measured_base_ns", "outcome_ns", "forecast_ns")]
     yield f"({shown[0]} → {shown[1]} ms, forecast {shown[2]})"
     moved = (rows["measured_base_ns"] / rows["plain_ns"] - 1).abs() >= 0.1
-    yield f"In {moved.sum()} of {count} cases, the base itself had changed by 10 % or more"
+    yield (f"In {moved.sum()} of {count} cases, the time of the unchanged program (base) had changed by 10 % or more")
     others = rows[~graph]
-    yield f"the other kinds is ±{percent(others['half'].median())}"
+    yield f"their median interval is ±{percent(others['half'].median())}"
     yield f"contain {others['held'].sum():.0f} of {len(others)} outcomes"
     yield f"for graphs are ±{percent(rows['half'][graph].median(), 1)}"
     yield f"only {rows['held'][graph].sum():.0f} of {graph.sum()} outcomes"
@@ -68,8 +68,8 @@ def _misses_of_forecasts(at: Any) -> Iterator[str]:
     yield row("block-forward-1, -8 as a graph", *shown(forward))[:-1]
     exact = [each["block-forward-32:graph"] for each in ms.values()]
     low = (ms["outcome"] - ms["forecast"])[forward].mean() * 1e3
-    yield f"the forecast is {round(low, -1):.0f} µs per step too low"
-    yield f"but exact at batch 32 ({exact[0]:.2f} and {exact[1]:.2f})"
+    yield f"the forecasts are {round(low, -1):.0f} µs per step too low"
+    yield f"but the forecast for batch 32 is exact ({exact[0]:.2f} and {exact[1]:.2f})"
     train = [f"{model}-train-8:graph" for model in ("block", "mlp")]
     yield row("block-train-8, mlp-train-8 as a graph", *shown(train))[:-1]
     off, [half] = at["error"][train].abs(), {percent(each, 1) for each in at["half"][train]}
@@ -80,7 +80,7 @@ def _misses_of_forecasts(at: Any) -> Iterator[str]:
     loader = "block-forward-8-load_us=2000.0:threaded"
     yield row("block-forward-8, a loader ahead", *shown([loader]))[:-1]
     wait = int(re.findall("us=([0-9]+)", loader)[0]) // 1000
-    yield f"waits {wait} ms of its {at['plain_ns'][loader] / 1e6:.1f} ms for the loader"
+    yield f"waits for the loader for {wait} ms of its {at['plain_ns'][loader] / 1e6:.1f} ms"
     late = [f"late={us}-pieces=8:late=0-pieces=8:no_late_peer" for us in (1000, 4000)]
     yield row("two GPUs, one rank late by 1 or 4 ms", *shown(late))[:-1]
     base = (at["measured_base_ns"] / at["plain_ns"] - 1)[late]
@@ -107,9 +107,9 @@ def _parts() -> Iterator[str]:
         said = [f"{0 if np.isnan(each) else each:.2f}" for each in worth]
         yield row(name, len(mine), *said)
         if name == "waits for the GPU":
-            yield f"ranks the parts as well as the forecast does ({said[1]} and {said[2]}; they"
+            yield f"ranks the parts as well as the forecast does ({said[1]} and {said[2]};"
         if name == "waits for the host":
-            yield f"only the forecast ranks them ({said[2]})"
+            yield f"only the forecast can rank them ({said[2]})"
 
 
 def claims_of_forecasts_2() -> Iterator[str]:
@@ -128,7 +128,7 @@ def claims_of_forecasts_2() -> Iterator[str]:
     yield f"{len(rows)} rows)"
     yield f"We recorded {rows['program'].nunique()} small programs"
     worst = rows[rows["program"].isin(["fp32", "fewblocks", "histogram", "pointwise"]) & (rows["kind"] == "remedy")]
-    yield f"off by {100 * worst['error'].abs().max():.1f} points and less"
+    yield f"the error is at most {100 * worst['error'].abs().max():.1f} points"
     at = rows.set_index(["kind", "recorder", "program"]).sort_index()
     yield from _gains(at)
     yield from _misses_of_forecasts_2(at, asked)
@@ -164,28 +164,30 @@ def _misses_of_forecasts_2(at: Any, asked: Any) -> Iterator[str]:
     ms = table("forecasts-2/outcomes").groupby(["program", "variant"])["ms"].median()
     nsys = at.loc["remedy", "nsys"]
     recorded = table("forecasts-2/recorded").set_index("program")["good_ms"]
-    yield (f"a fixed step of rebuild takes {ms['rebuild', 'good']:.1f} ms, but {recorded['rebuild']:.1f} ms under nsys"
-           f" (forecast: {nsys['forecast_ms']['rebuild']:.1f})")  # fmt: skip
+    yield (
+f"a step of rebuild takes {ms['rebuild', 'good']:.1f} ms, but {recorded['rebuild']:.1f} ms under "
+f"nsys (forecast: {nsys['forecast_ms']['rebuild']:.1f})"
+)  # fmt: skip
     small, freed, batch = (nsys["forecast_ms"][name] for name in ("smallnet", "cupymalloc", "preprocess"))
     yield f"{small:.2f} ms for {ms['smallnet', 'good']:.2f}; {8 * freed:.2f} for {ms['cupymalloc', 'good']:.2f}"
     other = at["forecast_ms"]["remedy", "torch", "preprocess"]
     yield f"{batch:.1f} and {other:.1f} for {ms['preprocess', 'good']:.1f}"
     yield f"(nsys: {nsys['base_ms']['preprocess']:.1f} ms for {ms['preprocess', 'bad']:.1f} in preprocess)"
-    yield f"{ms['syncstep', 'good']:.2f} ms remain"
-    yield f"and {at['forecast_ms']['diagnosis', 'nsys', 'syncstep']:.2f} ms were forecast"
+    yield f"the step with the remedy takes {ms['syncstep', 'good']:.2f} ms"
+    yield f"(forecast: {at['forecast_ms']['diagnosis', 'nsys', 'syncstep']:.2f} ms)"
     plain = table("forecasts-2/outcomes").query("program == 'syncstep' and variant == 'bad'")["ms"]
-    yield f"took {span(plain, 1)} ms"
+    yield f"varied from {span(plain, 1)} ms"
     found = asked[(asked["program"] == "serialcopy") & (asked["recorder"] == "torch")]["question"].iloc[1]
     copied = at["base_ms"]["remedy", "torch", "serialcopy"] - at["forecast_ms"]["remedy", "torch", "serialcopy"]
-    yield f"it counts {re.findall('[0-9]+ µs', found)[0]} of GPU idle time, not the {copied:.1f} ms of the copy"
+    yield (f"it counts {re.findall('[0-9]+ µs', found)[0]} of GPU idle time instead of the {copied:.1f} ms of the copy")
     of_nsys = asked[(asked["recorder"] == "nsys") & asked["because"].str.contains("4.3 TB/s", na=False)]
     moved = of_nsys.set_index("program")
     assumed = moved["because"].str.extract(r"at ([0-9.]+) TB/s: ([0-9]+) µs").astype(float).drop("pointwise")
     reached = [speed * us / 1e3 / ms[name, "good"] for name, speed, us in assumed.itertuples()]
-    yield f"arithmetic: {assumed[0].iloc[0]} TB/s assumed, {span(reached, 1)} TB/s reached"
+    yield (f"our computation: we assumed {assumed[0].iloc[0]} TB/s, but the kernels reached {span(reached, 1)} TB/s")
     both = ("nsys", "torch")
     promised = {name: [100 * at["gain"]["diagnosis", by, name] for by in both] for name in ("camera", "coldstart")}
-    yield f"findings promise {promised['camera'][0]:.0f} and {promised['camera'][1]:.0f} %"
+    yield f"findings promise gains of {promised['camera'][0]:.0f} and {promised['camera'][1]:.0f} %"
     yield f"a false alarm ({promised['coldstart'][0]:.0f} and {promised['coldstart'][1]:.0f} %"
     size = re.findall(r"of (\d+)[.]0 MiB", asked["question"][asked["program"] == "results"].iloc[1])[0]
     yield f"allocating {size} MiB of host memory"

@@ -108,13 +108,16 @@ def _findings() -> Iterator[str]:
     matrix = whole.pairs[4096]["base_model"]["score_matrix_bytes"]
     moves = value("math", 4096, "dram_bytes")
     yield f"{format_bytes(matrix)} at S=4096"
-    yield f"Each call moves {format_bytes(moves)} through GPU memory, {moves / matrix:.1f} times the table"
-    yield f"never writes the table down: {format_bytes(value('flash', 4096, 'dram_bytes'))}"
+    yield (
+        f"Each call moves {format_bytes(moves)} from and to GPU memory, {moves / matrix:.1f} times the "
+        "size of the table"
+    )
+    yield (f"never writes the table to memory, and moves only {format_bytes(value('flash', 4096, 'dram_bytes'))}")
     largest = max(whole.pairs[4096]["gaps"], key=lambda row: row["share"])
     assert largest["cause"] == GUARD
     yield f"{format_share(largest['share'])} of the difference between `math` and `flash`"
     flops = [value(name, 4096, "flops") / 1e9 for name in ("math", "flash")]
-    yield f"{flops[0]:.1f} G FLOP per call against {flops[1]:.1f} G of `flash`"
+    yield f"{flops[0]:.1f} G FLOP per call. `flash` skips masked blocks and computes {flops[1]:.1f} G FLOP"
     idle = 1 - value("flash", 1024, "busy_ns") / value("flash", 1024, "span_ns")
     yield f"idle for {format_share(idle)} of the span of `flash`"
 
@@ -131,7 +134,7 @@ def rows_of_a_call() -> Iterator[str]:
 
 def _a_call() -> Iterator[str]:
     rate = value("math", 4096, "dram_bytes_per_s", QK) / value("math", 4096, "dram_share", QK)
-    yield f"the share of {format_bandwidth(rate)}"
+    yield f"*Bandwidth* is in % of {format_bandwidth(rate)}"
     for cause in _DOES:
         expected = value("math", 4096, "expected_bytes", cause)
         off = value("math", 4096, "dram_bytes", cause) / expected - 1
@@ -142,8 +145,8 @@ def _a_call() -> Iterator[str]:
     spent = sum(value("math", 4096, "ns", cause) for cause in others)
     count = sum(_DOES[cause][0] for cause in others)
     share = format_share(spent / value("math", 4096, "busy_ns"))
-    yield f"{count} only prepare, mask, guard and copy: {share} of the busy time"
-    yield f"{format_bytes(L2_BYTES)}. Data in this cache"
+    yield f"{count} only prepare, mask, guard and copy; they take {share} of the busy time"
+    yield f"L2 cache**: a small, fast memory ({format_bytes(L2_BYTES)}"
     told = " ".join(" ".join(pair["findings"]) for pair in step_figures(WHOLE).pairs.values())
     assert f"the L2 cache ({format_bytes(L2_BYTES)})" in told
 
@@ -157,9 +160,9 @@ def _precision() -> Iterator[str]:
     was, now = (sum(value(name, 4096, "ns", cause) for cause in (QK, PV)) for name in ("math", "math_reduced"))
     yield f"{format_ratio(was / now)} as fast: {format_ns(was)} → {format_ns(now)}"
     reached = [format_share(value("math_reduced", 4096, "dram_share", cause)) for cause in (QK, PV)]
-    yield f"Q·Kᵀ reaches {reached[0]} of the bandwidth, P·V {reached[1]}"
+    yield f"Q·Kᵀ reaches {reached[0]} of the bandwidth, and P·V reaches {reached[1]}"
     casts = sum(value("math", 4096, "ns", cause) for cause in (CAST_UP, CAST_DOWN))
-    yield f"The conversions are gone: {format_ns(casts)}"
+    yield f"Without the conversions, a call takes {format_ns(casts)}"
     moves = [format_bytes(value(name, 4096, "dram_bytes")) for name in ("math", "math_reduced", "flash")]
     yield f"falls from {moves[0]} to {moves[1]}"
     yield f"falls from {moves[1]} to {moves[2]}"
@@ -170,7 +173,7 @@ def _precision() -> Iterator[str]:
     gains = [
         1 - value("math_reduced", 4096, "ns", cause) / value("math", 4096, "ns", cause) for cause in (MASK_ADD, GUARD)
     ]
-    yield f"Adding the mask becomes {format_share(gains[0])} faster, and the guard {format_share(gains[1])}"
+    yield (f"Adding the mask becomes only {format_share(gains[0])} faster, and the guard only {format_share(gains[1])}")
     scalar = [kernel("math_reduced", cause, "::elementwise_kernel") for cause in (GUARD, MASK_ADD)]
     vector = kernel("math_reduced", GUARD, "::vectorized_elementwise_kernel<(int)4,")
     rates = [format_share(_of_bandwidth(row)) for row in (*scalar, vector)]
@@ -196,10 +199,13 @@ def _fusion_and_kernel() -> Iterator[str]:
     yield f"takes {fused['flash', 4096] / 1000:.1f} µs, less than the two products alone ({format_ns(products)})"
     flops = [value(name, 4096, "flops") / 1e9 for name in ("math_reduced", "flash", "cudnn")]
     model = better.pairs[4096]["base_model"]
-    yield f"FLOPs fall from {flops[0]:.1f} G to {flops[1]:.1f} G, with {model['flops'] / 1e9:.1f} G needed"
-    yield f"Inputs and output, {format_bytes(model['least_bytes'])}, stay"
+    yield (
+        f"The number of FLOPs falls from {flops[0]:.1f} G to {flops[1]:.1f} G, of which "
+        f"{model['flops'] / 1e9:.1f} G are necessary"
+    )
+    yield f"Inputs and output ({format_bytes(model['least_bytes'])}) stay"
     most = value("math", 4096, "dram_bytes_per_s", QK) / value("math", 4096, "dram_share", QK)
-    yield f"which takes {format_ns(model['least_bytes'] / most * 1e9)} at full bandwidth"
+    yield f"writing them would take {format_ns(model['least_bytes'] / most * 1e9)} at full bandwidth"
     assert f"{flops[1]:.1f}" == f"{flops[2]:.1f}"
     tensor = [
         format_share(value(name, 4096, "tensor_flops") / value(name, 4096, "flops")) for name in ("flash", "cudnn")
@@ -211,7 +217,7 @@ def _fusion_and_kernel() -> Iterator[str]:
         for name in ("flash", "cudnn")
     ]
     yield f"One instruction of `flash` does {each[0]:,.0f} FLOP"
-    yield f"{each[1]:,.0f} on average"
+    yield f"does {each[1]:,.0f} FLOP on average"
     assert all(word in kernel("cudnn", FUSED, "cudnn")["kernel"] for word in ("sm90", "wgmma"))
     rates = [value(name, 4096, "flops") / fused[name, 4096] * 1e9 for name in ("flash", "cudnn")]
     peak = peak_flops("9.0", 132, 1980e6, "fp16", name="NVIDIA H200")
@@ -222,8 +228,8 @@ def _fusion_and_kernel() -> Iterator[str]:
     yield f"{through[0]} instead of {through[1]}"
     both = [fused[name, 2048] / 1000 for name in ("cudnn", "flash")]
     waits = better.host(2048)["delta_ns"] / 1000
-    yield f"takes {both[0]:.1f} µs and the kernel of `flash` {both[1]:.1f} µs"
-    yield f"waiting for the host: +{waits:.1f} µs"
+    yield f"takes {both[0]:.1f} µs and the kernel of `flash` takes {both[1]:.1f} µs"
+    yield f"waits for the host (+{waits:.1f} µs)"
 
 
 def rows_of_clocks() -> Iterator[str]:
@@ -249,19 +255,19 @@ def rows_of_benchmarks() -> Iterator[str]:
 
 
 def _launches() -> Iterator[str]:
-    yield f"the host is done with a call of `math` after {clock('math', 4096, 'CPU')}, the GPU after"
-    yield f"{clock('math', 4096, 'span')}. When kernels"
-    yield f"needs {clock('math_reduced', 1024, 'CPU')} for its 15 launches, the GPU"
+    yield f"the host finishes a call of `math` after {clock('math', 4096, 'CPU')}, and the GPU after"
+    yield f"{clock('math', 4096, 'span')}. If kernels"
+    yield f"needs {clock('math_reduced', 1024, 'CPU')} for the 15 launches, and the GPU"
     yield f"{clock('math_reduced', 1024, 'busy')} for the work"
     span, busy = step_figures(PRECISION).ratio(1024).split(", ")
-    yield f"{span.strip('()')} by span is no clear change; {busy} by busy"
+    yield f"{span.strip('()')} by span is no clear change, but {busy} by busy"
     told = json.loads(kept_gap("why-math-is-slow", PRECISION))
     [pair] = [each for each in told["pairs"] if each["pair"].endswith("math_reduced::S1024")]
     assert any("n = 34 and 37 are worth 5 and 6 independent" in text for text in pair["findings"])
     yield "n = 6 of 37"
     yield f"{without_nsys('math_reduced', 1024)}, half of the {without_nsys('math', 1024)} of `math`"
     span, busy = step_figures(KERNEL).ratio(2048).split(", ")
-    yield f"{span.strip('()')} as fast as `flash` by span under nsys, {busy} by busy"
+    yield f"{span.strip('()')} as fast as `flash` by span, but {busy} as fast by busy"
 
 
 def rows_of_traffic() -> Iterator[str]:
@@ -289,9 +295,9 @@ def _caches() -> Iterator[str]:
         for seq in LENGTHS
     }
     yield f"{matrix['math', 1024]} in `math` and {matrix['math_reduced', 1024]} in `math_reduced`"
-    yield f"the L2 cache holds {format_bytes(L2_BYTES)}"
-    yield f"a matrix of {matrix['math_reduced', 2048]} or more no longer fits"
-    yield f"at S=4096**, {moved('math', 4096, MASK_ADD)}"
+    yield f"the L2 cache of {format_bytes(L2_BYTES)}"
+    yield f"a score matrix of {matrix['math_reduced', 2048]} or more does not fit"
+    yield f"at S=4096 causes more traffic than expected** ({moved('math', 4096, MASK_ADD)})"
     yield f"exceeds {format_bytes(L2_BYTES)}"
     mask = 4 * 4096**2
     yield f"7 × {format_bytes(mask)} = {format_bytes(7 * mask)}"

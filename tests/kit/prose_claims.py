@@ -102,9 +102,9 @@ def claims_of_best_kernels() -> Iterator[str]:
         problem = shape.replace(".fp16", "").replace(".x", ", σ = ").replace("full", "no mask").replace(".", " ")
         said = [f"**{time}**" if name in (first, *level.split()) else time for name, time in times.items()]
         yield row(re.sub(r"bf16 (\w+)", r"\1 bf16", problem), *said)
-    yield f"{at.pair(usual, 'tiled_o5', 'tiled_o6')['speedup']:.3f}x as fast (σ = 1)"
+    yield f"{at.pair(usual, 'tiled_o5', 'tiled_o6')['speedup']:.3f}x as fast as `tiled_o5` (σ = 1)"
     narrow = at.pair(f"{usual}.x3", "tiled_o5", "tiled_o6")
-    yield f"{narrow['speedup']:.3f}x ({narrow['speedup_low']:.3f}–{narrow['speedup_high']:.3f}; σ = 3)"
+    yield f"{narrow['speedup']:.3f}x as fast ({narrow['speedup_low']:.3f}–{narrow['speedup_high']:.3f}; σ = 3)"
     yield f"is probably {percent(1 - narrow['speedup'])} slower"
     yield f"launch overhead is {at.launching(small, 'flash_attn_4')} of a call of `flash_attn_4`"
     half = (at.ns(small, "flash", "high_ns") - at.ns(small, "flash", "low_ns")) / 2 / at.ns(small, "flash", "median_ns")
@@ -113,7 +113,7 @@ def claims_of_best_kernels() -> Iterator[str]:
     verdicts = [at.pair(small, "flash", name, "eager")["verdict"] for name in ("cudnn", "flash_attn_4", *TILED)]
     assert (verdicts.count(SLOWER), verdicts.count(NO_CLEAR_CHANGE)) == (3, 1)
     yield f"alone is the fastest to call in {COUNTS[len(alone['eager'])]} problems"
-    yield f"is at σ = 3 ({at.speed(f'{usual}.x3', 'tiled_o6', 'tiled_o5', 'eager')})"
+    yield f"is `tiled_o5` at σ = 3 ({at.speed(f'{usual}.x3', 'tiled_o6', 'tiled_o5', 'eager')})"
     calls = [at.speed(shape, "flash_attn_4", "cudnn", "eager") for shape in large]
     kernels = [at.speed(shape, "flash_attn_4", "cudnn") for shape in large]
     yield f"({calls[0]} with D64, {calls[1]} with D128), although its kernel is slower ({kernels[0]} and {kernels[1]})"
@@ -122,7 +122,7 @@ def claims_of_best_kernels() -> Iterator[str]:
     moved = {name: percent(max(map(abs, each))) for name, each in more.items()}
     assert moved["cudnn"] == moved["flash_attn_4"]
     yield f"`flash_attn_4` by {moved['cudnn']}, and the median of `flash` by {moved['flash']}"
-    yield f"At σ = 30 `tiled_o5` takes {percent(round(more['tiled_o5'][3], 1))} longer"  # 39.3 %
+    yield f"At σ = 30, `tiled_o5` takes {percent(round(more['tiled_o5'][3], 1))} longer"  # 39.3 %
     yield f"`tiled_o6` takes {percent(more['tiled_o6'][3])} longer"
     of = sweep("best-kernels/flash-attn")
     yield f"it takes {of.times(of.shapes, 'flash_attn')} at S=1024, 2048 and 4096"
@@ -154,9 +154,9 @@ def claims_of_short_block() -> Iterator[str]:
     first, second, third, fourth = (each.replace(" ", "x ", 1) + "x" for each in gains)
     yield f"only {first} as fast"
     yield f"kernels alone are {second} as fast at S=32 and {third} at S=512"
-    yield f"gains more: {fourth} (ratios"
+    yield f"saves more time: it is {fourth} as fast (ratios"
     by_name = [at.speed(shape, "auto", "cudnn") for shape in at.shapes]
-    yield f"it is {by_name[0]} as fast as `auto` at S=32 and {by_name[2]} at S=128"
+    yield f"`cudnn` is {by_name[0]} as fast as `auto` at S=32 and {by_name[2]} as fast at S=128"
     yield f"difference of {percent(abs(at.pair(short, 'auto', 'cudnn')['speedup'] - 1))} within one run"
 
 
@@ -164,10 +164,10 @@ def claims_of_decoding() -> Iterator[str]:
     """The prompt, and a token behind it."""
     at, decode = sweep("decoding/prefill"), sweep("decoding/decode-graph")
     [shape], [token] = at.shapes, decode.shapes
-    yield f"{int(at.ns(shape, 'math', 'vocab')):,} words"
+    yield f"vocabulary of {int(at.ns(shape, 'math', 'vocab')):,}"
     seq, every, three = int(at.ns(shape, "math", "seq")), ("math", "flash", "cudnn", "auto"), ("math", "flash", "cudnn")
     for head, column in ((f"prompt of {seq:,} tokens, without launches", "graph_median_ns"),
-                         ("the same, with launches", "median_ns")):  # fmt: skip
+                         (f"prompt of {seq:,} tokens, with launches", "median_ns")):  # fmt: skip
         yield row(head, *(format_ns(at.ns(shape, name, column)) for name in every))
     sizes = [format_bytes(at.ns(shape, name, "temporary_bytes")) for name in every]
     yield row("memory in addition to weights and inputs", *sizes)
@@ -187,7 +187,7 @@ def claims_of_decoding() -> Iterator[str]:
     yield f"(`cudnn` is {decode.speed(token, 'flash', 'cudnn', 'eager')} as fast as `flash`)"
     yield f"takes {decode.ns(token, 'cudnn', 'least_ns') / 1e3:.0f} µs at peak bandwidth"
     step, share = (decode.ns(token, "cudnn", column) for column in ("median_ns", "share_of_bandwidth"))
-    yield f"A step takes {format_ns(step)} with `cudnn` ({format_share(share)} of the peak)"
+    yield f"a step takes {format_ns(step)} with `cudnn` ({format_share(share)} of the peak)"
 
 
 def claims_of_selection() -> Iterator[str]:
@@ -236,6 +236,6 @@ def claims_of_selection() -> Iterator[str]:
              for mask in ("bool", "window:256", "padding", "float")}  # fmt: skip
     yield f"need {sizes['bool'][0]} in addition"
     assert sizes["bool"] == sizes["window:256"]
-    yield f"need {sizes['padding'][0]} for padding"
+    yield f"For padding, they need {sizes['padding'][0]}"
     yield f"`flex` needs {sizes['float'][2]} for every mask"
     yield f"K1024 means {int(at.results['kv_seq'].max()):,} keys"

@@ -76,7 +76,7 @@ def claims_of_cuda_graphs() -> Iterator[str]:
     assert set(each["gpu_ops"][each["way"] != "COMPILED"]) == {55}
     yield "exactly the same GPU ops as the eager layer**: 55 in five iterations"
     fused = int(each["gpu_ops"][each["way"] == "COMPILED"].iloc[0])
-    yield f"have {fused // 5} GPU ops per iteration instead of {55 // 5}"
+    yield f"has {fused // 5} GPU ops per iteration instead of {55 // 5}"
 
 
 def claims_of_operator_cost() -> Iterator[str]:
@@ -89,12 +89,12 @@ def claims_of_operator_cost() -> Iterator[str]:
     more = 1 / flops[products] - 1
     causal = more.index.str.endswith("causal")
     yield f"{span(100 * more[causal])} % more for causal attention"
-    yield f"up to {percent(more[~causal].max())} for the other kernels"
+    yield f"up to {percent(more[~causal].max())} more for the other kernels"
     reread = ["mm", "addmm", "mm_f32", "conv_f32", "batch_norm", "embedding"]
     once = moved.drop(reread).dropna()
     yield f"within {percent(np.ceil(100 - 100 * once.min()) / 100)} of the counters"
     yield f"({once.min():.2f} to {once.max():.2f}, {len(once)} operators)"
-    yield f"exceed the counted bytes by {percent(moved.max() - 1, 1)}"
+    yield f"exceed the counted bytes by at most {percent(moved.max() - 1, 1)}"
     yield f"({span(moved[reread[:3]], 2)} of the counted bytes)"
     yield f"first ({moved['conv_f32']:.2f}), batch norm in training reads its input twice ({moved['batch_norm']:.2f})"
     yield f"rereads rows ({moved['embedding']:.2f})"
@@ -153,13 +153,13 @@ def claims_of_history() -> Iterator[str]:
     steps, levels = runs["step_ms"], runs["level_ms"]
     last, before = (1, "775afb0"), (1, "57c71fe")
     slower = steps[last] - steps[before]
-    yield f"one regression of {slower:.0f} ms"
+    yield f"a regression of {slower:.0f} ms"
     yield f"+{levels[last] - levels[before]:.0f} ms between the levels (+{slower:.0f} ms between the two runs)"
-    yield f"CPU time outside every range +{runs['part_ms'][last]:.0f} ms"
+    yield f"CPU time outside every range (+{runs['part_ms'][last]:.0f} ms)"
     assert runs["part"][last] == "CPU time outside every range"
     moved = (steps / steps.shift() - 1).abs()[runs["truth"] == "no change"]
     assert len(moved) == 6
-    yield f"six states without a change, which still differ by up to {percent(moved.max(), 1)}"
+    yield f"six states without a change, whose times still differ by up to {percent(moved.max(), 1)}"
     yield f"This commit is {percent(1 - runs['ratio'][3, 'e3ca3cb'])} faster"
     series = table("history/series").set_index(["spread", "noise", "planted"]).sort_index()
     per_100 = 100 * series[["within_a_run", "false_alarms"]].div(series["series"], axis=0)
@@ -170,7 +170,7 @@ def claims_of_history() -> Iterator[str]:
     usual = per_100.loc["as measured"].unstack()
     planted = sorted({int(at.removesuffix("%")) for *_, at in series.index if at.endswith("%")})
     yield f"spread between runs | {' | '.join(f'{percent(at / 100)}' for at in planted[1:])} | two clocks"
-    yield f"change of 10 % is found within one run in at least {int(usual['within_a_run', '10%'].min())} of 100"
+    yield f"finds a change of 10 % in at least {int(usual['within_a_run', '10%'].min())} of 100"
     yield f"and a change of 5 % in at least {int(usual['within_a_run', '5%'].min())}"
     yield f"At most {usual['false_alarms', '0%'].max():.0f} of 100 series"
     half, most = (100 * float(each) for each in written("history/simulate.py", r"USUAL, MOST = (\S+), (\S+)"))
@@ -199,9 +199,11 @@ def claims_of_slow_steps() -> Iterator[str]:
     yield f"finds all {full['found'].sum()} injected steps that take twice as long"
     assert full["found"].all()
     usual = full["planted_ns"].groupby(level=0).first() / 1e6
-    yield f"`steady` ({usual['steady']:.1f} ms) is GPU-bound, `launches` ({usual['launches']:.1f} ms)"
+    yield (
+        f"`steady` ({usual['steady']:.1f} ms per step) is GPU-bound; `launches` ({usual['launches']:.1f} ms per step)"
+    )
     doses = [f"{100 * dose:.0f}" for dose in sorted(set(real["dose"]))]
-    yield f"each adding {doses[0]}, {doses[1]} or {doses[2]} % of a step"
+    yield f"each of which adds {doses[0]}, {doses[1]} or {doses[2]} % of a step"
     third = real[real["dose"] == 0.3].groupby("program")["found"].mean()
     assert third.to_dict() == {"launches": 0, "steady": 0.5}
     yield "It finds half of the steps that take 30 % longer"
@@ -213,7 +215,7 @@ def claims_of_slow_steps() -> Iterator[str]:
     least, most = (100 * (each - 1) for each in (limits.min(), limits.max()))
     yield f"at least {least[False]:.0f} to {most[False]:.0f} % longer"
     yield f"({least[True]:.0f} to {most[True]:.0f} % with heavy tails)"
-    yield f"median error of the excess time is {percent(some['off_by'].median(), 1)} of a step"
+    yield f"median error of the extra time is {percent(some['off_by'].median(), 1)} of a step"
     step = int(written("slow-steps/planted.py", r"STEP_NS = ([\d_]+) \* US")[0])
     steps = int(written("slow-steps/planted.py", r"STEPS, REPORTS, SEED = (\d+)")[0])
     yield f"run {steps} steps of {step / 1000:.2f} ms"
@@ -236,7 +238,7 @@ def _rows_of_slow_steps(real: Any, made: Any) -> Iterator[str]:
             named = [f"{each['named'].sum():.0f} of {each['found'].sum()}"] if key == "kind" else []
             yield row(value if key == "kind" else percent(value), *cells, *named)
     found = real.groupby("program")["found"].sum()
-    yield f"Precision is {found['steady']} of"
+    yield f"Of the steps that were called slow, {found['steady']} of"
     yield f"in the steady program and {found['launches']} of"
     for key in ("noise", "kind"):
         for value, each in made.groupby(key):
@@ -260,18 +262,18 @@ def claims_of_planted_faults() -> Iterator[str]:
     assert "blames something else" not in set(rows["verdict"])
     counts = [rows["verdict"].str.startswith(words).sum() for words in ("named, within", "named")]
     yield f"In {counts[0]} of the {counts[1]} cases that `why` named"
-    yield f"For {rows['fault'].nunique()} faults"
+    yield f"There are {rows['fault'].nunique()} faults"
     near, near_ns = written("planted-faults/judge.py", r"NEAR, NEAR_NS = (\S+), (\S+) ")
     yield f"agrees with the added step time within {percent(float(near))} or {int(near_ns) / 1e6:.1f} ms"
     clean = rows["step_ms"][rows["dose"] == 0].median()
-    yield f"for a clean step ({clean:.1f} ms) as the host"
+    yield f"For a clean step, the GPU needs about twice as long ({clean:.1f} ms) as the host"
     at = rows.set_index(["fault", "dose"])
     fewer = [at[column]["tiny_kernels"] for column in ("added_compute_ms", "added_ms", "named_ms")]
     compute = [f"{fewer[0][dose]:.1f}" for dose in (100, 300)]
     missing = [f"{fewer[1][dose] - fewer[2][dose]:.1f}" for dose in (100, 300)]
-    yield f"which explains {' and '.join(compute)} ms of the missing {' and '.join(missing)} ms"
+    yield f"of the time that `why` does not name ({' and '.join(missing)} ms), {' and '.join(compute)} ms"
     less = -rows["added_compute_ms"][rows["fault"].isin(["sync_then_python", "pinned_out"]) & (rows["named_ms"] > 0)]
-    yield f"computes {less.min():.1f}–{less.max():.1f} ms faster"
+    yield f"compute takes {less.min():.1f}–{less.max():.1f} ms less"
     least = (rows["added_ms"] / (rows["window_ms"] - rows["added_ms"]))[rows["verdict"].str.startswith("named")].min()
     yield f"that add {percent(least)} or more to the step"
 
@@ -283,9 +285,9 @@ def claims_of_advice() -> Iterator[str]:
         yield row(*each)
     [limits] = written("advice/score.py", r"SLACK, LEAST = (.+)")
     shows, hidden, noise, slack, least = map(float, limits.split(", "))
-    yield f"If the true cost is {shows} ms or more"
+    yield f"If the true cost is at least {shows} ms"
     yield f"below {percent(hidden)} of the step, no finding may promise more than {percent(noise)} of the step"
-    yield f"within {slack} of the measured saving"
+    yield f"by at most {slack} from the measured saving"
     yield f"more than a {percent(least)} gain for the paced program, or more than {percent(noise)} for a fixed program"
     yield f"idle for more than {percent(float(*written('advice/score.py', r'if waits > (0.1)')))} of the time"
     before = summary[summary["measure"].str.startswith("labels")].set_index("measure")["before"].str.split(" of ")

@@ -182,7 +182,7 @@ def rows_of_other_problems() -> Iterator[str]:
     for seq in (1024, 2048, 4096):
         assert full.pair("flash", "tiled_o4", seq, graph=True)["verdict"] == "faster"
         assert full.pair("cudnn", "tiled_o5", seq, graph=True)["verdict"] == "faster"
-    yield f"B8 H16 at S=2048 in {many.time('tiled_o4', 2048, graph=True)}"
+    yield f"takes {many.time('tiled_o4', 2048, graph=True)} for B8 H16 at S=2048"
 
 
 def rows_of_the_roof() -> Iterator[str]:
@@ -236,7 +236,7 @@ def _findings() -> Iterator[str]:
     yield f"from {format_ns(whole)} to {format_ns(first)} at S=4096, {format_ratio(whole / first)}"
     yield f"`tiled_o0` takes {format_ratio(whole / graph_ns('math'))} as long as `math`"
     math, own = (bench().row(name, 4096)["peak_bytes"] for name in ("math", "tiled_o0"))
-    yield f"with {format_ratio(math / own)} less memory"
+    yield f"although it needs {format_ratio(math / own)} less memory"
     yield f"`tiled_o5` is {faster('flash', 'tiled_o5')} as fast as `flash`"
     yield f"and {faster('cudnn', 'tiled_o5')} as fast as `cudnn`"
     for seq in LENGTHS:
@@ -245,14 +245,14 @@ def _findings() -> Iterator[str]:
     yield f"{bench().rate('tiled_o5', 8192, 'graph_tflops')} TFLOP/s at S=8192"
     measured = float(bench().row("flash", 4096)["measured_peak_tflops"])
     share = format_share(bench().row("tiled_o5", 8192)["graph_tflops"] / measured)
-    yield f"{share} of the throughput of a large matrix product here"
+    yield f"{share} of the throughput of a large matrix product on the same GPU"
     for seq, verdict in ((512, "slower"), (1024, "slower"), (2048, NO_CLEAR_CHANGE), (4096, "faster")):
         assert bench().pair("tiled_o4", "tiled_o5", seq)["verdict"] == verdict
     yield f"{bench().time('tiled_o4', 4096)} and {bench().time('tiled_o5', 4096)} at S=4096"
     assert bench().pair("tiled_o4", "tiled_o5", 8192)["verdict"] == "faster"
     yield f"At S=8192 `tiled_o5` is {_eager('tiled_o4', 'tiled_o5', 8192)} as fast called from Python"
     yield f"and {faster('tiled_o4', 'tiled_o5', 8192)} as fast replayed as a CUDA graph"
-    yield f"At S=4096 {bench().launching('tiled_o5', 4096)} of a call of `tiled_o5` is launch overhead"
+    yield f"At S=4096, {bench().launching('tiled_o5', 4096)} of a call of `tiled_o5` is launch overhead"
 
 
 def _targets() -> Iterator[str]:
@@ -263,10 +263,10 @@ def _targets() -> Iterator[str]:
     yield f"yes: {lead[0]}, {lead[1]}, {lead[2]}, {lead[3]} as fast, eager {_eager('math', 'tiled_o3', 1024)} to"
     yield f"{_eager('math', 'tiled_o3', 8192)}"
     ours, theirs = format_ns(graph_ns("tiled_o4")), format_ns(graph_ns("flash"))
-    yield f"past it: {ours} against {theirs}, {faster('flash', 'tiled_o4')} as fast"
+    yield f"exceeded: {ours} against {theirs}, {faster('flash', 'tiled_o4')} as fast"
     ours, theirs = format_ns(graph_ns("tiled_o5")), format_ns(graph_ns("cudnn"))
-    yield f"past both: {ours} against {format_ns(graph_ns('flash'))} and {theirs}"
-    yield f"`flash` itself holds {bench().size('flash', 4096, 'temporary')} more at S=4096"
+    yield f"faster than both: {ours} against {format_ns(graph_ns('flash'))} and {theirs}"
+    yield f"`flash` needs {bench().size('flash', 4096, 'temporary')} more at S=4096"
 
 
 def _eager(base: str, new: str, seq: int) -> str:
@@ -284,7 +284,7 @@ def _reasons() -> Iterator[str]:
     yield f"L2 traffic falls from {sizes['tiled_o1']} to {sizes['tiled_o2']}"
     half = [rows[name]["fp16_flops"] / 1e9 for name in ("tiled_o1", "tiled_o2", "tiled_o3")]
     yield f"({half[0]:.1f} G → {half[1]:.1f} G)"
-    yield f"fall to {half[2]:.1f} G again"
+    yield f"falls to {half[2]:.1f} G again"
     yield f"although L2 traffic ({sizes['tiled_o3']}) is higher"
     rate = bench().row("tiled_o3", 4096)["graph_tflops"]
     product = 52.4
@@ -298,9 +298,9 @@ def _reasons() -> Iterator[str]:
     count = rows["tiled_o4"]["tensor_instructions"] / rows["tiled_o5"]["tensor_instructions"]
     yield f"{count:.1f} times fewer tensor instructions"
     saved = 1 - rows["tiled_o5"]["tensor_flops"] / rows["tiled_o4"]["tensor_flops"]
-    yield f"{format_share(saved)} fewer FLOPs on them"
+    yield f"Tensor cores run {format_share(saved)} fewer FLOPs"
     waits = step(4).host(4096)["new_ns"]
-    yield f"waits {format_ns(waits)} of every call for the host"
+    yield f"waits for the host for {format_ns(waits)} of every call"
 
 
 def _oddities() -> Iterator[str]:
@@ -318,14 +318,16 @@ def _oddities() -> Iterator[str]:
     yield f"{more[0]} longer than its replay, `flash` {more[1]}, `tiled_o5` {more[2]} and"
     yield f"`cudnn` {more[3]}"
     shares = [bench().launching(name, 1024) for name in ("tiled_o4", "tiled_o5")]
-    yield f"{shares[0]} of a call of `tiled_o4` and {shares[1]} of one of `tiled_o5` is launch overhead"
+    yield f"launch overhead is {shares[0]} of a call of `tiled_o4` and {shares[1]} of a call of `tiled_o5`"
     clocks = [format_ns(step(4).clock("CPU", 1024)[f"{side}_median_ns"]) for side in ("base", "new")]
-    yield f"{clocks[0]} and {clocks[1]} of the host's time, under nsys"
+    yield f"{clocks[0]} and {clocks[1]} of CPU time, under nsys"
     differ = bench().results[bench().results["aa_verdict"] != NO_CLEAR_CHANGE]
     [odd] = differ.to_dict("records")
     assert (odd["backend"], odd["seq"]) == ("tiled_o4", 512)
-    yield f"About 1 in {round(1 / (1 - LEVEL))} would differ by chance"
-    yield f"1 of {len(bench().results)} differs: `tiled_o4` at S=512, by {format_share(abs(1 - odd['aa_ratio']))}"
+    yield f"About 1 pair in {round(1 / (1 - LEVEL))} would differ by chance"
+    yield (
+        f"1 of {len(bench().results)} pairs differs: `tiled_o4` at S=512, by {format_share(abs(1 - odd['aa_ratio']))}"
+    )
     at = study_figures(f"{STUDY}/head-dim-128")
     ours, theirs = (at.row(name, 4096)["graph_median_ns"] for name in ("tiled_o5", "cudnn"))
     yield f"With D=128 `tiled_o5` is {format_ratio(theirs / ours)} as fast as `cudnn` at S=4096"
@@ -335,4 +337,4 @@ def _oddities() -> Iterator[str]:
     yield f"{floor['flops'] / 1e9:.1f} GFLOP take {format_ns(took)} at {floor['measured_peak_tflops']:.0f} TFLOP/s"
     size = bench().size("tiled_o5", 4096)
     yield f"{size} take {format_ns(moved)} at {floor['measured_gb_per_s']:,.0f} GB/s (measured)"
-    yield f"`tiled_o5` needs {format_ratio(graph_ns('tiled_o5') / took)} of that time"
+    yield f"`tiled_o5` takes {format_ratio(graph_ns('tiled_o5') / took)} as long"

@@ -25,7 +25,7 @@ def claims_of_training() -> Iterator[str]:
         yield row(problem, format_ns(each.ns(shape, "math")), *(each.speed(shape, "math", name) for name in kernels))
     yield f"becomes {min(gains):.1f}x to {max(gains):.0f}x as fast"
     call = gpt.pair(model, "math", "flash", "eager")
-    yield f"GPT's step is {ratio_cell(call).replace(' (', ' as fast with `flash` (')}"
+    yield f"the step of the GPT is {ratio_cell(call).replace(' (', ' as fast with `flash` (')}"
     yield f"and {gpt.speed(model, 'math', 'flash_attn_4', 'eager')} with `flash_attn_4`, whose launches take"
     yield f"whose launches take {gpt.launching(model, 'flash_attn_4')} of the step"
     short, middle, _, long = block.shapes
@@ -34,7 +34,7 @@ def claims_of_training() -> Iterator[str]:
     yield f"({(calls - graph) / 1e6:.2f} of {format_ns(calls)})"
     assert FASTER not in [block.pair(short, "math", name, "eager")["verdict"] for name in kernels]
     assert block.pair(middle, "math", "flash", "eager")["verdict"] != FASTER
-    yield f"the largest speed-up, {block.speed(long, 'math', 'cudnn', 'eager')}"
+    yield f"the largest speed-up is {block.speed(long, 'math', 'cudnn', 'eager')}"
     yield from _ledger_of_training(*(gpt.speed(model, "math", name) for name in ("flash", "flash_attn_4")))
     yield from _losses_of_training()
     peak = {name: at.ns(shape, name, "peak_bytes") for at, shape in ((block, long),) for name in ("math", *kernels)}
@@ -43,8 +43,11 @@ def claims_of_training() -> Iterator[str]:
     most, *others = (gpt.ns(model, name, "peak_bytes") for name in ("math", *kernels))
     yield f"takes {format_bytes(most)} with `math` and {span((each / 2**30 for each in others), 1)} GiB"
     batch, seq, vocab = (int(gpt.ns(model, "math", name)) for name in ("batch", "seq", "vocab"))
-    yield f"takes {batch * seq * vocab * 4 / 2**30:.1f} GiB of this ({batch} x {seq:,} x {vocab:,} x 4 bytes)"
-    yield f"softmax over {vocab:,} words"
+    yield (
+        f"including {batch * seq * vocab * 4 / 2**30:.1f} GiB for one matrix of logits in float32 ({batch}"
+        f" x {seq:,} x {vocab:,} x 4 bytes)"
+    )
+    yield f"softmax of the loss over {vocab:,} words"
     yield from _backward()
 
 
@@ -61,9 +64,9 @@ def _ledger_of_training(whole: str, fourth: str) -> Iterator[str]:
     yield f"would be {format_ratio(limit)} ({fraction}); `flash_attn_4` reaches {fourth}"
     yield f"With `flash`, {flash:.1f} ms remain"
     parts = [rows["new_ns"][names].sum() / 1e6 / flash for names in (["gemm"], ["log-softmax", "log-softmax backward"])]
-    yield f"matrix products take {percent(parts[0])} of this time"
-    yield f"and its gradient {percent(parts[1])}, attention {percent(fused / flash)}, and the optimizer"
-    yield f"and the optimizer {percent(rows['new_ns']['optimizer'] / 1e6 / flash)}"
+    yield f"matrix products of the layers take {percent(parts[0])}"
+    yield (f"and its gradient take {percent(parts[1])}, attention takes {percent(fused / flash)}, and the optimizer")
+    yield f"and the optimizer takes {percent(rows['new_ns']['optimizer'] / 1e6 / flash)}"
     yield f"Causes of the {rows['delta_ns'].sum() / -1e6:.0f} ms"
     back, ahead = rows["share"]["gemm"], rows["share"][["Q·Kᵀ GEMM", "P·V GEMM"]].sum()
     yield f"cause {percent(back + ahead)} of the difference: {percent(back)} (`gemm`)"
@@ -75,7 +78,10 @@ def _losses_of_training() -> Iterator[str]:
     runs = {(run["backend"], at): np.array(run["losses"]) for at, each in enumerate(every) for run in each["runs"]}
     base = runs["math", 0]
     away = {key: abs(losses - base) for key, losses in runs.items()}
-    yield f"at most {percent(max((each / base).max() for each in away.values()), 1)} from the losses of `math`"
+    yield (
+        f"losses differ by at most {percent(max((each / base).max() for each in away.values()), 1)} from "
+        "those of `math`"
+    )
     yield f"with {every[0]['batch']} x {every[0]['seq']:,} tokens per step"
     for at, each in enumerate(every):
         for run in each["runs"]:
@@ -92,23 +98,23 @@ def _losses_of_training() -> Iterator[str]:
     apart = [abs(runs[name, 0] - runs[name, 1])[47:].max() for name in ("flash", "cudnn")]
     yield f"of `flash` differ by up to {apart[0]:.3f} and the two runs of `cudnn` by up to {apart[1]:.3f}"
     behind = [each[47:].max() for (name, _), each in away.items() if name != "math"]
-    yield f"All four runs are {span(behind, 3)} from `math`"
-    yield f"differ by up to {max(behind):.2f}. `math` gives"
+    yield f"All four runs differ from `math` by {span(behind, 3)}"
+    yield f"differ by up to {max(behind):.2f}. With `math`"
     jump = json.loads((ANALYSIS / "training" / "jump.json").read_text("utf-8"))
     before, after = (jump["weights_on_pieces"][step].values() for step in ("45", "46"))
     yield f"is {span(before, 2)} before that update, and {span(after, 2)} after it"
     quarter, half, whole = (jump["along"][part] for part in ("0.25", "0.5", "1"))
-    yield f"gives a loss of {quarter[0]:.2f}, and half of the update {half[0]:.2f}"
+    yield f"the loss is {quarter[0]:.2f}, and with half of it, {half[0]:.2f}"
     first, *others = jump["layers"].values()
-    yield f"only the first layer gives {first:.2f}; updating any other single layer changes nothing ({span(others, 3)})"
-    yield f"(mean cosine {jump['along']['0'][1]:.3f}:"
-    yield f"After the update the cosine is {whole[1]:.3f}"
+    yield (f"the loss is {first:.2f}; if any other single layer is updated, nothing changes ({span(others, 3)})")
+    yield f"(mean cosine {jump['along']['0'][1]:.3f})"
+    yield f"After the update, the mean cosine is {whole[1]:.3f}"
     named = jump["variants"]
     for name, each in named.items():
         said = name.replace("as in gpt2.py", "nothing"), f"{each['highest_after_20']:.2f}", each["at_step"]
         yield row(*said, "yes" if each["jump"] else "no")[:-2]
     last = [named[name]["last_10"] for name in ("gradients clipped at 1", "20 steps of warm-up", "as in gpt2.py")]
-    yield f"(last ten losses {last[0]:.2f} and {last[1]:.2f} instead of {last[2]:.2f})"
+    yield f"(the last ten losses are {last[0]:.2f} and {last[1]:.2f} instead of {last[2]:.2f})"
     assert "AdamW with beta2 0.95" in named
     yield "with beta2 0.95"
 
@@ -121,7 +127,7 @@ def _backward() -> Iterator[str]:
         cells = [f"{at.ns(each, name) / 1e3:.1f}" for name in names]
         cells += [f"{at.ns(each, name, 'median_ns') / 1e3:.0f}" for name in names]
         yield row(int(at.ns(each, "flash", "seq")), *cells)
-    yield f"(`tiled_o6` reaches {at.between('flash_attn_4', 'tiled_o6', at.shapes[:3])})"
+    yield f"(`tiled_o6` is {at.between('flash_attn_4', 'tiled_o6', at.shapes[:3])} as fast)"
     yield f"faster at S=4096 ({at.speed(at.shapes[3], 'flash_attn_4', 'tiled_o6')})"
     assert at.pair(at.shapes[4], "flash_attn_4", "tiled_o6")["verdict"] == NO_CLEAR_CHANGE
     yield f"`tiled_o6` is faster than `flash` ({at.speed(at.shapes[4], 'flash', 'tiled_o6', 'eager')})"
