@@ -123,7 +123,7 @@ def _points(results: BenchResults) -> TextTable:
         unit: "peak_matrices",
         "error": lambda row: "" if pd.isna(row["error"]) else f"{row['error']:.0e}",
     }
-    return shown(rows, table, 2, ("error", unit, "of peak", "peak", "TFLOP/s", "detectable", "graph"))
+    return shown(rows, table, 2, (unit, "TFLOP/s", "error", "of peak", "peak", "detectable", "graph"))
 
 
 def _decisions(results: BenchResults) -> list[str]:
