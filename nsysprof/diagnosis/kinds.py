@@ -44,15 +44,8 @@ class Group:
 
     @property
     def often(self) -> str:
-        """The kind of steps in which the GPU waits for the cause: all typical steps, a few steps with most of the
-        waiting, or one step.
-        """
-        place, waited = self.place, self.waited
-        count = int((waited >= _HAS * waited.max()).sum())
-        typical = float(np.median(waited)) >= MIN_SHARE * float(np.median(place.length))
-        if place.path == WHOLE or 2 * count > place.steps or typical:
-            return EVERY
-        return ONCE if count == 1 else f"{count:,} of {place.steps:,} steps"
+        """The kind of steps in which the GPU waits for the cause."""
+        return often(self.place, self.waited)
 
 
 @dataclass(frozen=True)
@@ -77,6 +70,15 @@ def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns
         kind, place.path, place.gpu, EVERY, place.steps, text, cause, COUNTED, lost_ns, remedy,
         gain_ns=most_ns, gain_high_ns=most_ns, basis=BOUND, total_ns=place.total_ns, step_ns=place.step_ns,
     )  # fmt: skip
+
+
+def often(place: Place, waited: Ints) -> str:
+    """Which steps have most of an amount, ``waited`` in each: all typical steps, a few of them, or one."""
+    count = int((waited >= _HAS * waited.max()).sum())
+    typical = float(np.median(waited)) >= MIN_SHARE * float(np.median(place.length))
+    if place.path == WHOLE or 2 * count > place.steps or typical:
+        return EVERY
+    return ONCE if count == 1 else f"{count:,} of {place.steps:,} steps"
 
 
 def each_step(place: Place, ns: int) -> str:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from nsysprof.core.intervals import covered
-from nsysprof.core.units import format_bytes
+from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import UNTRIED, Finding
-from nsysprof.diagnosis.kinds import MIN_SHARE, counted, dialect_text, each_step
+from nsysprof.diagnosis.finding import EVERY, ONCE, UNTRIED, Finding
+from nsysprof.diagnosis.kinds import MIN_SHARE, counted, dialect_text, each_step, often
 from nsysprof.trace.trace import MIGRATION
 from nsysprof.waits.paging import paging
 
@@ -83,7 +83,9 @@ def page_findings(case: Case, place: Place) -> Iterator[Finding]:
         lost = int(waited.sum())
         if lost < MIN_SHARE * place.total_ns:
             continue
-        size = format_bytes(int(moved.sum()))
-        text = f"{verb} {cause} for {each_step(place, lost)} ({size} of unified memory moved)"
+        size, which = format_bytes(int(moved.sum())), often(place, waited)
+        when = " once" if which == ONCE else f" in {which}"
+        amount = each_step(place, lost) if which == EVERY else format_ns(lost) + when
+        text = f"{verb} {cause} for {amount} ({size} of unified memory moved in all)"
         text += _RECORD * (some and cause == _FAULTS)
-        yield counted(place, "page-fault", cause, text, dialect_text(case, texts), lost, lost)
+        yield replace(counted(place, "page-fault", cause, text, dialect_text(case, texts), lost, lost), often=which)

@@ -917,6 +917,22 @@ def test_launches_without_gpu_work_are_no_program_without_launches(trace: MakeTr
     assert nothing_text(replace(lacks, launches=0)).startswith("No GPU work to diagnose")
 
 
+@pytest.mark.parametrize(("touched", "words"), [(1, "6.72 ms once"), (3, "20.2 ms in 3 of 12"), (12, "of each step")])
+def test_page_faults_of_the_first_steps_are_not_those_of_each(trace: MakeTrace, touched: int, words: str) -> None:
+    """Memory that is touched for the first time moves once; their mean is no time of the median step."""
+    left = iter([True] * touched)
+
+    def touch(program: Program) -> None:
+        program.launch("k", 6 * MS)
+        program.wait()
+        if next(left, False):
+            program.items.append(Memcpy(program.now - 7 * MS, program.now, None, 1 << 20, 11, cause=2))
+
+    found = next(each for each in diagnosis_of(trace(*steps(touch).items)).findings if each.kind == "page-fault")
+    assert words in found.text
+    assert (found.often == "every step") == (touched == 12)
+
+
 def test_a_synchronization_before_managed_memory_is_read_stays(trace: MakeTrace) -> None:
     """Pages move to the host behind the wait: the CPU reads results, and must have waited for them."""
 
