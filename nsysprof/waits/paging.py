@@ -39,7 +39,7 @@ def paging(trace: Trace, gpu: int, start: Ints, end: Ints) -> Paging | None:
 
     None if the recording has no migrations and no page faults of that GPU and its processes. Near-linear.
     """
-    ops, faults, size = trace.ops, trace.page_faults, trace.copy_sizes()
+    ops, faults = trace.ops, trace.page_faults
     of_stream = np.array(trace.gpu_numbers, np.int64)[trace.stream_device]  # migrations are of no GPU in `op_gpu`
     moves = np.flatnonzero((ops.kind == MIGRATION) & (of_stream[ops.stream] == gpu))
     mine = [(process, device) for (process, device), number in trace.gpu_of.items() if number == gpu]
@@ -49,7 +49,7 @@ def paging(trace: Trace, gpu: int, start: Ints, end: Ints) -> Paging | None:
         ours |= (faults.process == process) & (faults.device == device)
     if not (len(moves) or cpu.any() or ours.any()):
         return None
-    cause = np.full(len(ops), -1, np.int16)
+    size, cause = trace.copy_sizes(), np.full(len(ops), -1, np.int16)
     cause[trace.copy_ops] = trace.copies.cause
     to_gpu = np.array(["HtoD" in name or "DtoD" in name for name in trace.op_names], bool)[ops.name[moves]]
     asked = cause[moves] == PREFETCHED
