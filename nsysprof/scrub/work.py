@@ -1,4 +1,4 @@
-"""A copy of a report during scrubbing: known secrets, removed data, and text cleaning."""
+"""The copy of a report while it is scrubbed: known secrets, removed data, and cleaned texts."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -34,13 +34,13 @@ class ScrubWork:
     kept: set[str] = field(default_factory=set)
 
     def keeps(self, *names: str) -> bool:
-        """Whether ``keep`` matches one of the names of an unknown thing."""
+        """Whether ``keep`` matches one of the names of something that nsysprof does not know."""
         asked = {pattern for pattern in self.keep for name in names if matches(name, [pattern])}
         self.kept.update(asked)
         return bool(asked)
 
     def drops(self, kind: str, name: str) -> None:
-        """Note a thing that is removed because nsysprof does not know it."""
+        """Record that something was removed because nsysprof does not know it."""
         names = self.unknown.setdefault(_UNKNOWN[kind], [])
         if name not in names:
             names.append(name)

@@ -53,13 +53,12 @@ def median_interval(
     """The interval of the median of samples; equal seeds give equal results.
 
     Independent samples: BCa bootstrap (Efron 1987). Correlated samples: circular blocks (Politis and Romano 1992) of
-    the length in ``order``. Both are read at levels slightly farther out than `level`, which compensates for the
-    narrowness of resampling with few samples (Hesterberg 2015, What teachers should know about the bootstrap, "expanded
-    percentiles").
+    the length in ``order``. Both use limits slightly farther out than `level`, because intervals from resampling few
+    samples are too narrow (Hesterberg 2015, What teachers should know about the bootstrap, "expanded percentiles").
 
-    A clock with resolution ``step`` shows equal samples for different times. So each sample is moved at random within
-    its step, as if it were not rounded. If more than half of the samples are equal, they do not show where in the step
-    the median is: the interval then extends to the step's edge, if all other samples are beyond it.
+    A clock with resolution ``step`` rounds different times to equal samples. So each sample is moved at random within
+    its step. If more than half of the samples are equal, they do not show where in the step the median is: the
+    interval then extends to the step's edge, if all other samples are beyond it.
     """
     if order.effective < _MIN_SAMPLES:
         return _range(values, order.effective, level)
@@ -165,7 +164,7 @@ def _resampled(
 def resampled_medians(values: Floats, block: int, count: int, rng: np.random.Generator) -> Floats:
     """Draw the medians of ``count`` resamples with replacement, sample by sample or in circular blocks.
 
-    Blocks of long series are drawn fewer times, at least 1,000, so that only about 5 x 10^7 values are drawn.
+    For long series, there are fewer resamples (at least 1,000), so that only about 5 x 10^7 values are drawn.
     """
     if block <= 1:
         return _independent_medians(np.sort(values), count, rng)

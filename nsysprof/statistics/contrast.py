@@ -63,7 +63,7 @@ class Rules:
     def widened(self, *noise: float) -> Rules:
         """Raise the smallest meaningful effect to the `noise_of` each side compared with itself (A/A); NaN if unknown.
 
-        A smaller difference does not distinguish two things.
+        A smaller difference may be noise.
         """
         known = [size for size in noise if not math.isnan(size)]
         return replace(self, least_effect=max(self.least_effect, *known)) if known else self
@@ -325,7 +325,9 @@ def _detectable(one: Contrast, rules: Rules) -> float:
 
 
 def noise_of(ratio: float) -> float:
-    """The relative excess of the larger of two: 0.25 for the ratios 1.25 and 0.8; NaN for NaN."""
+    """By which share the larger of two values exceeds the smaller, from their ratio: 0.25 for 1.25 and for 0.8; NaN
+    for NaN.
+    """
     return math.nan if math.isnan(ratio) else max(ratio, 1 / ratio) - 1
 
 

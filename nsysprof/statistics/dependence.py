@@ -1,6 +1,6 @@
 """Dependence of samples on earlier ones, and the effective number of samples.
 
-Everything uses ranks, so a few very slow samples hide no pattern, and the unit does not matter.
+All methods use ranks. So a few very slow samples hide no pattern, and the unit does not matter.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class Drift:
 
     @property
     def significant(self) -> bool:
-        """Whether the halves differ by at least 1 % and p is below 0.01."""
+        """Whether the two halves of the run differ by at least 1 % and p is below 0.01."""
         return self.change is not None and abs(self.change) >= 0.01 and self.p < 0.01
 
 
@@ -153,7 +153,7 @@ def block_length(series: Floats) -> int:
 
 
 def shortfall(phi: float, n: int, block: int, statistic: Statistic) -> float:
-    """The variance of a statistic of ``n`` samples over the part of it that circular blocks show on average.
+    """The variance of a statistic of ``n`` samples, divided by the variance that circular blocks show on average.
 
     The samples are a monotone function of a Gaussian first-order autoregression ``phi``. Blocks show too little,
     because they cut dependence at their ends, and because deviations are from the mean of the same samples: without

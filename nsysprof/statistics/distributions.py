@@ -1,6 +1,6 @@
 """Quartiles of many groups at once, shares of distributions, and the rank test.
 
-scipy has these functions too, but would be a third of the installed size; tests compare both.
+scipy has these functions, too, but would take a third of the installed size. Tests compare the results with scipy's.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Groups:
         return cls(code, codes.astype(np.int64), size.astype(np.int64))
 
     def take(self, rows: Mask) -> Groups:
-        """The groups with only some of their rows, which may be none."""
+        """These groups with only some of their rows; a group may become empty."""
         some, size = Groups.of(self.code[rows]), np.zeros(len(self.codes), np.int64)
         size[np.searchsorted(self.codes, some.codes)] = some.size
         return Groups(some.code, self.codes, size)
@@ -92,7 +92,7 @@ def grouped_quartiles(group: AnyInts, values: Ints, count: int) -> Quartiles:
 
 
 def quartile_of_sorted(ordered: Ints, size: Ints, number: int = 2) -> Ints:
-    """One of the fields of `Quartiles`, by number, for consecutive groups that are sorted."""
+    """One field of `Quartiles` (by its number) for sorted values that lie group after group."""
     first = np.cumsum(size) - size
     some = size > 0
     if len(ordered) == 0:  # empty groups need one value to point at

@@ -57,7 +57,7 @@ class Judgement:
 
     @property
     def doubt(self) -> str:
-        """Why no step is called slow: there are ``too few``, or their times are ``too spread``; otherwise empty."""
+        """Why no step is judged: ``too few`` steps, or times that are ``too spread``; empty if steps are judged."""
         return "" if math.isfinite(self.limit) else "too spread" if len(self.of) >= LEAST_STEPS else "too few"
 
     @property
@@ -70,9 +70,9 @@ def judge(span: Ints, fitted: Floats | None = None) -> Judgement:
     """Judge steps by their times in ns, which are not 0, in order; ``fitted`` is the known expectation of each.
 
     A step is slow if its distance above its level exceeds a limit. With an exponential tail through the recording's
-    upper quartile and octile, one of all steps exceeds it in a share `ALPHA` of recordings. If the limit is ten times
-    the level, times are too spread to judge. The level is a running median without period and changes. So heavy tails
-    raise the limit, and autocorrelation of steps changes the level.
+    upper quartile and octile, one of all steps exceeds it in a share `ALPHA` of recordings. If the limit exceeds ten
+    times the level, times vary too much to judge. The level is a running median without period and changes. So a few
+    very long steps raise the limit, and slow changes of step time move the level.
     """
     count = len(span)
     known = np.ones(count) if fitted is None else fitted

@@ -2,8 +2,8 @@
 
 Optimal partitioning (Jackson et al. 2005, pruned as by Killick et al. 2012) of logarithms, with noise estimated from
 the runs: neighbours mostly differ by noise only, and so do runs of one state. A level of one or two runs may be a
-disturbance: it must differ far more, and is dropped if the next runs reverse it. A slope that explains the runs as well
-as steps do is a drift. The thresholds come from simulations (analysis/history).
+disturbance: it must differ far more, and is dropped if the next runs reverse it. If a slope explains the runs as well
+as steps do, it is a drift. The thresholds come from simulations (analysis/history).
 """
 
 import math
@@ -33,8 +33,8 @@ class Levels:
     """The levels of the runs: ``starts`` are their first runs, 0 the first one.
 
     ``value`` is the logarithm of each level, for a drift at its middle; ``noise`` the standard deviation of runs about
-    their level, in logarithms; ``odd`` the runs that the next ones reverse. ``slope``: the growth of the logarithm from
-    run to run, 0 if there is no drift. ``known``: whether the noise is estimated from these runs.
+    their level, in logarithms; ``odd`` runs whose change the next runs reverse. ``slope``: the growth of the logarithm
+    from run to run, 0 if there is no drift. ``known``: whether the noise is estimated from these runs.
     """
 
     starts: tuple[int, ...]
@@ -92,7 +92,9 @@ def find_levels(
 
 
 def newest_level(logs: Sequence[float]) -> Sequence[float]:
-    """The logarithms of the newest level, without odd runs; all of them if they are too few to show noise."""
+    """The logarithms of the runs of the newest level without odd runs; with odd runs if too few others remain to show
+    noise.
+    """
     if len(logs) < LEAST_RUNS:
         return logs
     levels = find_levels(np.array(logs))

@@ -2,8 +2,8 @@
 
 Samples of one process vary less than processes do, which differ in memory layout, launching core and GPU temperature.
 So the medians of the runs are averaged and compared, and dependence between the samples of a run does not matter. Few
-runs show little about the variation between runs. An interval must hold for its own point, so it takes nearly nothing
-from others. A test among many points uses their common variance, and passes only if the interval does.
+runs show little about the variation between runs. An interval must be right for its own point, so it uses nearly
+nothing of other points. A test among many points uses their common variance, and passes only if the interval does.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class OverRuns:
         return OverRuns(self.mean - base.mean, *own, min(self.runs, base.runs), rounding, shared=shared)
 
     def against_new(self, value: float) -> OverRuns:
-        """The difference of one more run from the mean: it varies like a run, not like a mean."""
+        """The difference of one more run from the mean. It varies as much as a single run, not as a mean."""
         wider = float(np.sqrt(self.runs + 1))
         shared = (self.shared[0] * wider, self.shared[1]) if self.shared else None
         return replace(self, mean=value - self.mean, error=self.error * wider, shared=shared)
@@ -135,11 +135,11 @@ def run_medians(samples: Mapping[int, Floats]) -> dict[int, float]:
 
 
 def over_runs(logs: Sequence[Sequence[float]], roundings: Sequence[float] | None = None) -> list[OverRuns]:
-    """Average logarithms over the runs; each of ``logs`` is one quantity with at least two runs.
+    """Average the logarithms of each quantity over its runs, at least two; each of ``logs`` is one quantity.
 
     The interval uses the variance of the quantity itself, plus a third of a degree of freedom from all quantities, so
     medians that agree by chance give no narrow interval. The test uses variances shrunk towards all
-    (`moderated_variances`). A single quantity goes by its own. ``roundings``: see `rounding_of`.
+    (`moderated_variances`). If there is only one quantity, its own variance is used. ``roundings``: see `rounding_of`.
     """
     roundings = roundings or [0.0] * len(logs)
     counts = np.array([len(each) for each in logs])

@@ -1,4 +1,4 @@
-"""Summaries of samples of times: order statistics, the interval of the median, and warnings."""
+"""Summarize samples of times: quantiles, the interval of the median, and warnings."""
 
 from dataclasses import dataclass
 

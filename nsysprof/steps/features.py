@@ -20,7 +20,9 @@ _ROUNDS, _HUBER = 20, 1.345
 
 @dataclass(frozen=True)
 class Feature:
-    """The cost of one more unit of a number: ``ns`` with its 95 % interval; ``name`` is the word before it."""
+    """The cost of one more unit of a number in step names: ``ns`` with its 95 % interval. ``name`` is the word before
+    the number.
+    """
 
     name: str
     ns: float
@@ -42,7 +44,7 @@ class Fit:
 
 
 def without_numbers(name: str) -> str:
-    """The name with a star for each number in it."""
+    """The step name with a star instead of each number."""
     return _NUMBER.sub("*", name)
 
 

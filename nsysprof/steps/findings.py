@@ -44,7 +44,7 @@ def findings(answer: Steps) -> list[Finding]:
 
 
 def findings_one_by_one(answer: Steps) -> list[Finding]:
-    """The findings to print individually: with many paths, without warm-up, which is in a table."""
+    """The findings to print one by one. With many paths, warm-up is in a table instead."""
     found = findings(answer)
     few = len(answer.chains) <= _FEW_PATHS
     return [each for each in found if few or each.kind != CLASSES[WARM_UP]]
@@ -183,7 +183,7 @@ def _most_of(ledger: pd.DataFrame, longer: bool = True) -> tuple[str, str, float
 
 
 def headline(answer: Steps) -> str:
-    """The first statement: how many steps are slow."""
+    """The first sentence: how many steps are slow."""
     if not answer.chains:
         return "no step ran on a GPU"
     sure = [chain for chain in answer.chains if not chain.judgement.doubt]

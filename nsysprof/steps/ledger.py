@@ -1,4 +1,4 @@
-"""Slow minus typical: the time of a step minus the time of typical steps near it, by cause, to the nanosecond."""
+"""Explain the extra time of slow steps: their time minus that of typical steps near them, by cause, to the ns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Excess:
 
     @property
     def longer(self) -> dict[int, int]:
-        """How many ns longer each step is than the typical ones."""
+        """How many ns longer each step takes than the typical steps near it."""
         steps, place = np.unique(self.step, return_inverse=True)
         return dict(zip(steps.tolist(), sums(place, self.delta_ns, len(steps)).tolist(), strict=True))
 

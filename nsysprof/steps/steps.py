@@ -51,7 +51,7 @@ class Chain:
     changed: tuple[Excess, ...] = ()
 
     def of(self, *classes: int) -> Index:
-        """The numbers of the steps of these classes."""
+        """The step numbers of all steps with one of these classes."""
         return np.flatnonzero(np.isin(self.judgement.of, classes))
 
     @property
@@ -84,7 +84,7 @@ class Steps(Attributed, Shown):
 
     @property
     def chosen(self) -> str:
-        """A clause with the steps and their coverage."""
+        """A clause that names the steps and the share of time that they cover."""
         return self.level.clause if self.level else ""
 
     @cached_property

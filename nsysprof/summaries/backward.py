@@ -1,4 +1,4 @@
-"""Backward: the cost of each forward range when autograd runs it backwards."""
+"""The time of the backward pass of each range of the forward pass."""
 
 import numpy as np
 
@@ -32,7 +32,9 @@ BACKWARD = table(
 
 
 def backward(attribution: Attribution, asked: Asked) -> Answer | None:
-    """Add up forward and backward per merged path of forward; None if no backward is recorded with sequence numbers."""
+    """Add up the forward and the backward time of each merged path; None if the report has no autograd sequence
+    numbers.
+    """
     found = attribution.once(find_backward)
     inside = found.forward >= 0
     if not inside.any():

@@ -1,4 +1,4 @@
-"""All summaries: a new one needs a file in this folder and an entry here."""
+"""The list of all summaries. A new summary needs a file in this folder and an entry in this list."""
 
 from nsysprof.summaries import backward, calls, collectives, copies, gaps, gpu_metrics, memory, streams, unified
 from nsysprof.summaries.summary import Summary

@@ -1,4 +1,4 @@
-"""Gaps and utilisation: long idle times of each GPU, and parts of its time with little work."""
+"""Long idle times (gaps) of each GPU, and its utilization over time."""
 
 import numpy as np
 
@@ -41,7 +41,9 @@ UTILISATION = table(
 
 
 def gaps(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
-    """Find long gaps, and the utilisation over time; None without GPU work. Without a long gap there is no finding."""
+    """Find long gaps, and the utilization over time; None without GPU work. A finding is made only if there is a long
+    gap.
+    """
     trace = attribution.trace
     parts, long, names = [], [], device_labels(trace)
     for at, number in enumerate(names):

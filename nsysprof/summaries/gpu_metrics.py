@@ -1,4 +1,4 @@
-"""Sampled GPU metrics (``nsys profile --gpu-metrics-devices``): utilisation of SMs, tensor cores, DRAM and links.
+"""Sampled GPU metrics (``nsys profile --gpu-metrics-devices``): utilization of SMs, tensor cores, DRAM and links.
 
 Over the recording, inside ranges, and while kernels run: kernels that fill samples directly, shorter ones by family.
 """

@@ -39,7 +39,7 @@ _NOTE = (
 
 
 def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
-    """Sum GPU ops by stream; None if there are none. There is a finding only if several streams have work."""
+    """Sum GPU ops by stream; None if there are none. A finding is made only if several streams have work."""
     trace = attribution.trace
     ops = trace.ops
     order = np.argsort(ops.stream, kind="stable")

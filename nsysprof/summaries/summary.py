@@ -1,4 +1,4 @@
-"""The form of a summary: tables declared once, the function that makes them, and the part shown to users."""
+"""What a summary consists of: its tables, the function that makes them, and the part that is printed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -73,7 +73,9 @@ class Summary:
 
 
 def mostly(group: Ints, code: AnyInts, weight: Ints) -> Ints:
-    """For each group, the code, from -1 on, with the largest sum of weights; the smallest of equal ones."""
+    """For each group, the code (-1 or more) with the largest sum of weights; the smallest such code if several have
+    it.
+    """
     size = int(code.max()) + 2
     pairs, place = np.unique(group * size + code + 1, return_inverse=True)
     of, each = np.divmod(pairs, size)

@@ -77,7 +77,7 @@ class UnifiedMemory:
 
     @property
     def covered(self) -> float:
-        """The share of all kernel time in which anything migrated."""
+        """The share of kernel time during which pages migrated."""
         return int(self.kernels["covered_ns"].sum()) / max(int(self.kernels["sum_ns"].sum()), 1)
 
     @property

@@ -1,4 +1,4 @@
-"""A child process: its output is passed on and logged while it runs, and interrupts are forwarded once."""
+"""Run a child process: pass on and log its output while it runs, and forward the first interrupt."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class _Stopping:
         self._below: list[Process] = []
 
     def begin(self, child: subprocess.Popen[bytes]) -> None:
-        """Register a child; interrupts during its start are for it."""
+        """Register a child process. Interrupts that arrive while it starts are forwarded to it."""
         self._child = child
         if self.came:
             self._ask(child)
@@ -193,7 +193,7 @@ class _Stopping:
             self._ask(self._child)
 
     def wait(self) -> None:
-        """Give programs that outlive nsys time to end, since some save their state first."""
+        """Give programs that outlive nsys time to end, because some save their state first."""
         until = time.monotonic() + _PATIENCE_S
         while (alive := self._alive()) and time.monotonic() < until and len(self.came) == 1:
             time.sleep(0.05)

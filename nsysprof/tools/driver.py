@@ -77,7 +77,7 @@ def gpu_states() -> list[dict[str, float]]:
 
 
 def counters_kept_from_us() -> bool:
-    """Whether the driver restricts counters to administrators and this process is not one."""
+    """Whether the driver restricts counters to administrators, and this process does not run as one."""
     try:
         restricted = "RmProfilingAdminOnly: 1" in _PARAMS.read_text(encoding="utf-8")
     except OSError:

@@ -26,7 +26,7 @@ def interrupted(interrupt: Interrupt) -> NsysprofError:
 
 @contextmanager
 def interrupts_to(handler: Callable[[int], None]) -> Iterator[None]:
-    """Pass interrupts to ``handler`` meanwhile; ignored ones, such as SIGHUP under nohup, stay ignored.
+    """In this block, pass interrupts to ``handler``. Ignored signals, such as SIGHUP under nohup, stay ignored.
 
     Only the main thread may handle signals: in others nothing changes.
     """
@@ -45,7 +45,9 @@ def interrupts_to(handler: Callable[[int], None]) -> Iterator[None]:
 
 @contextmanager
 def interrupts_raised() -> Iterator[None]:
-    """Raise `Interrupt` for interrupts meanwhile, so that files are cleaned up after any of them, not only Ctrl-C."""
+    """In this block, raise `Interrupt` for every interrupt, so that files are cleaned up after each kind, not only
+    Ctrl-C.
+    """
     came: list[Interrupt] = []
 
     def stop(number: int) -> NoReturn:
@@ -63,7 +65,7 @@ def interrupts_raised() -> Iterator[None]:
 
 @contextmanager
 def ending_on_interrupts() -> Iterator[None]:
-    """On an interrupt meanwhile, end with the error of `interrupted` after files are cleaned up."""
+    """If an interrupt arrives in this block, clean up files, then end with the error of `interrupted`."""
     try:
         with interrupts_raised():
             yield
@@ -73,6 +75,6 @@ def ending_on_interrupts() -> Iterator[None]:
 
 @contextmanager
 def interrupts_ignored() -> Iterator[None]:
-    """Ignore interrupts meanwhile: renaming takes no time and must not stop half-way."""
+    """In this block, ignore interrupts: renaming takes no time and must not stop half-way."""
     with interrupts_to(lambda number: None):
         yield

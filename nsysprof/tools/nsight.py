@@ -62,7 +62,7 @@ def find_tool(kind: ToolKind, explicit: str | os.PathLike[str] | None = None) ->
 
 
 def installed_tools(kind: ToolKind) -> list[Tool]:
-    """Find every working one in the usual places, without duplicates, newest first."""
+    """Find every working installation in the usual places, without duplicates, newest first."""
     paths: dict[str, Path] = {}
     for path in _usual_places(kind):
         paths.setdefault(os.path.realpath(path), path)

@@ -1,4 +1,4 @@
-"""Data of a trace beyond ranges, launches and GPU ops, read on demand."""
+"""Further data of a trace (besides ranges, launches and GPU ops), read on demand."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ class HostCalls:
         return len(self.start)
 
     def beside(self) -> HostCalls:
-        """The calls that do not enclose a launch."""
+        """The calls that do not enclose the record of a launch."""
         rows = slice(len(self) - len(self.around))
         columns = {name: getattr(self, name)[rows] for name in ("thread", "start", "end", "name")}
         return replace(self, **columns, around=self.around[:0])

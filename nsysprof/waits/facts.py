@@ -80,7 +80,7 @@ class Facts:
 
     @cached_property
     def reasons(self) -> Reasons:
-        """What each GPU op waited for; large recordings need it of their stretches only."""
+        """What each GPU op waited for. For large recordings, this is computed for their stretches only."""
         return reasons(self.attribution.trace, self.dependencies)
 
     @cached_property

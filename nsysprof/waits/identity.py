@@ -19,7 +19,7 @@ _LONG_AGO = _NEVER // 2  # to which durations can be added
 
 @dataclass(frozen=True)
 class Replay:
-    """How well edges and constants explain one path on one GPU.
+    """How well dependencies and constant delays explain one path on one GPU.
 
     ``windows``, the replayed rows of `Windows`; ``behind_op_ns``, ``behind_event_ns``, ``behind_launch_ns``, the
     constants: the mean delay of an op after its dependency, after its dependency with an event in between

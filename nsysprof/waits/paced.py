@@ -1,4 +1,4 @@
-"""Detect whether something paces the steps of a program: a wait that shrinks as the work of a step grows."""
+"""Detect whether a wait paces the steps of a program: it then shrinks as the work of a step grows."""
 
 from dataclasses import dataclass
 

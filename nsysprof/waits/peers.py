@@ -33,8 +33,8 @@ def collective_ops(trace: Trace, communication: Mask, found: Collectives) -> Ind
 def wait_for_last(one: AnyInts, length: Ints) -> tuple[Ints, Index]:
     """For each member of collectives, how long it waited, in ns, and which member arrived last.
 
-    ``one`` is the collective of each member, ``length`` the time that it spent in it. If several are shortest, the
-    first of them counts as last to arrive.
+    ``one`` is the collective of each member, ``length`` the time that it spent in it. If several members have the
+    shortest time, the first of them counts as the last to arrive.
     """
     order = np.lexsort((length, one))
     first = np.flatnonzero(np.append(True, np.diff(one[order]) != 0)[: len(order)])

@@ -57,7 +57,7 @@ class Program:
 
     @cached_property
     def wholes(self) -> Wholes:
-        """Finds everything that belongs to its calls and GPU ops."""
+        """The finder of everything that belongs to calls and GPU ops of this program."""
         return Wholes(self.facts)
 
     def ranges_of(self, glob: str) -> Index:

@@ -1,4 +1,4 @@
-"""Find the purpose of host calls by name, and calls that are one-time set-up."""
+"""Find the purpose of host calls from their names, and find calls that are one-time set-up."""
 
 import re
 

@@ -114,7 +114,7 @@ def spans_of(attribution: Attribution, windows: Windows, rows: Index, network: N
 
 
 def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans) -> tuple[str, str | None] | None:
-    """The reason why the dependencies of GPU ops in windows are unknown, and a hint; None if it does."""
+    """The reason why the dependencies of GPU ops in windows are unknown, and a hint; None if they are known."""
     streams = np.unique(trace.ops.stream[spans.ops])
     if lacks and len(streams) > len(np.unique(spans.windows.gpu)):
         return f"dependencies between streams are not recorded: {lacks[0]}", "record it again, then forecast"

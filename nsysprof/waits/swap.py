@@ -91,7 +91,7 @@ def _kernels_of_report(trace: Trace, path: Path) -> pd.DataFrame:
 def time_of_row(path: Path, row: str) -> int:
     """The median in a row of bench results (by backend or ``CONFIGURATION/BACKEND``), or of a kernel.
 
-    If a bench also timed CUDA graph replays, they count, because eager calls include launches.
+    If the bench also timed CUDA graph replays, their times are used, because times of eager calls include launches.
     """
     import pandas as pd
 

@@ -94,7 +94,7 @@ def _text(culprit: str, exposing: str) -> str:
 
 @dataclass(frozen=True)
 class WindowPart:
-    """A part of a window of ``ns``: section, ``group`` as in `PathPieces`, and text; ``text`` may be empty."""
+    """A part of a window, ``ns`` long: its section, ``group`` as in `PathPieces`, and ``text``, which may be empty."""
 
     section: str
     group: str
@@ -133,12 +133,12 @@ class Instance:
 
     @cached_property
     def ops(self) -> Index:
-        """The rows of the GPU ops that run on its GPU meanwhile."""
+        """The rows of the GPU ops that run on the GPU of the window during the window."""
         ops, on_gpu = self.answer.attribution.trace.ops, self.answer.attribution.trace.op_gpu == self.gpu
         return np.flatnonzero(on_gpu & (ops.start < self.end_ns) & (ops.end > self.start_ns))
 
     def ranges(self) -> Iterator[Index]:
-        """The rows of its range, of the ranges directly inside, and so on, level by level."""
+        """The rows of the window's range, of the ranges directly inside it, and so on, level by level."""
         ranges, number = self.answer.attribution.trace.ranges, int(self.answer.windows["range"][self.number])
         rows, extent = np.array([number] if number >= 0 else [], np.int64), (self.start_ns, self.end_ns)
         return levels_inside(self.answer.attribution.parent, rows, ranges.start, ranges.end, extent)

@@ -1,4 +1,4 @@
-"""The error of windows replayed from dependencies and constants; if it is large, there are no ceilings."""
+"""The error of windows that are replayed from dependencies and constants. Paths with a large error get no ceilings."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Account for the GPU windows of ranges: compute by kernel, waits by cause and responsible code; rows add up."""
+"""Account for the GPU windows of ranges: compute by kernel, waits by cause and responsible code. The rows add up."""
 
 import os
 from collections.abc import Sequence
@@ -68,7 +68,7 @@ class Why(Attributed, Shown):
 
     @property
     def chosen(self) -> str:
-        """A clause with the steps and their coverage."""
+        """A clause that names the steps and the share of time that they cover."""
         return self.level.clause if self.level else ""
 
     @cached_property

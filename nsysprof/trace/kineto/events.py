@@ -75,7 +75,7 @@ class Columns:
         self.add = self._rows.append
 
     def flush(self, least: int = 0) -> None:
-        """Narrow the pending rows, if there are at least ``least``."""
+        """Convert the pending rows to narrow columns, if there are at least ``least``."""
         if len(self._rows) > least:
             self._parts.append(np.array(self._rows, np.int64).reshape(-1, len(self._types)))
             self._rows.clear()
@@ -190,7 +190,7 @@ def is_pytorch(seen: Mapping[str, int]) -> bool:
 
 
 def not_read(seen: Mapping[str, int]) -> dict[str, int]:
-    """The number of events per category that nsysprof does not use."""
+    """The categories that nsysprof does not use, with the number of events of each."""
     known = {*_HOST, *_GPU, _PYTHON, _SYNC, *_LINK, "cpu_instant_event", *_NOT_READ}
     return {category: count for category, count in seen.items() if category not in known}
 

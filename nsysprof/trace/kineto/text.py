@@ -1,7 +1,7 @@
 """Split the text of a trace into events, a few thousand at a time, in bounded memory.
 
 A trace is one JSON object with a list ``traceEvents`` that may have gigabytes. Chunks that end between two events are
-decoded at once. If that fails, smaller chunks are tried, at last single events, token by token, so a defect costs only
+decoded at once. If that fails, smaller chunks are tried, at last single events, token by token, so a defect loses only
 its own event.
 """
 
@@ -82,7 +82,7 @@ class Arguments(msgspec.Struct, gc=False):
 
 
 class Event(msgspec.Struct, gc=False):
-    """An event as recorded; times are exact µs texts."""
+    """An event as recorded. Times are the exact texts, in µs."""
 
     ph: str = ""
     cat: str = ""

@@ -1,4 +1,4 @@
-"""Read where CUDA graph nodes were created: time and thread."""
+"""Read when, and on which thread, CUDA graph nodes were created."""
 
 import numpy as np
 

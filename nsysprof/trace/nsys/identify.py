@@ -45,7 +45,7 @@ OTHERS: tuple[tuple[bytes, str, str], ...] = (
 
 
 class DamagedError(Exception):
-    """A table has impossible values, described by the message. `reading` adds the file."""
+    """A table has impossible values, which the message describes. `reading` adds the file name."""
 
 
 def identify(path: Path) -> Kind:
