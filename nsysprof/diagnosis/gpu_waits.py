@@ -87,7 +87,7 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
     most_of_it = one_line(short_name(trace.op_names[int(np.bincount(trace.ops.name[talks], length).argmax())]), NAME)
     if int(length.max()) > _HIDES * int(length.sum()):
         most_of_it = f"one {most_of_it} of {format_ns(int(length.max()))}{_where(case, int(talks[length.argmax()]))}"
-    text = f"no compute overlaps communication, most of it {most_of_it}: {each_step(place, lost)}"
+    text = f"no compute overlaps communication (most of it is {most_of_it}): {each_step(place, lost)}"
     remedy = _EARLIER
     if most < _HIDES * lost:
         single = any("f32" in trace.op_names[code] for code in np.unique(trace.ops.name[talks]).tolist())

@@ -295,10 +295,10 @@ def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAUL
     the corrected p-value is below ``alpha``. Everything else is "no clear change": neither a p-value alone nor a failed
     test makes a verdict.
 
-    Verdicts respect the warnings. With an effective n below `summary.SURE_FROM`, a difference requires that no sample
-    of one side is within the range of the other, and that this is unlikely by chance, or that the sides are so far
-    apart that dependence does not matter (`_worth`). A difference of about one clock step, or below the drift of a side
-    within the run, is "no clear change".
+    Verdicts respect the warnings. With an effective n below `summary.SURE_FROM`, the ranges of the two sides must not
+    overlap for a difference. In addition, this must be unlikely by chance, or the sides must be so far apart that
+    dependence does not matter (`_worth`). A difference of about one clock step, or below the drift of a side within
+    the run, is "no clear change".
 
     At most 5 of 100 simulated pairs of samples from one source are declared different, with any effect counting (table
     in docs/statistics.md), over runs and within one. A result within one run holds for that run only: sides that are
