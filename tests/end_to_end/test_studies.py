@@ -437,7 +437,7 @@ def test_the_number_of_samples_is_that_of_the_readme(study: str, samples: int) -
     """For every point that was measured."""
     counts = study_figures(study).results["n"]
     assert set(counts[counts > 0]) == {samples}
-    assert f"n = {samples} samples a side" in readme_of(study.partition("/")[0])
+    assert f"n = {samples} samples per side" in readme_of(study.partition("/")[0])
 
 
 @pytest.mark.studies
@@ -489,7 +489,7 @@ def test_a_share_of_the_wrong_peak_is_refused() -> None:
     """55.2 TFLOP/s of an L4, held against its FP32 units."""
     reached = study_figures("baseline").row("flash", 2048)["flops"] / 4.9756e-3
     peak = peak_flops("8.9", 58, 2040e6, "fp32", name="NVIDIA L4")
-    with pytest.raises(NsysprofError, match="182 % of the peak is impossible; suspect: the peak"):
+    with pytest.raises(NsysprofError, match="182 % of the peak is impossible; the likely error is in the peak"):
         share_of_peak(reached, peak, what="FLOP/s", suspects=["the peak"])
 
 
