@@ -1,5 +1,6 @@
 """Numbers of forecasts: of each change, alone and with others, to programs that launch, copy, wait and allocate."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from nsysprof.forecast import forecast as forecasts
 from nsysprof.forecast import page
 from nsysprof.forecast.charts import overview, plan_forecast
 from nsysprof.forecast.files import forecast_document
+from nsysprof.forecast.forecast import MAX_OVERLAP, MIN_BLOCKS, PUBLISHED
+from nsysprof.forecast.profiler import _best_cost
 from nsysprof.forecast.text import forecast_text
 from tests.conftest import MakeTrace
 from tests.kit.kept import hold
@@ -116,3 +119,15 @@ def test_odd_programs_are_answered_or_refused_as_they_were(
     path = trace(*random_waits(seed))
     monkeypatch.chdir(path.parent)
     held(Path(path.name), f"odd {seed} {change}", None, **ODD[change])
+
+
+def test_published_errors_and_costs_of_recording_are_as_they_were() -> None:
+    """Of each kind of change; and of calls whose steps get shorter by a line, or not by one, or hardly."""
+    hold(__file__, "published", [PUBLISHED, [MAX_OVERLAP, MIN_BLOCKS]])
+
+    def missed(at: int, by: float, to: int, cost: int) -> float:
+        return float(((at - cost) / by) ** to)
+
+    ways = ((1e4, 1), (1e6, 1), (5e6, 1), (1e5, 3))
+    costs = [_best_cost(partial(missed, at, by, to)) for at in range(0, 24_001, 1_500) for by, to in ways]
+    hold(__file__, "costs", costs)
