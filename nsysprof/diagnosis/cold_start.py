@@ -28,6 +28,7 @@ _SHORT_NS = 50_000_000  # of GPU work with next to no kernels: no program is tun
 # Of the time from the first GPU operation to the last, by kernels and by all GPU operations: in one pass with less the
 # CPU is all that matters. Public recordings of one pass have less than 0.5 %, or more than 3 %, by kernels.
 _NO_KERNELS, _NO_WORK = 0.01, 0.05
+_A_MOMENT = 0.01  # of the recording: steps found in so little, without a large gain, are not what the program is for
 _MOSTLY, _SOME = 0.5, 0.25  # of the time from the first GPU operation to the last
 _FEW = 8  # long calls of one purpose: more of them are a loop's
 _MEMORY = {PIN: "pinning", ALLOCATE: "allocation", FREE: "freeing", MANAGED: "managed memory", EVENT: "streams"}
@@ -86,20 +87,22 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     small = not len(level.rows) and moves < busy and not any(each.remedy for each in found)
     hardly |= small and kernels < min(_FEW_NS, _NO_WORK * recorded_ns) and busy < _NO_WORK * recorded_ns
     small &= busy < _SMALL_NS
+    gains = any(each.gain_ns >= _SOME * each.total_ns for each in found)
+    brief = busy < _SMALL_NS and span < _A_MOMENT * recorded_ns and not gains
     dropped = [each for each in found if each.path == WHOLE and each.kind in _EACH_LAUNCH]
     if not kernels and (launched := int((case.purpose[:-1] == LAUNCH).sum())):
         text = (
             f"no kernel is recorded, although {plural(launched, 'call')} launched kernels: the "
-            "program or the recording ended too early"
+            "program or the recording ended too early, or kernels failed"
         )
-        text, remedy = f"{text} early, or kernels failed", _CHECK
+        remedy = _CHECK
     elif total >= max(_TIMES * busy, span) and (little < _LITTLE_NS or small):
         names = join_words([name for name, ns in once if ns >= MIN_NS] or [name for name, _ in once[:1]])
         who = "the GPU is" if len(trace.gpu_busy) == 1 else "GPUs are"
         text = f"too little GPU work to optimize: {who} busy for {format_ns(busy)}, set-up takes {format_ns(total)}"
         pages = "; how long kernels wait for managed memory is not in the report" * (fault_share(case) >= SOME_FAULTS)
         text, remedy = f"{text} ({names}){pages}", _REPEAT
-    elif not len(level.rows) and hardly:
+    elif hardly if not len(level.rows) else brief:
         all_of_it = f" and all GPU operations for {format_ns(busy)}" * (format_ns(kernels) != format_ns(busy))
         times = f"kernels run for {format_ns(kernels)}{all_of_it}"
         text, remedy = f"too little GPU work to optimize: {times} of the {format_ns(recorded_ns)} recorded", _REPEAT

@@ -44,6 +44,13 @@ def wait(program: Program) -> None:
     program.wait()
 
 
+def wait_long(program: Program) -> None:
+    """Wait after each kernel."""
+    for _ in range(20):
+        program.launch("mul", 20 * US)
+        program.wait()
+
+
 def code(program: Program) -> None:
     """Work of the CPU behind a synchronization."""
     program.wait()
@@ -1262,6 +1269,18 @@ def test_kernels_come_first_where_a_wait_has_no_fix_and_costs_less(trace: MakeTr
         assert text.startswith("The GPU computes for 86 % of the time from the first GPU operation") is leads, text
         assert ("$ nsysprof hotspots r" in text) is leads
         assert "1. the GPU waits for copies on the GPU of 32.0 MiB" in text
+
+
+def test_a_loop_of_a_moment_is_too_little_to_tune(trace: MakeTrace) -> None:
+    """Iterations found in milliseconds of seconds; those that lose most of their time to one cause are worth an answer."""
+    for pause, act, kind in ((5_000, nothing, "cold-start"), (0, nothing, None), (5_000, wait_long, "synchronization")):
+        program = Program()
+        program.launch("init", US)
+        program.code(pause * MS)
+        for _ in range(20):
+            program.launch("start", 20 * US)
+            act(program)
+        assert next((each.kind for each in diagnosis_of(trace(*program.items)).findings), None) == kind
 
 
 def test_a_small_pass_beside_a_long_set_up_is_too_little_to_tune(trace: MakeTrace) -> None:
