@@ -1272,7 +1272,7 @@ def test_kernels_come_first_where_a_wait_has_no_fix_and_costs_less(trace: MakeTr
 
 
 def test_a_loop_of_a_moment_is_too_little_to_tune(trace: MakeTrace) -> None:
-    """Iterations found in milliseconds of seconds; those that lose most of their time to one cause are worth an answer."""
+    """Iterations found in milliseconds of seconds; those that lose most of their time to one cause are an answer."""
     for pause, act, kind in ((5_000, nothing, "cold-start"), (0, nothing, None), (5_000, wait_long, "synchronization")):
         program = Program()
         program.launch("init", US)
