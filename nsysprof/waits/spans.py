@@ -9,6 +9,7 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.range_work import index_work
 from nsysprof.core.arrays import Floats, Index, Ints, Mask
 from nsysprof.core.columns import pick
+from nsysprof.core.intervals import merge
 from nsysprof.core.units import format_share
 from nsysprof.trace.trace import Trace
 from nsysprof.waits.moments import Moments
@@ -131,8 +132,9 @@ def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans)
         start = trace.ops.start[rows]
         reach = np.append(start[:1], np.maximum.accumulate(trace.ops.end[rows])[:-1])
         gap = np.maximum(start - reach, 0)
-        at = np.searchsorted(windows.start[windows.gpu == gpu], start, side="right") - 1
-        inside = (at >= 0) & (start <= windows.end[windows.gpu == gpu][at])
+        begin, end = merge(windows.start[windows.gpu == gpu], windows.end[windows.gpu == gpu])  # of several paths
+        at = np.searchsorted(begin, start, side="right") - 1
+        inside = (at >= 0) & (start <= end[at])
         node = network.start[rows]
         extra = network.extra[node]
         alone = (network.edges[0].to[node] == 0) & (network.edges[0].moment[node] < 0)
