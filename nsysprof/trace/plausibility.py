@@ -145,4 +145,4 @@ def _of_recording(trace: Trace) -> Iterator[str]:
         texts = (one_line(each.text, 160) + (f" ({each.count:,} times)" if each.count > 1 else "") for each in told)
         said = " ".join(sorted(texts))
         left = f"{plural(len(trace.ops), 'GPU op')} and {plural(len(trace.ranges), 'range')}"
-        yield f"nsys may have dropped an unknown number of events; {left} are left. Message of nsys: {said}"
+        yield f"nsys may have dropped events (an unknown number); {left} are left. Message of nsys: {said}"

@@ -253,7 +253,7 @@ def test_overlapping_families_are_scaled_to_the_busy_time(trace: MakeTrace) -> N
     )
     found = bars(figure.axes[0], 1)
     assert (found["gemm"][0], found["softmax"][0]) == pytest.approx((20, 20))
-    assert any("scaled to the busy time" in text for text in texts(figure))
+    assert any("scaled to add up to busy time" in text for text in texts(figure))
 
 
 def test_several_gpus_show_no_idle_time(trace: MakeTrace) -> None:
@@ -369,7 +369,7 @@ def test_kernels_that_no_rule_knows_are_coloured_by_name(trace: MakeTrace) -> No
     for chart in charts:
         assert {*names, "other kernels", "memcpy"} <= set(texts(chart))
         assert "elementwise" not in texts(chart)
-        assert "colours: kernels by name" in " ".join(texts(chart)).lower()
+        assert "each kernel name has its own colour" in " ".join(texts(chart)).lower()
     assert "53 % of it memcpy, 6.7 % zork_0, 6.1 % zork_1" in title_of(charts[1])
     drawn = bars(charts[0].axes[0], len(rows))
     assert {name: widths[0] for name, widths in drawn.items()} == {

@@ -391,8 +391,8 @@ def test_warnings_and_messages_of_nsys_are_notes(trace: MakeTrace) -> None:
     [
         ("cudaLaunchKernel_v7000", 0, "and calls that failed (cudaFree): the program may have crashed", "cudaFree"),
         ("cudaLaunchKernel_v7000", 0, "has 1,234 launches but no GPU activity: the driver gave nsys none", ""),
-        ("cuGraphLaunch", 0, "has 1,234 launches and no GPU activity", ""),
-        ("cudaMemcpyAsync", 0, "has 1,234 launches and no GPU activity", ""),
+        ("cuGraphLaunch", 0, "has 1,234 launches but no GPU activity", ""),
+        ("cudaMemcpyAsync", 0, "has 1,234 launches but no GPU activity", ""),
         ("cudaLaunchKernel_v7000", 100, "no GPU work: all 1,234 launches failed", ""),
         ("cudaMalloc", 0, "CUDA was traced, but the program launched nothing", ""),
         ("cudaLaunchHostFunc", 0, "CUDA was traced, but the program launched nothing", ""),

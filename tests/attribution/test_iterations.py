@@ -188,7 +188,7 @@ def test_answers_say_that_iterations_are_found(trace: MakeTrace) -> None:
     breakdown = broken_down(trace(*loop))
     text = summary(breakdown, full=True, width=500)
     assert "found by their pattern" in text
-    assert text.count("found, not annotated") == 2  # the sentence about them, and the steps
+    assert text.count("not annotated") == 2  # the sentence about them, and the steps
     assert "5 iterations of 3 launches" in text
     assert "iteration*" in text
     assert set(breakdown.columns("ranges").texts("kind").tolist()) == {"found"}

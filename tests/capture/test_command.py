@@ -212,7 +212,7 @@ def test_what_cannot_be_exported_is_not_to_be_resumed(capture: Capture) -> None:
     done = capture("-o", "run", "--", *HELLO, fault="too big")
     hint = done.err.splitlines()[-1]
     assert "--resume" not in hint
-    assert "export --type parquetdir traces/run.partial.nsys-rep; next time send its output to a file" in hint
+    assert "export --type parquetdir traces/run.partial.nsys-rep; next time, send its output to a file" in hint
     assert "kept: traces/run.partial.nsys-rep" in hint
     again = capture("--resume", "traces/run.partial.nsys-rep", fault="too big")
     assert again.code == 1

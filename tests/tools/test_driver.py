@@ -114,7 +114,9 @@ def test_a_driver_newer_than_nsys_is_warned_of(tmp_path: Path) -> None:
     old = nsys(tmp_path, "libcupti.so.12.4")
     warning = too_new_for(Driver("580.159.04", (13, 0), ()), old)
     assert warning is not None
-    assert warning.startswith("driver 580.159.04 runs CUDA 13.0, but nsys 2023.4.4.54-v0 knows CUDA 12.4 at most")
+    assert warning.startswith(
+        "driver 580.159.04 runs CUDA 13.0, but nsys 2023.4.4.54-v0 supports only CUDA 12.4 and older"
+    )
     assert too_new_for(Driver("550.54", (12, 4), ()), old) is None
     assert too_new_for(Driver("530.30", (12, 1), ()), old) is None
     assert too_new_for(Driver("580.159.04", (), ()), old) is None

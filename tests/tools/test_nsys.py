@@ -214,15 +214,15 @@ def test_an_export_into_a_missing_folder_says_how_to_make_it(fake: Fake, tmp_pat
         (
             "Exportation error: Report was created in Nsight Systems version (2025.3.2.474-v0), newer than"
             " your current version (2024.2.3.38-v0).\nPlease update your Nsight Systems.",
-            r"made by nsys 2025\.3\.2\.474-v0, newer than the installed 2024\.2\.3\.38-v0",
+            r"made by nsys 2025\.3\.2\.474-v0, which is newer than the installed nsys 2024\.2\.3\.38-v0",
         ),
         (
             "Exportation error: Version number is invalid: 2025@3@2@474-v0",
-            r"made by nsys 2025\.3\.2\.474-v0, newer than the installed 2024\.2\.3\.38-v0",
+            r"made by nsys 2025\.3\.2\.474-v0, which is newer than the installed nsys 2024\.2\.3\.38-v0",
         ),
         (
             "Exportation error: Version not supported: 36398880",
-            r"made by nsys build 36398880, newer than the installed 2024\.2\.3\.38-v0 .*\ninstall a newer nsys and",
+            r"made by nsys build 36398880, which is newer than the installed nsys 2024\.2\.3\.38-v0 .*\ninstall a newer nsys",
         ),
         (
             "Dynamic exception type\nstd::exception::what: ProtobufParseException\n[x] = y",
@@ -348,7 +348,7 @@ def test_a_report_too_new_for_the_nsys_on_the_path_is_exported_with_an_installed
     assert out.read_text() == "exported\n"
     assert folder is not None
     folder.cleanup()
-    newer = r"made by nsys 2025\.3\.2\.474-v0, newer than the installed 2023"
+    newer = r"made by nsys 2025\.3\.2\.474-v0, which is newer than the installed nsys 2023"
     with pytest.raises(NsysprofError, match=newer):
         export_report(report, nsys=old)
     monkeypatch.setenv(module.ENVIRONMENT, str(old))
