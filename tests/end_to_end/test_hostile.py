@@ -255,7 +255,7 @@ def test_rows_that_cannot_be_read_are_missing_and_not_zero(
     document = json.loads((out / "analysis.json").read_text())
     assert code == 0
     assert document["missing"] == [{"table": table, "rows": rows, "lacks": [lacks]}]
-    assert any(text.startswith(f"{table} lacks {lacks}: its {rows:,} rows") for text in document["warnings"])
+    assert any(text.startswith(f"{table} lacks {lacks}, so its {rows:,} rows") for text in document["warnings"])
     assert not any(f"holds no {what}" in text for text in document["warnings"])
 
 

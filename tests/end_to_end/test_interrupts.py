@@ -52,7 +52,7 @@ def interrupted(module: str, out: Path, how: str = "at once") -> tuple[int, str]
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 
 
-@pytest.mark.parametrize("module", ["nsysprof.cli", "typer", "nsysprof.commands.fleet"])
+@pytest.mark.parametrize("module", ["nsysprof.cli", "typer", "nsysprof.commands.analyze"])
 def test_an_interrupt_while_the_command_line_is_imported(module: str, tmp_path: Path) -> None:
     """Before anything is done, an interrupt ends the program as it ends any: by the signal, without a word."""
     assert interrupted(module, tmp_path / "out") == (-signal.SIGINT, "")

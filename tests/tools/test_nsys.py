@@ -222,7 +222,7 @@ def test_an_export_into_a_missing_folder_says_how_to_make_it(fake: Fake, tmp_pat
         ),
         (
             "Exportation error: Version not supported: 36398880",
-            r"made by nsys build 36398880, which is newer than the installed nsys 2024\.2\.3\.38-v0 .*\ninstall a newer",
+            r"made by nsys build 36398880, which is newer than the installed nsys 2024\.2\.3\.38-v0 .*\ninstall a new",
         ),
         (
             "Dynamic exception type\nstd::exception::what: ProtobufParseException\n[x] = y",

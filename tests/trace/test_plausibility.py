@@ -84,7 +84,7 @@ def test_events_that_nsys_dropped(trace: MakeTrace) -> None:
         Diagnostic("Dropped 12 event records."),
     )
     assert doubts(read(path)) == (
-        "nsys may have dropped an unknown number of events; 1 GPU op and 1 range are left. Message of nsys: Dropped 12"
+        "nsys may have dropped events (an unknown number); 1 GPU op and 1 range are left. Message of nsys: Dropped 12"
         " event records. Not all CUDA events might have been collected.",
     )
 
