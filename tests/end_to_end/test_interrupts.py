@@ -52,13 +52,13 @@ def interrupted(module: str, out: Path, how: str = "at once") -> tuple[int, str]
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 
 
-@pytest.mark.parametrize("module", ["nsysprof.cli", "typer", "nsysprof.commands.analyze"])
+@pytest.mark.parametrize("module", ["nsysprof.cli", "typer"])
 def test_an_interrupt_while_the_command_line_is_imported(module: str, tmp_path: Path) -> None:
     """Before anything is done, an interrupt ends the program as it ends any: by the signal, without a word."""
     assert interrupted(module, tmp_path / "out") == (-signal.SIGINT, "")
 
 
-@pytest.mark.parametrize("module", ["numpy", "numpy.linalg", "nsysprof.analyze.breakdown", "nsysprof.analyze.text"])
+@pytest.mark.parametrize("module", ["nsysprof.commands.analyze", "numpy", "numpy.linalg", "nsysprof.analyze.text"])
 def test_an_interrupt_while_a_command_imports(module: str, tmp_path: Path) -> None:
     """Within a command it ends with the exit code of a shell, nothing on stderr and nothing written."""
     assert interrupted(module, tmp_path / "out") == (128 + signal.SIGINT, "")
