@@ -122,7 +122,7 @@ def test_a_newer_report_is_refused_with_both_versions(real_nsys: Nsys, rep: Path
         pytest.skip("reports of this nsys do not have its version in their header")
     newer = tmp_path / "newer.nsys-rep"
     newer.write_bytes(rep.read_bytes().replace(made_by[:4].encode(), b"2099", 1))
-    said = f"made by nsys 2099{made_by[4:]}, newer than the installed {real_nsys.version_text}"
+    said = f"made by nsys 2099{made_by[4:]}, which is newer than the installed nsys {real_nsys.version_text}"
     with pytest.raises(NsysprofError) as caught:
         open_report(newer, nsys=real_nsys.path)
     assert said in caught.value.message
