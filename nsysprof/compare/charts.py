@@ -232,7 +232,7 @@ def _subtitle(comparison: Comparison, shown: Sequence[Difference]) -> str:
     calls = f"mean of {number} calls ({shorten(per, 30)})"
     if all(side.ledger.calls == 1 for side in sides):
         whole = all(difference.whole for difference in shown)
-        calls = "n = 1, the whole trace of each side side" if whole else "n = 1, a single call of each side side"
+        calls = "n = 1, the whole trace of each side" if whole else "n = 1, a single call of each side"
     clock = "time: span (first GPU op to last) ÷ calls; in the title: the median call"
     if all(difference.clock == STEP for difference in shown):
         clock = "time: step time without warm-up; in the title: the median step"

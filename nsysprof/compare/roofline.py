@@ -300,5 +300,5 @@ def _notes(comparison: Comparison, roofs: Roofline, bubbles: Sequence[Bubble]) -
     if roofs.ceilings and roofs.gpu and roofs.gpu.clock_hz:
         notes.append(f"ceilings at {roofs.gpu.clock_hz / 1e6:,.0f} MHz")
     if len(comparison.pairs) > 1:
-        notes.append(f"shown: shown: the pair with the largest difference, of {len(comparison.pairs):,} pairs pairs")
+        notes.append(f"shown: the pair with the largest difference, of {len(comparison.pairs):,} pairs")
     return notes

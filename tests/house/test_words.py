@@ -37,6 +37,7 @@ OUT = {
     r"less that of": "minus",
     r"(is|are) no (part|size|grid|rank|factor|time)": "is not a",
     r"(report|trace|recording) holds? (no|launches)": "has no",
+    r"(?!end )(?P<twice>[a-z]{3,}) (?P=twice)": "once",
 }
 # words that code and columns keep, and people read as others: culprit as cause or responsible code, window as step
 OF_CODE = {r"culprits?": "cause; responsible code", r"windows": "steps", r"per window": "per step"}
