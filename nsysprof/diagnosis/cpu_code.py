@@ -183,9 +183,6 @@ def _unknown_code(case: Case, group: Group) -> str:
     )
 
 
-# ---- samples of the CPU
-
-
 def _samples(case: Case) -> CpuSamples | None:
     """The samples of the CPU during all long code."""
     trace, pieces = case.facts.attribution.trace, case.pieces
