@@ -12,7 +12,6 @@ import nsysprof
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.details import CUDA, PROFILER
-from nsysprof.trace.kineto.reader import KinetoReader
 from nsysprof.trace.report import open_report, read_tables
 from nsysprof.trace.trace import RANGE_KINDS, tid_of
 from tests.kit import plain_kineto
@@ -25,7 +24,6 @@ from tests.kit.kineto import (
     event,
     gpu_op,
     launch,
-    link,
     memory,
     module,
     operator,
@@ -153,61 +151,6 @@ def test_waits_for_events_are_dependencies(tmp_path: Path) -> None:
         assert (len(found.waits), len(found.records), found.unnamed) == (waits, waits, unnamed)
 
 
-@pytest.mark.parametrize(("own_call", "time"), [(11, 1310), (0, 1311), (99, 1311)])
-def test_a_wait_begins_with_its_call(tmp_path: Path, own_call: int, time: int) -> None:
-    """The call that the event names by its correlation; where there is none, the event itself says when."""
-    waits, its = wait_event(1310, 11, 9, 10, 7)[0], wait_event(1311, own_call, 9, 10, 7)[1]
-    events = [*STEP, call("cudaEventRecord", 1300, 1302, 10), waits, its]
-    with nsysprof.open_report(write_trace(tmp_path / "t.json", events)) as report:
-        trace = attribute(report).trace
-        found = report.reader.dependencies(trace)
-    assert found.waits.time.tolist() == [time]
-
-
-def test_ops_keep_their_streams_and_devices(tmp_path: Path) -> None:
-    """Two streams of one GPU and one of another, in whatever order they come."""
-    where = {"a": (9, 0), "b": (7, 0), "c": (7, 1), "d": (9, 0), "e": (20, 1)}
-    events = [annotation("step", 0, 1000)]
-    for id, (name, (stream, device)) in enumerate(where.items(), 1):
-        events += [call("cudaLaunchKernel", 10 * id, 10 * id + 2, id)]
-        events += [gpu_op("kernel", name, 100 * id, 100 * id + 9, id, stream, device=device)]
-    trace = attributed(write_trace(tmp_path / "t.json", events)).trace
-    streams = [trace.streams[code] for code in trace.ops.stream.tolist()]
-    names = [trace.op_names[code] for code in trace.ops.name.tolist()]
-    found = [(each.id, trace.devices[each.device].cuda_id) for each in streams]
-    assert dict(zip(names, found, strict=True)) == where
-    assert len(trace.streams) == 4
-
-
-def test_operators_keep_their_sequence_and_calls_their_launch(tmp_path: Path) -> None:
-    """The number of an operator joins it with its backward; a call's with what it launches; others have none."""
-    numbered = operator("aten::add", 61, 70)
-    numbered["args"] = {"Sequence number": 8, "Fwd thread id": 3}
-    told = annotation("told", 71, 72)
-    told["args"] = {"Sequence number": 9, "Fwd thread id": 4}
-    with nsysprof.open_report(write_trace(tmp_path / "t.json", [*STEP, numbered, told])) as report:
-        assert isinstance(report.reader, KinetoReader)
-        events = report.reader.events
-    names = list(events.names)
-    found = {
-        names[code]: (link, forward)
-        for code, link, forward in zip(
-            *(events.host[each].tolist() for each in ("name", "link", "forward")), strict=True
-        )
-    }
-    assert (found["aten::add"], found["aten::mm"], found["told"]) == ((8, 3), (-1, 0), (-1, 0))
-    assert found["cudaLaunchKernel"] == (1, 0)
-
-
-def test_only_ends_of_links_that_have_a_time_are_links(tmp_path: Path) -> None:
-    """A flow may have steps between its ends, which say nothing of who called backward."""
-    ends = [{**each, "ph": ph} for each in link(1, (1, 20), (2, 600)) for ph in (each["ph"], "t")]
-    untimed = {name: value for name, value in ends[0].items() if name != "ts"}
-    with nsysprof.open_report(write_trace(tmp_path / "t.json", [*STEP, *ends, untimed])) as report:
-        assert isinstance(report.reader, KinetoReader)
-        assert report.reader.events.links["begins"].tolist() == [True, False]
-
-
 def test_memory_of_the_allocator(tmp_path: Path) -> None:
     """What is allocated is live until released; what was there before is unknown; reserved memory is the pool's."""
     events = [
@@ -237,13 +180,37 @@ def test_ids_that_are_no_small_numbers(tmp_path: Path) -> None:
     assert found.ledger[0].ops == 0
 
 
+_CATEGORY = '{"ph": "X", "cat": "%s", "ts": 1}'
+_PROCESS = '{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "%s"}}'
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ('{"traceEvents": []}', "is a Chrome trace, but not from the PyTorch profiler: it holds no events"),
         ('{"traceEvents": [{"ph": "X", "cat": "FEE", "ts": 1}], "viztracer_metadata": {}}', "viztracer"),
         ('{"schema": "1", "nodes": []}', "an execution trace of PyTorch"),
+        ('{"schema": "1", "odes": []}', "JSON without traceEvents (schema, odes)"),
+        ('{"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}', "JSON without traceEvents (a, b, c, d)"),
+        ('{"rocprofiler-sdk-tool": []}', "a result of rocprofv3"),
+        ('{"resourceSpans": []}', "a trace of OpenTelemetry"),
+        ('{"spans": 1, "a": 1}', "a trace of OpenTelemetry"),
+        ('{"schema": "nsysprof-why/1"}', "a result of nsysprof, not a recording"),
+        ('{"nsysprof": 1}', "a result of nsysprof, not a recording"),
+        ('{"b": 1, "schema": "nsysprof-why/1"}', "JSON without traceEvents (b, schema)"),
+        ('{"a: 1}', "ends inside of its JSON"),
         ('[{"ph": "X", "cat": "foo", "ts": 1}]', "categories foo"),
+        (f"[{', '.join(_CATEGORY % name for name in 'edcba')}]", "categories a, b, c, d"),
+        ('[{"ph": "X", "name": "foo", "ts": 1}]', "its events have no category"),
+        (f'{{"traceEvents": [{_CATEGORY % "a"}], "by": "nsysprof"}}', "it is an export of nsysprof"),
+        (f'{{"traceEvents": [{_CATEGORY % "a"}], "by": "{" " * 4095}nsysprof"}}', "categories a"),
+        (f"[{_CATEGORY % 'a'}, {_PROCESS % '/device:GPU:0'}]", "JAX or TensorFlow (XLA)"),
+        (f"[{_CATEGORY % 'a'}, {_PROCESS % '/host:CPU'}]", "JAX or TensorFlow (XLA)"),
+        (f'{{"traceEvents": [{_CATEGORY % "a"}], "metadata": {{"os": "Chrome"}}}}', "Chromium"),
+        (f"[{_CATEGORY % 'devtools.timeline'}]", "Chromium"),
+        (f"[{_CATEGORY % 'a'}, {_PROCESS % 'CPU functions'}]", "torch.autograd.profiler"),
+        (f"[{_CATEGORY % 'cpu'}]", "torch.autograd.profiler"),
+        (f'{{"traceEvents": [{_CATEGORY % "operator"}]}}', "categories operator"),
         ('{"a": 1}', "JSON without traceEvents (a)"),
         ("[1, 2]", "it holds no events"),
     ],
@@ -255,6 +222,7 @@ def test_other_json_is_refused_in_words(tmp_path: Path, text: str, words: str) -
     with pytest.raises(NsysprofError, match="PyTorch") as caught:
         nsysprof.open_report(path)
     assert words in caught.value.message
+    assert caught.value.hint
 
 
 HEAD = trace_text(STEP)

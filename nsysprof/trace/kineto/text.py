@@ -174,7 +174,9 @@ class TraceText:
                 yield text
             block = inflate.unconsumed_tail
             if inflate.eof:
-                block = inflate.unused_data.lstrip(b"\0") or next(blocks, b"")
+                block = inflate.unused_data
+                while not (block := block.lstrip(b"\0")) and (more := next(blocks, b"")):
+                    block = more
                 if not block.startswith(GZIP[: max(len(block), 1)]):
                     return
                 inflate = zlib.decompressobj(31)
