@@ -15,6 +15,7 @@ PAGES = (
     "README.md",
     "CONTRIBUTING.md",
     "docs/*.md",
+    "docs/fixes/*.md",
     "analysis/**/README.md",
     "*/README.md",
     "workloads/kernels/README.md",
