@@ -369,7 +369,9 @@ def test_the_columns_of_the_query_exist() -> None:
 TEXTS = {"README.md": README, "CONTRIBUTING.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")}
 TEXTS |= {f"docs/{name}.md": text for name, text in PAGES.items()}
 TEXTS |= {f"docs/reference/{name}.md": text for name, text in REFERENCE.items()}
-TEXTS |= {f"docs/fixes/{path.name}": path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "fixes").glob("*.md")}
+TEXTS |= {
+    f"docs/fixes/{path.name}": path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "fixes").glob("*.md")
+}
 
 
 def anchors(text: str) -> set[str]:
