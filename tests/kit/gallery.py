@@ -81,7 +81,7 @@ def main() -> int:
     for name, items in made.items():
         (FOLDER / name).unlink(missing_ok=True)
         items = [replace(item, grid=BLOCKS) if isinstance(item, Kernel) else item for item in items]
-        write(FOLDER / name, [*items, Gpu(0, "made-up GPU"), CudaDevice(0, 0)])
+        write(FOLDER / name, [*items, Gpu(0, "made-up GPU"), CudaDevice(0, 0)], pragmas=["page_size=512"])
         sys.stdout.write(f"{FOLDER / name}\n")
     return 0
 
