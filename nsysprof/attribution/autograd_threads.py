@@ -13,6 +13,7 @@ from nsysprof.core.nesting import enclosing, nest
 from nsysprof.trace.trace import START_END, Ranges, Trace
 
 _AUTOGRAD = re.compile(r"pt_autograd_\d+")
+_FUNCTION = "autograd::engine::evaluate_function: "
 # What `capture.inject.modules` opens, autograd itself, and PyTorch's hooks of backward: collectives of DDP, and FSDP.
 _BACKWARD = re.compile(
     r".* backward|autograd::engine::evaluate_function: .*|nccl:.*|FSDP::.*|FullyShardedDataParallel\..*", re.DOTALL
@@ -20,9 +21,20 @@ _BACKWARD = re.compile(
 
 
 def autograd_threads(trace: Trace) -> Mask:
-    """Mask of the threads that belong to PyTorch's autograd, according to their names."""
+    """Mask of the threads that belong to PyTorch's autograd: by their names, or, if none has such a name, because all
+    of their outermost ranges are functions of backward.
+    """
     names = (trace.thread_names.get(tid, "") for tid in trace.threads.tolist())
-    return np.array([_AUTOGRAD.fullmatch(name) is not None for name in names], bool)
+    named = np.array([_AUTOGRAD.fullmatch(name) is not None for name in names], bool)
+    evaluates = np.array([name.text.startswith(_FUNCTION) for name in trace.range_names], bool)
+    if named.any() or not evaluates.any():
+        return named
+    ranges, out = trace.ranges, named.copy()
+    for code in np.unique(ranges.thread[evaluates[ranges.name]]).tolist():
+        mine = slice(*np.searchsorted(ranges.thread, [code, code + 1]).tolist())
+        roots = enclosing(ranges.end[mine]) < 0
+        out[code] = bool(evaluates[ranges.name[mine][roots & (ranges.kind[mine] != START_END)]].all())
+    return out
 
 
 def backward_brought_home(trace: Trace) -> Trace:

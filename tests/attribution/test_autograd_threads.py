@@ -83,6 +83,14 @@ def test_ranges_that_only_sound_alike_stay(trace: MakeTrace) -> None:
     assert owners(path).keys() == {"step", "step/backward", "mine", "mine/x backward"}
 
 
+def test_functions_of_backward_show_an_autograd_thread_without_a_name(trace: MakeTrace) -> None:
+    """It opens no other outermost range; a thread that does so is the program's own."""
+    function = "autograd::engine::evaluate_function: AddmmBackward0"
+    items: list[Items] = [*STEP[1:], Range(function, 110, 190, thread=AUTOGRAD), GRADIENT]
+    assert owners(trace(*items))[f"step/backward/{function}"] == 1
+    assert owners(trace(*items, Range("mine", 195, 199, thread=AUTOGRAD)))[function] == 1
+
+
 LOADER = Range("decode", 0, 400, thread=3)
 GRADIENT = launch_kernel("gradient", (150, 155), (200, 300), id=1, thread=AUTOGRAD)
 
