@@ -13,7 +13,7 @@ from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bandwidth, format_bytes
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import BOUND
-from nsysprof.diagnosis.kinds import Group, Kind, Remedy, copied_op, dialect_text, repeats, whole_cause
+from nsysprof.diagnosis.kinds import DIRECTIVES, Group, Kind, Remedy, copied_op, dialect_text, repeats, whole_cause
 from nsysprof.diagnosis.launch_bound import launching_time
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
 from nsysprof.waits.awaited import bucket
@@ -55,7 +55,6 @@ _BATCH = {
     "cuda": "combine the small copies: gather the values in one buffer and copy it with one cudaMemcpyAsync",
     "openacc": _SPARE["openacc"],
 }
-_DIRECTIVES = ("openacc", "openmp")  # these copy the arrays of each region by default, and back
 
 
 def _op(case: Case) -> Ints:
@@ -155,7 +154,7 @@ def _again(case: Case, group: Group) -> bool:
 def _pin(case: Case, group: Group) -> Iterable[Remedy]:
     if not _again(case, group):
         return
-    if case.dialect in _DIRECTIVES:
+    if case.dialect in DIRECTIVES:
         yield Remedy(dialect_text(case, _SPARE), Changes(remove=[group.cause]), BOUND)
     texts = _KEEP if "to the host" in group.cause else _PIN
     yield Remedy(dialect_text(case, texts), Changes(pinned=True))
@@ -170,7 +169,7 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
         return  # they run beside compute already: the link is the limit
     op = _op(case)[group.rows]
     small = int(np.median(case.facts.copy_sizes[op[op >= 0]])) <= SMALL
-    if small or case.dialect in _DIRECTIVES:  # what small ones cost is the waiting, not the transfer
+    if small or case.dialect in DIRECTIVES:  # what small ones cost is the waiting, not the transfer
         yield Remedy(dialect_text(case, _SPARE), Changes(remove=[group.cause]), BOUND)
     texts = _KEEP if "to the host" in group.cause else _AHEAD
     windows = case.windows.take(group.place.windows)

@@ -278,11 +278,11 @@ def _migrated(case: Case) -> int:
 
 
 def _busiest(case: Case) -> str:
-    """The two kernels that take most of the GPU's time in the steady steps, with their shares of the steps."""
-    trace, whole = case.facts.attribution.trace, 0
+    """The two kernels that compute for most of the time in the steady steps, with their shares of the steps."""
+    trace, talks, whole = case.facts.attribution.trace, case.facts.communication, 0
     total = np.zeros(len(trace.op_names), np.int64)
     for gpu in np.unique(case.windows.gpu).tolist():
-        rows = np.flatnonzero((trace.op_gpu == gpu) & (trace.ops.kind == KERNEL))
+        rows = np.flatnonzero((trace.op_gpu == gpu) & (trace.ops.kind == KERNEL) & ~talks[trace.ops.name])
         windows = case.windows.take(np.flatnonzero(case.windows.gpu == gpu))
         start, end = merge(windows.start, windows.end)
         whole += int((end - start).sum())

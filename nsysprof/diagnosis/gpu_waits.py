@@ -2,16 +2,18 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from nsysprof.core.arrays import Index, Ints, Mask
+from nsysprof.core.columns import pick
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import one_line
-from nsysprof.core.units import format_ns
+from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import NAME, OFTEN_SO, SHARED, Finding
+from nsysprof.diagnosis.finding import NAME, OFTEN_SO, SHARED, UNTRIED, Finding
 from nsysprof.diagnosis.kinds import Group, Kind, Remedy, by_text, counted, dialect_text, each_step, text_of
 from nsysprof.kernels.names import short_name
 from nsysprof.trace.trace import KERNEL
@@ -34,6 +36,7 @@ _NO_BARRIER = {
     "pytorch": "use streams of torch.cuda.Stream() for both: the default stream and other streams wait for each other",
     "cuda": "create the streams with cudaStreamNonBlocking: the default stream and other streams wait for each other",
 }
+_LEAST_NS = 200_000  # of a collective, beside its bytes over 1 GB/s: what takes longer waits for other ranks
 _LESS = "communicate less: keep results sharded and gather only what is read, {halves}or use a faster link"
 _HALVES = "send bfloat16 instead of FP32, "
 
@@ -89,11 +92,31 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
         most_of_it = f"one {most_of_it} of {format_ns(int(length.max()))}{_where(case, int(talks[length.argmax()]))}"
     text = f"no compute overlaps communication (most of it is {most_of_it}): {each_step(place, lost)}"
     remedy = _EARLIER
+    if waits := _for_others(case, talks):
+        text = f"{text}; {waits}"
+        yield replace(
+            counted(place, "communication-exposed", "exposed communication", text, "", lost, 0), basis=UNTRIED
+        )
+        return
     if most < _HIDES * lost:
         single = any("f32" in trace.op_names[code] for code in np.unique(trace.ops.name[talks]).tolist())
         text += f"; all compute takes {each_step(place, most)}, too little to hide it"
         remedy, most = _LESS.format(halves=_HALVES * single), lost
     yield counted(place, "communication-exposed", "exposed communication", text, remedy, lost, min(lost, most))
+
+
+def _for_others(case: Case, talks: Index) -> str:
+    """That collectives mostly wait for other ranks, because their bytes need far less time over the slowest link."""
+    ops, known = case.facts.attribution.trace.ops, case.facts.collectives
+    row = known.of_ops(len(ops))[talks]
+    size = np.where(row >= 0, pick(known.size_bytes, row, -1), -1)
+    length = ops.end[talks] - ops.start[talks]
+    more = np.where(size >= 0, np.maximum(length - _LEAST_NS - size, 0), 0)  # a byte takes a ns at 1 GB/s
+    if 2 * int(more.sum()) <= int(length.sum()):
+        return ""
+    most = int(more.argmax())
+    of = f"{format_bytes(int(size[most]))} take {format_ns(int(length[most]))}"
+    return f"{of}, so it waits for other ranks: record all ranks of warm steps, and nsysprof fleet names the late one"
 
 
 def _where(case: Case, op: int) -> str:

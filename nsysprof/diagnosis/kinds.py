@@ -22,7 +22,7 @@ from nsysprof.waits.whole import Cause
 
 _OFTEN = 8  # times in a recording without steps: of less there is no loop
 MIN_SHARE = 0.02  # of the steps: less is worth no advice
-_MPI = re.compile(r"(?i)(?<![a-z])mpi(?![a-z])")  # a word in the name of a range
+_MPI = re.compile(r"(?i)(?<![a-z])mpi(?![a-z])")  # a word in the name of a range (without its file)
 _HAS = 0.1  # of the most that a step waited for a cause: a step with so much has it
 # What a host does that launches and is not held up: calls that wait for nothing.
 LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
@@ -164,7 +164,9 @@ def of_host(case: Case) -> Mask:
 
 def in_mpi(case: Case) -> Mask:
     """Pieces in MPI, with all calls that MPI makes."""
-    named = [purpose_of(text) == MPI or _MPI.search(text) is not None for text in case.facts.texts.words]
+    named = [
+        purpose_of(text) == MPI or _MPI.search(text.partition("@")[0]) is not None for text in case.facts.texts.words
+    ]
     mine = np.array(named, bool)[case.pieces["range"]] | (case.purpose[case.pieces["call"]] == MPI)
     return mine & (case.pieces["cause"] == LATE_HOST)
 
@@ -227,6 +229,7 @@ def glob_of(path: str) -> str:
     return path.replace("[", "[[]")
 
 
+DIRECTIVES = ("openacc", "openmp")  # these copy the arrays of each region by default, and back, and wait behind it
 # What OpenMP calls the directives of OpenACC.
 _OPENMP = (
     ("an enter data", "a target enter data"),

@@ -19,7 +19,8 @@ from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
 from tests.kit.kineto import annotation, launch, operator, write_trace
-from tests.kit.program import MS, US, Program
+from tests.kit.kineto import collective as all_ranks
+from tests.kit.program import MS, STARTS, US, Program
 from tests.kit.reports import attributed
 from tests.kit.trace import Gpu, Items, Kernel, Launch, Memcpy, OsCall, Range, launch_kernel
 from tests.why.test_why import NCCL
@@ -1308,3 +1309,59 @@ def test_a_kernel_that_ends_before_a_late_launch_gains_nothing(trace: MakeTrace)
             program.launch("odd", MS, late=5 * MS * (program.ids % 7 == 0))
         found = diagnosis_of(trace(*program.items)).findings
         assert any(each.kind == "tensor-cores" for each in found) is waits
+
+
+def test_launches_that_wait_for_their_kernel_are_told(trace: MakeTrace) -> None:
+    """As with CUDA_LAUNCH_BLOCKING=1; not where one in three launches returns early."""
+    for early, told in ((1_000, True), (3, False)):
+        program = Program()
+        for number in range(STEPS):
+            with program.range(f"step{number}"):
+                for name in ("gemm", "add", "gelu"):
+                    program.code(20 * US)
+                    program.launch(name, 50 * US)
+                    if program.ids % early:
+                        call, kernel = program.items[-2:]
+                        assert isinstance(call, Launch)
+                        assert isinstance(kernel, Kernel)
+                        program.items[-2] = replace(call, end=kernel.end + STARTS)
+                        program.now = kernel.end + STARTS
+        found = diagnosis_of(trace(*program.items)).findings
+        first = next((each for each in found if each.cause == "blocking kernel launches"), None)
+        assert (first is not None) is told
+        if first:
+            assert first is found[0]
+            assert first.remedy.startswith("unset CUDA_LAUNCH_BLOCKING")
+            assert first.gain_ns / first.steps == pytest.approx(3 * 28 * US, rel=0.1)
+
+
+def test_waits_behind_regions_are_one_cause(trace: MakeTrace) -> None:
+    """OpenACC waits at the end of each of four regions; a file that is named after MPI sends no messages."""
+
+    def act(program: Program) -> None:
+        for line in range(40):
+            program.launch(f"solve_{line % 4}_gpu", 40 * US)
+            with program.range(f"Wait@solve_mpi.F90:{line % 4}"):
+                program.wait()
+            program.code(20 * US)
+
+    first = diagnosis_of(trace(*steps(act).items)).findings[0]
+    assert (first.kind, first.cause[:25]) == ("synchronization", "synchronization (most in ")
+    assert first.remedy == "launch with an async clause, and wait once after the loop"
+    assert first.gain_ns / first.steps == pytest.approx(40 * 28 * US, rel=0.05)
+
+
+def test_few_bytes_that_take_long_wait_for_other_ranks(tmp_path: Path) -> None:
+    """8 KiB need microseconds over any link, 32 MiB do not."""
+    for elements, waits in ((2048, True), (8 << 20, False)):
+        events: list[Any] = []
+        for at in range(0, 120 * MS, 10 * MS):
+            events.append(annotation(f"ProfilerStep#{at // (10 * MS)}", at, at + 10 * MS))
+            events += launch("gemm", (at + US, at + 5 * US), (at + 9 * US, at + 2 * MS), id=at + 1)
+            called, ran = (at + 6 * US, at + 9 * US), (at + 2 * MS, at + 9 * MS)
+            events += all_ranks("allreduce", called, ran, id=at + 2, elements=elements)
+        found = diagnosis_of(write_trace(tmp_path / "t.json", events))
+        assert found.busiest == "gemm (20 %)"  # collectives compute nothing
+        [first] = [each for each in found.findings if each.kind == "communication-exposed"]
+        assert bool(first.remedy) is not waits
+        assert ("; 8.00 KiB take 7.00 ms, so it waits for other ranks: " in first.text) is waits
