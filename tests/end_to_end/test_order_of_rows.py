@@ -71,7 +71,7 @@ _READS: list[tuple[str, ...]] = [  # all commands that read reports
     ("forecast", "r.sqlite", "-o", "drop", "--drop-sync=*", "--scale=gemm=0.5", "--as-profiled", *_PLAIN),
     ("compare", "r.sqlite", "o.sqlite", "-o", "compare", "--range", "whole trace", *_PLAIN),
     ("fleet", "r.sqlite", "o.sqlite", "-o", "fleet", *_PLAIN),
-    ("history", "r.sqlite", "o.sqlite", "-o", "history", "--cache", os.devnull, *_PLAIN),
+    ("history", "r.sqlite", "o.sqlite", "-o", "history", "--cache", "cached", *_PLAIN),
     ("ranges", "r.sqlite", "--json"),
     ("check", "--init", "r.sqlite", "-o", "budget.toml", "--force"),
     ("scrub", "r.sqlite", "-o", "scrubbed.sqlite", "--force"),
@@ -90,7 +90,7 @@ _MAY_DIFFER = re.compile(
 def _undone(text: str) -> str:
     """The text without what `permute` changed: a name, numbers above 4,000 or 5,000, times behind 1 or 2 s."""
     text = _MAY_DIFFER.sub("", text.replace("lobd", "load"))
-    text = re.sub(r"(?<![\d.])[45](,?0\d\d)(?![\d.])", r"4\1", text)
+    text = re.sub(r"(?<![\d.])[45](,?0\d\d)(?!\.?\d)", r"4\1", text)
     text = re.sub(r"(?<=thread )[45]0*…", "…", text)
     text = re.sub(r"(?<!\d)(10{5})[12](\d{9})(?!\d)", r"\1\2", text)  # some reports begin after eleven days
     return re.sub(r"(?<![\d.])(?:[12](?=0)|1?(?=999))(\d{9})(?!\d)", r"\1", text)
@@ -119,6 +119,8 @@ def answers(
 
 def _all_ranges_end(report: Path) -> bool:
     with closing(sqlite3.connect(report)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'NVTX_EVENTS'").fetchall():
+            return True
         return not connection.execute('SELECT 1 FROM NVTX_EVENTS WHERE "end" IS NULL AND eventType <> 34').fetchall()
 
 
