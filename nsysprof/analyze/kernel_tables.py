@@ -43,9 +43,9 @@ def kernel_tables(
     moved = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     for ops in op_slices(attribution.trace):
         owner = attribution.owner_of(ops)
-        chosen = counts[owner] if part.ops is None else counts[owner] & part.ops[ops]
+        chosen = counts.take(owner) if part.ops is None else counts.take(owner) & part.ops[ops]
         own = slice(None) if chosen.all() else np.flatnonzero(chosen)
-        path = path_of[owner[own]].astype(np.int64) + 1
+        path = path_of.take(owner[own]).astype(np.int64) + 1
         if part.graphs:
             path = path * places + path_of[part.graphs.owner[ops][own]] + 1
         place = slice(stop, stop + len(path))
@@ -55,7 +55,7 @@ def kernel_tables(
         if launches:
             how[place] = launches.of[ops][own]
         called[place], queued[place] = _launch_times(real, launch, start)
-        copies = np.flatnonzero(copy[trace.ops.kind[ops][own]])
+        copies = np.flatnonzero(copy.take(trace.ops.kind[ops][own]))
         at = np.searchsorted(trace.copy_ops, np.arange(len(owner))[own][copies] + ops.start)
         moved.append((key[place][copies], np.maximum(trace.copies.size_bytes[at], 0)))
         stop = place.stop

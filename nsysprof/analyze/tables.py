@@ -116,7 +116,7 @@ class PathRows:
     def processes(self) -> Ints:
         """Count the processes with instances of each path."""
         trace, code = self.attribution.trace, self.of[self.instances]
-        process = trace.thread_process[trace.ranges.thread][self.instances]
+        process = trace.thread_process.take(trace.ranges.thread[self.instances])
         out = np.zeros(len(self.paths), np.int64)
         for part in np.split(code, np.flatnonzero(np.diff(process)) + 1):
             out += marked(part, len(out))

@@ -102,7 +102,7 @@ class Attribution:
         launch = self.trace.ops.launch[ops]
         out = np.full(len(launch), -1, np.int32)
         known = launch >= 0
-        out[known] = self.owner[launch[known]]
+        out[known] = self.owner.take(launch[known])
         return out
 
     @property
@@ -115,7 +115,7 @@ class Attribution:
         launch = self.trace.ops.launch[ops]
         out = np.where(self.trace.ops.kind[ops] == MIGRATION, np.uint8(MIGRATED), np.uint8(NO_LAUNCH))
         known = launch >= 0
-        out[known] = self.outcome[launch[known]]
+        out[known] = self.outcome.take(launch[known])
         return out
 
 
@@ -226,8 +226,8 @@ def _calls(trace: Trace, work: OpsByLaunch, first: int, last: int) -> LaunchWork
         op_start=trace.arena.take(ops.start, caused),
         op_end=trace.arena.take(ops.end, caused),
         device=trace.stream_gpu.take(ops.stream[caused]),
-        kind=ops.kind[caused],
-        from_graph=ops.from_graph[caused],
+        kind=ops.kind.take(caused),
+        from_graph=ops.from_graph.take(caused),
         arena=trace.arena,
     )
 

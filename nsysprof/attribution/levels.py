@@ -288,7 +288,7 @@ class _Busy:
         trace = self.attribution.trace
         launches, ranges = trace.launches, trace.ranges
         inside = np.zeros(len(launches) + 1, bool)
-        of_launch, of_range = trace.thread_process[launches.thread], trace.thread_process[ranges.thread[rows]]
+        of_launch, of_range = trace.thread_process.take(launches.thread), trace.thread_process[ranges.thread[rows]]
         for process in np.unique(of_range).tolist():
             mine = rows[of_range == process]
             start, end = merge(ranges.start[mine], ranges.end[mine])
@@ -297,7 +297,7 @@ class _Busy:
                 continue
             at = np.searchsorted(start, launches.start[theirs], side="right") - 1
             inside[theirs] = (at >= 0) & (launches.start[theirs] < end[at])
-        return _busy_ns(trace, inside[trace.ops.launch])
+        return _busy_ns(trace, inside.take(trace.ops.launch))
 
     def _of(self, rows: Index) -> int:
         if not len(rows):

@@ -188,12 +188,12 @@ def _group(parent: Ints32, name: Ints32, kind: Bytes, names: Sequence[str]) -> P
     """
     for seed in range(8):
         of, first = first_appearances(_chain_hash(parent, name, kind, len(names), seed))
-        example = first[of]
+        example = first.take(of)
         above = np.append(of, np.int32(-1))
         if (
-            np.array_equal(name, name[example])
-            and np.array_equal(kind, kind[example])
-            and np.array_equal(above[parent], above[parent[example]])
+            np.array_equal(name, name.take(example))
+            and np.array_equal(kind, kind.take(example))
+            and np.array_equal(above.take(parent), above.take(parent.take(example)))
         ):
             break
     else:
@@ -210,9 +210,9 @@ def _chain_hash(parent: Ints32, name: Ints32, kind: Bytes, names: int, seed: int
     factor = np.uint64(0x9E3779B97F4A7C15)
     with np.errstate(over="ignore"):
         while (up[:-1] < count).any():
-            out += factor * out[up]
+            out += factor * out.take(up)
             factor *= factor
-            up = up[up]
+            up = up.take(up)
     return out[:-1]
 
 

@@ -74,7 +74,7 @@ def _parts(
     place_of_launch, place_of_range = launches.thread, ranges.thread[rows]
     if not window:
         follows = attribution.outcome == FOLLOWED
-        place_of_launch = np.where(follows, ranges.thread[attribution.owner], launches.thread)
+        place_of_launch = np.where(follows, ranges.thread.take(attribution.owner), launches.thread)
     elif attribution.threads != "strict":
         place_of_launch = trace.thread_process[launches.thread]
         place_of_range = trace.thread_process[place_of_range]

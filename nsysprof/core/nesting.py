@@ -32,11 +32,11 @@ def enclosing(end: Ints) -> Ints32:
     todo = np.arange(count)
     for _ in range(_ROUNDS):
         candidate = up[todo]
-        short = bound[candidate] < end[todo]
+        short = bound.take(candidate) < end[todo]
         todo, candidate = todo[short], candidate[short]
         if len(todo) == 0:
             return up
-        up[todo] = up[candidate]
+        up[todo] = up.take(candidate)
     up[todo] = _last_reaching(end, todo)
     return up
 
@@ -80,7 +80,7 @@ class Nest:
         """The index of the innermost interval (that started last) that contains each ``[start, end]``, or -1."""
         at = np.searchsorted(self.start, start, side="right").astype(np.int32) - 1
         bound = np.append(self.end, _LAST)
-        pending = np.flatnonzero(bound[at] < end)
+        pending = np.flatnonzero(bound.take(at) < end)
         if len(pending) == 0:
             return at
         here, wanted = at[pending], end[pending]
@@ -101,7 +101,7 @@ def nest(start: Ints, end: Ints, up: Ints32 | None = None) -> Nest:
     lift = np.append(up, np.int32(-1))
     while (lift >= 0).any():
         lifts.append(lift)
-        lift = lift[lift]  # index -1 is the appended -1
+        lift = lift.take(lift)  # index -1 is the appended -1
     return Nest(start, end, up, tuple(lifts))
 
 

@@ -42,7 +42,7 @@ def fault_share(case: Case) -> float:
     used = [name for name, times in zip(calls.names, count, strict=True) if times]
     if any("MemPrefetch" in name for name in used) or trace.page_faults.recorded[1]:
         return 0.0
-    to_gpu = np.array(["HtoD" in name for name in trace.op_names], bool)[trace.ops.name]
+    to_gpu = np.array(["HtoD" in name for name in trace.op_names], bool).take(trace.ops.name)
     moves = int(((trace.ops.kind == MIGRATION) & to_gpu).sum())
     if not (trace.ops.kind == MIGRATION).any():
         allocated = [

@@ -141,14 +141,14 @@ def _recorded(attribution: Attribution, asked: Asked) -> _Calls | None:
         return None
     tids = np.unique(np.concatenate([part.threads for part in parts]))
     narrow = np.min_scalar_type(len(tids))  # numpy sorts 16 bits by radix
-    thread = [np.searchsorted(tids, part.threads).astype(narrow)[part.thread] for part in parts]
+    thread = [np.searchsorted(tids, part.threads).astype(narrow).take(part.thread) for part in parts]
     once: dict[tuple[int, str], int] = {}  # of kinds and texts; those that failed and those that did not are one
     name, fails, waits = [], [], []
     for part in parts:
         pairs = zip(part.names.kind.tolist(), part.names.texts, strict=True)
-        name.append(np.array([once.setdefault(pair, len(once)) for pair in pairs], np.int32)[part.name])
-        fails.append(part.names.failed[part.name])
-        waits.append(part.names.waits[part.name])
+        name.append(np.array([once.setdefault(pair, len(once)) for pair in pairs], np.int32).take(part.name))
+        fails.append(part.names.failed.take(part.name))
+        waits.append(part.names.waits.take(part.name))
     # asynchronous copies that returned only after they were done, as those of pageable memory
     if len(parts) > 1:
         copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
@@ -161,7 +161,7 @@ def _recorded(attribution: Attribution, asked: Asked) -> _Calls | None:
         start=start,
         end=end,
         name=np.concatenate(name),
-        path=np.append(asked.merged_of, np.int32(-1))[np.concatenate(around)],
+        path=np.append(asked.merged_of, np.int32(-1)).take(np.concatenate(around)),
         failed=np.flatnonzero(np.concatenate(fails)),
         waits=waiting,
         waited=_busy_meanwhile(trace, tids[threads[waiting]], start[waiting], end[waiting]),
@@ -298,7 +298,7 @@ def _finding(trace: Trace, found: _Calls, names: ColumnTable, recording: int) ->
 
 def _in_calls(found: _Calls, kind: int) -> tuple[int, int]:
     """How long threads were in calls of a kind, those in one another counted once, and how many threads made some."""
-    rows = np.flatnonzero((found.kind == kind)[found.name])
+    rows = np.flatnonzero((found.kind == kind).take(found.name))
     rows = rows[np.argsort(found.thread[rows], kind="stable")]
     bounds = np.flatnonzero(np.diff(found.thread[rows], prepend=-1, append=-1))
     pieces = [rows[first:last] for first, last in pairwise(bounds.tolist())]

@@ -123,7 +123,7 @@ def _add_alone(alone: Ints, streams: list[int], lines: list[tuple[Ints, Ints]]) 
 def _launchers(trace: Trace, order: Index, first: Index, length: Ints) -> Ints:
     """The thread that launched the most time of each stream, -1: none; ``first``: where its ops begin in ``order``."""
     threads = len(trace.threads)
-    of_op = np.append(trace.launches.thread, threads).astype(np.int32)[trace.ops.launch[order]]
+    of_op = np.append(trace.launches.thread, threads).astype(np.int32).take(trace.ops.launch[order])
     work = np.maximum(length, 0) + 1
     out = []
     for part in map(slice, first[:-1].tolist(), first[1:].tolist()):

@@ -27,7 +27,7 @@ def autograd_of_names(trace: Trace) -> AutogradOps:
     name = ranges.name[rows]
     sequence, backward = number[name], back[name]
     engine = np.array([_ENGINE.match(name.text) is not None for name in trace.range_names], bool)
-    engines = np.flatnonzero((ranges.kind == PUSH_POP) & engine[ranges.name] & (number[ranges.name] < 0))
+    engines = np.flatnonzero((ranges.kind == PUSH_POP) & engine.take(ranges.name) & (number < 0).take(ranges.name))
     around, first = _around(trace, engines, rows[backward])
     rows = np.concatenate([rows, around])
     return AutogradOps(

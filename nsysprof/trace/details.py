@@ -95,7 +95,7 @@ class LaunchGeometry:
             first[code[new[::-1]] - known] = new[::-1]
             self.rows = [np.append(rows, column[first]) for rows, column in zip(self.rows, columns, strict=True)]
         pairs = zip(self.rows, columns, strict=True)
-        self.whole = self.whole and all(np.array_equal(rows[code], column) for rows, column in pairs)
+        self.whole = self.whole and all(np.array_equal(rows.take(code), column) for rows, column in pairs)
         self._of.append(code)
 
 

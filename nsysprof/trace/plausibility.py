@@ -93,7 +93,7 @@ def _read_lanes(trace: Trace) -> _Lanes:
 
 def _chosen(ops: Ops, part: slice, ordered: Mask, kernels: bool) -> Ints:
     """The rows of a part that are kernels, or are none, and run in the order of their stream."""
-    keep = ((ops.kind[part] == KERNEL) == kernels) & ordered[ops.stream[part]] & ~ops.from_graph[part]
+    keep = ((ops.kind[part] == KERNEL) == kernels) & ordered.take(ops.stream[part]) & ~ops.from_graph[part]
     return np.flatnonzero(keep) + (part.start or 0)
 
 
@@ -127,7 +127,7 @@ def _of_launches(trace: Trace) -> Iterator[str]:
     early = known = most = 0
     for first in range(0, len(ops) if len(launches) else 0, _CHUNK):
         launch = ops.launch[first : first + _CHUNK]
-        ahead = np.where(launch >= 0, launches.start[launch] - ops.start[first : first + _CHUNK], 0)
+        ahead = np.where(launch >= 0, launches.start.take(launch) - ops.start[first : first + _CHUNK], 0)
         known += int(np.count_nonzero(launch >= 0))
         early += int(np.count_nonzero(ahead > CLOCK_ERROR_NS))
         most = max(most, int(ahead.max(initial=0)))

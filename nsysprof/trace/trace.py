@@ -481,7 +481,7 @@ class Trace:
     @cached_property
     def copy_ops(self) -> Index:
         """The GPU ops with a row in `copies`: copies, memsets and migrations."""
-        return np.flatnonzero(np.isin(np.arange(MIGRATION + 1), COPYING)[self.ops.kind])
+        return np.flatnonzero(np.isin(np.arange(MIGRATION + 1), COPYING).take(self.ops.kind))
 
     def copy_sizes(self) -> Ints:
         """The bytes that each GPU op copied or set; -1 for other ops, or if not recorded."""

@@ -41,7 +41,7 @@ def paging(trace: Trace, gpu: int, start: Ints, end: Ints) -> Paging | None:
     """
     ops, faults = trace.ops, trace.page_faults
     of_stream = np.array(trace.gpu_numbers, np.int64)[trace.stream_device]  # migrations are of no GPU in `op_gpu`
-    moves = np.flatnonzero((ops.kind == MIGRATION) & (of_stream[ops.stream] == gpu))
+    moves = np.flatnonzero((ops.kind == MIGRATION) & (of_stream.take(ops.stream) == gpu))
     mine = [(process, device) for (process, device), number in trace.gpu_of.items() if number == gpu]
     cpu = (faults.device < 0) & np.isin(faults.process, [process for process, _ in mine])
     ours = np.zeros(len(faults.start), bool)

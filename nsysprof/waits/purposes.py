@@ -174,7 +174,7 @@ def _mark_captures(activity: HostActivity, purpose: Bytes) -> None:
     """Count what a thread calls from the begin of a capture to its end as a part of it."""
     calls = activity.calls
     begins, ends = (
-        np.flatnonzero(np.array([mark in name for name in calls.names], bool)[calls.name])
+        np.flatnonzero(np.array([mark in name for name in calls.names], bool).take(calls.name))
         for mark in ("StreamBeginCapture", "StreamEndCapture")
     )
     place = np.searchsorted(ends, begins)

@@ -128,9 +128,9 @@ def replay(network: Network) -> Times:
     need none.
     """
     total = np.cumsum(network.gap)
-    offset = np.append(total - total[network.anchor], 0)
+    offset = np.append(total - total.take(network.anchor), 0)
     length = np.append(network.length, 0)
-    weights = [each.lag + network.extra + offset[each.moment] + length[each.op] for each in network.edges]
+    weights = [each.lag + network.extra + offset.take(each.moment) + length.take(each.op) for each in network.edges]
     node = network.recorded.copy()
     rows = _changed(network, weights)
     place = np.zeros(len(node), np.int32)  # in the list of computed times; before all of them is a 0
@@ -147,7 +147,7 @@ def replay(network: Network) -> Times:
             here, there = times[one] + ahead, times[other] + behind
             add(here if here >= there else there)
     node[rows] = times[1:]
-    start = node[network.start]
+    start = node.take(network.start)
     return Times(node, node[network.node[network.anchor]] + offset[:-1], start, node[network.done] + network.length)
 
 
@@ -155,7 +155,7 @@ def _changed(network: Network, weights: list[Ints]) -> Index:
     """The nodes that may differ from the recording: of each process from the first that does, or waits for another
     process that may.
     """
-    came = [network.recorded[each.to] + weight for each, weight in zip(network.edges, weights, strict=True)]
+    came = [network.recorded.take(each.to) + weight for each, weight in zip(network.edges, weights, strict=True)]
     differs = np.flatnonzero(np.maximum(*came) != network.recorded)
     differs = differs[differs > NEVER]
     if not len(differs):
@@ -165,7 +165,7 @@ def _changed(network: Network, weights: list[Ints]) -> Index:
     np.minimum.at(first, part[differs], differs)
     since, across = first.tolist(), list[list[int]]()
     for each in network.edges:
-        rows = np.flatnonzero((part[each.to] != part) & (each.to > NEVER))
+        rows = np.flatnonzero((part.take(each.to) != part) & (each.to > NEVER))
         across += np.stack([rows, each.to[rows], part[rows], part[each.to[rows]]], axis=1).tolist()
     for node, to, here, there in sorted(across):
         if since[there] <= to and node < since[here]:

@@ -128,7 +128,7 @@ def _tiled(trace: Trace, rows: Index, path: Ints32, gpu: Ints, done: Ints, last:
 
 def compute_ops(trace: Trace, communication: Mask) -> Mask:
     """Mask of the GPU ops that compute: kernels that are no collectives, and CUDA graphs traced whole."""
-    kernels = (trace.ops.kind == KERNEL) & ~communication[trace.ops.name]
+    kernels = (trace.ops.kind == KERNEL) & ~communication.take(trace.ops.name)
     return (kernels | (trace.ops.kind == GRAPH)) & (trace.ops.end > trace.ops.start)
 
 

@@ -62,10 +62,7 @@ class Source(Protocol):
 
 
 class Growing:
-    """Named columns that grow by appending arrays, without copying if the system can move pages.
-
-    If the arena has a limit, they grow in scratch files.
-    """
+    """Named columns that grow by appending arrays; in scratch files if the arena has a limit."""
 
     def __init__(self, arena: ColumnArena = IN_MEMORY, **dtypes: str) -> None:
         self._arena = arena
@@ -82,9 +79,10 @@ class Growing:
                 with enough_space(rows * column.itemsize):
                     self._files[name].write(np.full(rows, part, column.dtype).data)
                 continue
-            if len(column) < stop:
-                column.resize(max(stop, len(column) + len(column) // 4), refcheck=False)
-            column[self._rows : stop] = part
+            if len(column) < stop:  # twice as long: the pages behind the rows are not touched
+                self._columns[name] = np.empty(max(stop, 2 * len(column)), column.dtype)
+                self._columns[name][: self._rows] = column[: self._rows]
+            self._columns[name][self._rows : stop] = part
         self._rows = stop
 
     def take(self, name: str) -> Array:

@@ -179,7 +179,7 @@ def _read_gpu_work(
     slot = arena.empty(len(work.start), keys.type)
     for first in range(0, len(slot), _CHUNK):
         part = slice(first, first + _CHUNK)
-        slot[part] = keys.slots(process_of_stream[work.stream[part]], work.correlation[part])
+        slot[part] = keys.slots(process_of_stream.take(work.stream[part]), work.correlation[part])
     work = replace(work, correlation=np.empty(0, np.int64))
     calls = read_calls(source, keys, process_ids, tids, progress, arena)
     slots = keys.count
@@ -187,7 +187,7 @@ def _read_gpu_work(
     by_id = np.argsort(tids.values, kind="stable")
     place = np.empty(len(by_id), _narrow(len(by_id)))
     place[by_id] = np.arange(len(by_id))
-    group = place[calls.thread]
+    group = place.take(calls.thread)
     order, start = sort_groups(group, calls.start, calls.end, arena)
     sizes = np.bincount(group, minlength=len(by_id))
     del group

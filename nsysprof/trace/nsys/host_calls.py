@@ -64,9 +64,9 @@ class Keys:
         """The slot of each key, -1 if it is no key."""
         process = np.minimum(process, len(self.low) - 1)  # the last is a process without ids
         if self.sparse is None:
-            offset = correlation - self.low[process]
-            inside = offset.view(np.uint64) < self.span.view(np.uint64)[process]
-            slot: Ints = np.where(inside, offset + self.base[process], -1)
+            offset = correlation - self.low.take(process)
+            inside = offset.view(np.uint64) < self.span.view(np.uint64).take(process)
+            slot: Ints = np.where(inside, offset + self.base.take(process), -1)
             slot[~self.asked[slot]] = -1
             return slot
         inside = (correlation != 0) & (process < len(self.base) - 1)
@@ -104,7 +104,7 @@ def launch_keys(process: Array, correlation: Ints) -> Keys:
         base = np.cumsum(span) - span
         asked = np.zeros(total + 1, bool)
         for part in parts:
-            asked[(base - low)[process[part]] + correlation[part]] = True
+            asked[(base - low).take(process[part]) + correlation[part]] = True
         return Keys(low, span, base, None, asked)
     order = np.lexsort((correlation, process))
     process, correlation = process[order], correlation[order]
@@ -153,7 +153,7 @@ def read_calls(
         result = column(block, "returnValue")
         columns = _call_columns(block, threads, names, failed=(result != 0) & (result != _NOT_READY))
         asked_once = processes.encode(threads.values & PROCESS_OF_THREAD)
-        process = asked_once[columns["thread"]]
+        process = asked_once.take(columns["thread"])
         id = column(block, "correlationId")
         slot, recorded = keys.slots(process, id), recorded + block.rows
         asked = slot >= 0
@@ -351,7 +351,7 @@ def _kept(trace: Trace, others: details.HostCalls, of_kernel: Mask, near: Line) 
     """Mask of the launches that `read_host_activity` keeps; ``of_kernel``: which names launch kernels."""
     launches = trace.launches
     kept: Mask = launches.end - launches.start >= LONG_LAUNCH_NS
-    kept |= (launches.end < launches.start) | ~of_kernel[launches.name]
+    kept |= (launches.end < launches.start) | ~of_kernel.take(launches.name)
     for low, high in zip(*near, strict=True):  # few
         kept |= (launches.end >= low) & (launches.start <= high)
     thread = np.searchsorted(trace.threads, others.threads)[others.thread]

@@ -17,13 +17,11 @@ from nsysprof.trace.nsys.blocks import Block, Wanted
 # and so may, before a broken record is found out, a type and 57 bytes for each field of one-byte type.
 SPARE, SPARE_FOR_EACH_FIELD = 64, 1 + 57
 
-# By serial type: bytes of the value; how far an 8-byte big-endian read at the value must be shifted right;
-# all ones where there is a value to read. Type 0 is NULL, 8 and 9 are the constants 0 and 1.
+# By serial type: bytes of the value; all ones where there is a value to read. Type 0 is NULL, 8 and 9 are the
+# constants 0 and 1.
 _SIZE = np.zeros(256, np.int64)
 _SIZE[1:8] = 1, 2, 3, 4, 6, 8, 8
 _SIZE[12:128] = np.arange(116) // 2
-_SHIFT = np.full(256, 63, np.int64)
-_SHIFT[1:7] = 56, 48, 40, 32, 16, 0
 _STORED = np.zeros(256, np.int64)
 _STORED[1:7] = -1
 
@@ -163,24 +161,26 @@ def _fields(
     values = {name: records.rowid for name in wanted.ints if name == layout.rowid}
     nulls: dict[str, np.ndarray] = {}
     spans: list[tuple[str, np.ndarray, np.ndarray]] = []  # texts become codes when all positions are checked
-    every, body = _every(buffer), records.body.copy()
+    body = records.body.copy()
     lag = 0  # bytes that all rows are to move on by before the next read
     for field, kind in _types(buffer, records, max((*ints, *texts), default=-1) + 1):
+        size = _SIZE.take(kind & 127)
+        if kind.dtype != np.uint8:
+            size = np.where(kind < 12, size, (kind - 12) >> 1)
         if field in ints or field in texts:
             body += lag
             lag = 0
         if field in ints:
-            _integers(ints[field], every, body, kind, values, nulls)
+            _integers(ints[field], buffer, body, kind, size, values, nulls)
         elif field in texts:
             _require((kind == 0) | ((kind > 12) & (kind & 1 == 1)), f"{texts[field]} holds more than text")
             spans.append((texts[field], body.copy(), kind))
-        if kind.dtype != np.uint8:
-            body += np.where(kind < 12, _SIZE.take(kind & 127), (kind - 12) >> 1)
-            _require(body + lag <= records.end, "records that are too short")
-        elif len(kind) == 1:
-            lag += int(_SIZE[kind[0]])
+        if len(size) == 1:
+            lag += int(size[0])
         else:
-            body += _SIZE.take(kind)
+            body += size
+        if kind.dtype != np.uint8:
+            _require(body + lag <= records.end, "records that are too short")
     _require(body + lag <= records.end, "records that are too short")
     positions = [
         (name, starts, np.broadcast_to((kind.astype(np.int64) - 13) >> 1, starts.shape)) for name, starts, kind in spans
@@ -224,13 +224,14 @@ def _types(buffer: np.ndarray, records: _Records, count: int) -> Iterator[tuple[
 
 def _integers(
     name: str,
-    every: np.ndarray,
+    buffer: np.ndarray,
     body: np.ndarray,
     kind: np.ndarray,
+    size: np.ndarray,
     values: dict[str, np.ndarray],
     nulls: dict[str, np.ndarray],
 ) -> None:
-    """Read the values at `body` of serial types `kind` into `values[name]`, NULLs into `nulls[name]`."""
+    """Read values at `body`, of serial types `kind` and `size` bytes, into `values[name]`, NULLs into `nulls[name]`."""
     most, least = int(kind.max()), int(kind.min())
     if most >= 7:
         _require((kind < 7) | (kind == 8) | (kind == 9), f"{name} holds more than integers")
@@ -239,8 +240,13 @@ def _integers(
         if most == 0:
             nulls[name] = np.ones(len(body), bool)
         return
-    value = every[body].byteswap(True).view(np.int64)
-    value >>= _SHIFT.take(kind)
+    if (widest := size.max()) > 2:
+        value = _every(buffer)[body].byteswap(True).view(np.int64)
+    else:  # one gather of 8 bytes takes as long as seven of a byte
+        value = buffer[body].astype(np.int64) << 56
+        if widest > 1:
+            value |= buffer[body + 1].astype(np.int64) << 48
+    value >>= np.minimum(64 - 8 * size, 63)
     if least == 0 or most > 7:
         value &= _STORED.take(kind)
         value |= kind == 9
