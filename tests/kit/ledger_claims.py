@@ -28,7 +28,7 @@ _DOES = {
     QK: (1, "the scores of all pairs of tokens"),
     MASK_ADD: (1, "adds the mask to the scores"),
     SOFTMAX: (1, "turns each row of scores into weights"),
-    GUARD: (4, "looks for fully masked rows, and would zero them"),
+    GUARD: (4, "looks for fully masked rows, which it would set to zero"),
     CAST_DOWN: (2, "makes 16-bit copies of weights and output"),
     PV: (1, "averages the values by these weights"),
 }

@@ -250,7 +250,7 @@ def _fences() -> Iterator[str]:
     copying, later = over["copying thread"], runs >= 4
     yield f"B1 H8 S1024 takes {span(copying[small & later], 1)} % longer"
     apart = (builds["copying thread"] - builds["without"])[small & later].mean()
-    yield f"predicted, and it is {apart:.1f} µs)"
+    yield f"({apart:.1f} µs; **missed**"
     yield f"{apart:.1f} µs at one size"
     rest = copying[~small & later]
     yield f"differ by {f'{rest.min():.1f} to {rest.max():.1f} %'.replace('-', '−')}"
