@@ -85,7 +85,8 @@ def group(row: Row) -> str:
 
 def table(found: list[Row]) -> str:
     """Return the errors per kind and recorder, in points of a step, as Markdown."""
-    lines = ["| forecast | recorder | judged | median error | within 5 points | within 10 | worst | intervals held |",
+    lines = ["| forecast | recorder | forecasts | median error | within 5 points | within 10 points | largest error | "
+             "intervals that contain the outcome |",
              "|---|---|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
     judgeable = [row for row in found if row["verdict"] in ("held", "missed")]
     for name in [*sorted({group(row) for row in judgeable}, reverse=True), "all"]:
@@ -101,7 +102,7 @@ def table(found: list[Row]) -> str:
 
 def first_findings(found: list[Row]) -> str:
     """Return how often the first finding names the remedy, as Markdown."""
-    lines = ["| recorder | names the remedy | another cause | no finding | nothing to gain: silent | false alarm |",
+    lines = ["| recorder | names the remedy | names another cause | no finding | no finding, rightly | false alarm |",
              "|---|---:|---:|---:|---:|---:|"]  # fmt: skip
     for recorder in COLORS:
         mine = [row["verdict"] for row in found if row["kind"] == "diagnosis" and row["recorder"] == recorder]
@@ -116,13 +117,13 @@ def under_nsys(found: list[Row]) -> str:
     gains = {row["program"]: 1 - float(row["good_ms"]) / float(row["bad_ms"]) for row in rows("recorded.csv")}
     mine = [row for row in found if row["kind"] == "remedy" and row["recorder"] == "nsys" and row["error"] != ""]
     mine = [row for row in mine if row["program"] in gains]
-    lines = ["| remedies forecast from nsys | judged | median error |", "|---|---:|---:|"]
+    lines = ["| remedies forecast from nsys | forecasts | median error |", "|---|---:|---:|"]
     for label, names in (("waits, code, copies, launches", gains.keys() - {*KERNELS}), ("kernel times", {*KERNELS})):
         own = [row for row in mine if row["program"] in names]
         for against, errors in (("recorded by nsys", [float(row["gain"]) - gains[row["program"]] for row in own]),
                                 ("without a profiler", [row["error"] for row in own])):  # fmt: skip
             off = 100 * statistics.median(map(abs, errors))
-            lines.append(f"| {label}; good variant {against} | {len(own)} | {off:.1f} |")
+            lines.append(f"| {label}; fixed program {against} | {len(own)} | {off:.1f} |")
     return "\n".join(lines)
 
 

@@ -82,7 +82,8 @@ def published(found: Sequence[Row]) -> dict[str, tuple[float, float, float, int]
 def table(found: Sequence[Row]) -> str:
     """The kinds of questions: how many, the median and the worst error, and how many intervals held."""
     lines = [
-        "| kind | forecasts | median error | worst | median of the ratio | intervals that held | refused |",
+        "| kind | forecasts | median error | largest error | relative to the base | intervals that contain the outcome "
+        "| refused |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for kind in [*dict.fromkeys(str(row["kind"]) for row in found), "all"]:
@@ -127,14 +128,14 @@ def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
 
 def ranking_table(parts: Sequence[Row]) -> str:
     """The parts as Markdown, most gain first, and what the three ways to rank them are worth."""
-    lines = ["| program | part | share of time | share of path | forecast gain | measured gain |",
+    lines = ["| program | part | share of GPU time | share of critical path | forecast gain | measured gain |",
              "|---|---|---:|---:|---:|---:|"]  # fmt: skip
     for row in sorted(parts, key=lambda row: (row["program"], -float(row["measured_gain"]))):
         shares = " | ".join(f"{float(row[name]):.1%}" for name in RANKING[2:])
         lines.append(f"| {row['program']} | {row['part']} | {shares} |")
     lines += [
         "",
-        "| program | parts | by share of time | by share of path | by forecast gain |",
+        "| program | parts | by share of GPU time | by share of critical path | by forecast gain |",
         "|---|---:|---:|---:|---:|",
     ]
     for program in [*dict.fromkeys(row["program"] for row in parts), ""]:

@@ -166,8 +166,8 @@ def claims_of_decoding() -> Iterator[str]:
     [shape], [token] = at.shapes, decode.shapes
     yield f"vocabulary of {int(at.ns(shape, 'math', 'vocab')):,}"
     seq, every, three = int(at.ns(shape, "math", "seq")), ("math", "flash", "cudnn", "auto"), ("math", "flash", "cudnn")
-    for head, column in ((f"prompt of {seq:,} tokens, without launches", "graph_median_ns"),
-                         (f"prompt of {seq:,} tokens, with launches", "median_ns")):  # fmt: skip
+    for head, column in ((f"prompt of {seq:,} tokens, as a CUDA graph", "graph_median_ns"),
+                         (f"prompt of {seq:,} tokens, called from Python", "median_ns")):  # fmt: skip
         yield row(head, *(format_ns(at.ns(shape, name, column)) for name in every))
     sizes = [format_bytes(at.ns(shape, name, "temporary_bytes")) for name in every]
     yield row("memory in addition to weights and inputs", *sizes)

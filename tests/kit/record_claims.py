@@ -171,7 +171,7 @@ def claims_of_history() -> Iterator[str]:
     planted = sorted({int(at.removesuffix("%")) for *_, at in series.index if at.endswith("%")})
     yield f"spread between runs | {' | '.join(f'{percent(at / 100)}' for at in planted[1:])} | two clocks"
     yield f"finds a change of 10 % in at least {int(usual['within_a_run', '10%'].min())} of 100"
-    yield f"and a change of 5 % in at least {int(usual['within_a_run', '5%'].min())}"
+    yield f"and a change of 5 % in at least {int(usual['within_a_run', '5%'].min())} of 100"
     yield f"At most {usual['false_alarms', '0%'].max():.0f} of 100 series"
     half, most = (100 * float(each) for each in written("history/simulate.py", r"USUAL, MOST = (\S+), (\S+)"))
     yield f"below {half:.2f} % for half of the series"
@@ -188,7 +188,7 @@ def claims_of_slow_steps() -> Iterator[str]:
     real, made = table("slow-steps/recorded"), table("slow-steps/planted")
     real["program"] = real["run"].str.partition("-")[0]
     yield from _rows_of_slow_steps(real, made)
-    small = [f"{100 * dose:.0f} %" for dose in sorted(set(made["dose"]))]
+    small = [f"{100 * dose:.0f} %: found" for dose in sorted(set(made["dose"]))]
     yield f"| noise of steps | {' | '.join(small)} |"
     yield f"| kind | {' | '.join(small)} |"
     [vary] = {noise.rpartition(", ")[2] for noise in made["noise"]}
