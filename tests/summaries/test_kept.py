@@ -63,6 +63,7 @@ def sampled(seed: int) -> list[Items]:
 
 SIZES = (4, (64 << 10) - 1, 64 << 10, 1 << 20, 48 << 20)
 APIS = ("cudaMemcpyAsync", "cudaMemcpy", "cudaMemcpyPeerAsync")
+NAMED = "void at::native::vectorized_elementwise_kernel<%d, at::native::FillFunctor<float>, at::array<char*, 1ul>>(int)"
 OTHERS = (
     *("cudaStreamSynchronize", "cudaFree", "cuModuleLoadData", "cudaGetFuncBySymbol", "cudaEventRecord"),
     *("cudaMemGetInfo", "cudaLaunchHostFunc", "cudaMemPrefetchAsync", "hipHostMalloc"),
@@ -89,7 +90,7 @@ def busy(seed: int) -> list[Items]:
         }
         wait = (call, pick((end, gpu[1])))
         makers: dict[Callable[[], Items], int] = {
-            lambda: launch_kernel("abcdefghijklmnop"[number(16 if long else kinds)], host, gpu, **where): 4,
+            lambda: launch_kernel(NAMED % number(16 if long else kinds), host, gpu, **where): 4,
             lambda: launch_memcpy(wait, gpu, **moved, **where): 2,
             lambda: launch_memset(host, (start, start + 900), bytes=pick(SIZES), **where): 1,
             lambda: launch_graph(host, gpu, **where): 1,
@@ -111,7 +112,7 @@ def busy(seed: int) -> list[Items]:
     for step in range(number(5, 12)):
         now = 3 * MS * step + 600 * MS * (seed % 3) * (step > 3)
         items += [Range(f"step{step}", now, now + 2_900_000), Range("forward", now + 20_000, now + 1_400_000)]
-        items += [Range(f"head{number(2)}", now + 1_500_000, now + 2_700_000, thread=1 + number(2))]
+        items += [Range(f"head{'.' * 45}{number(2)}", now + 1_500_000, now + 2_700_000, thread=1 + number(2))]
         calls = [now + 180_000 * at + number(9_000) for at in range(number(6, 14))]
         items += [one(call, step + at < 2) for at, call in enumerate(calls)]
         items += [held(call + 100_000) for call in calls if number(3) == 0]
@@ -160,7 +161,7 @@ CASES |= {"busy": range(12)}
 
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_are_as_they_were(trace: MakeTrace, tmp_path: Path, case: str) -> None:
-    """Every table of every summary, what is displayed of it, and the parts of its sentence."""
+    """Every table of every summary, the rows that are displayed of it, and the parts of its sentence."""
     make: dict[str, Callable[[int], list[Any]]] = {
         "at once": at_once,
         "sampled": sampled,
@@ -175,5 +176,7 @@ def test_numbers_are_as_they_were(trace: MakeTrace, tmp_path: Path, case: str) -
         for name, found in answer.summaries.items():
             if found:
                 words = [re.split("[;,:] ", found.finding), [column.name for column in found.columns], found.note != ""]
-                out.setdefault(name, []).append([found.files, found.rows, words])
+                cells = [line.replace(" ", "_") for line in found.show(9).lines()[2 : 2 + min(9, len(found.rows))]]
+                more = found.json(3) if seed else [], cells
+                out.setdefault(name, []).append([found.files, found.rows, words, *more])
     hold(__file__, case, out)

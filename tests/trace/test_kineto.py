@@ -1,9 +1,11 @@
 """Traces of the PyTorch profiler: what their events become, compared with a plain reading of the same file."""
 
 import json
+import os
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -12,6 +14,8 @@ import nsysprof
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.details import CUDA, PROFILER
+from nsysprof.trace.kineto.events import whole
+from nsysprof.trace.kineto.reader import KinetoReader
 from nsysprof.trace.report import open_report, read_tables
 from nsysprof.trace.trace import RANGE_KINDS, tid_of
 from tests.kit import plain_kineto
@@ -389,6 +393,26 @@ def test_traces_of_the_cpu_alone_are_refused_in_one_line_where_the_gpu_is_asked_
     assert len(done.err.splitlines()) == 2
     assert "nothing to" in done.err
     assert done.err.endswith("nsysprof capture --profiler torch -- PROGRAM\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        *((2**63 - 1, 2**63 - 1), (2**63, None), (-(2**63), -(2**63)), (-(2**63) - 1, None), (-3.9, -3), (True, 1)),
+        *((" 12 ", 12), ("0x10", 16), ("-7", -7), ("1e3", None), ("", None), ("9" * 5000, None), (str(2**63), None)),
+        *((float("nan"), None), (float("inf"), None), (1e300, None), (None, None), ([1], None), ({}, None)),
+    ],
+)
+def test_numbers_are_read_from_any_notation(value: Any, number: int | None) -> None:
+    """If they fit into 64 bits."""
+    assert whole(value, 55) == (55 if number is None else number)
+
+
+def test_folders_and_pipes_are_no_traces(tmp_path: Path) -> None:
+    """A pipe may never end, so that it is not opened."""
+    os.mkfifo(tmp_path / "pipe.json")
+    assert not KinetoReader.claims(tmp_path / "pipe.json")
+    assert not KinetoReader.claims(tmp_path)
 
 
 def activity_of(path: Path) -> list[tuple[int, int, int, str, int]]:
