@@ -123,6 +123,16 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     assert "\n" not in caught.value.message
 
 
+def test_a_damaged_name_of_a_column_is_damage(tmp_path: Path) -> None:
+    """Names that are not UTF-8, about which pyarrow raises no error of its own."""
+    path = tmp_path / "T.parquet"
+    pq.write_table(pa.table({"column": [1]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"column", b"colum\xe2"))
+    for ask in (ParquetSource(tmp_path).columns, ParquetSource(tmp_path).rows):
+        with pytest.raises(NsysprofError, match=r"T\.parquet is damaged"):
+            ask("T")
+
+
 def test_without_pyarrow_the_extra_is_named(export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hint is the command that installs it."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)

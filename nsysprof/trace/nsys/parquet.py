@@ -119,7 +119,7 @@ class ParquetSource:
             with pyarrow.parquet.ParquetFile(path, read_dictionary=dictionaries) as file:
                 yield file, stored
             _check_unchanged(path, seen)
-        except (pyarrow.ArrowException, OSError) as error:
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last one: a damaged name
             _check_unchanged(path, seen)
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise NsysprofError(
