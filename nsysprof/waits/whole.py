@@ -56,7 +56,7 @@ class Wholes:
         calls = facts.activity.calls
         tid = pick(calls.threads, calls.thread, 0)
         self.thread = np.minimum(np.searchsorted(self.trace.threads, tid), max(len(self.trace.threads) - 1, 0))
-        self.thread[self.trace.threads[self.thread] != tid] = -1  # that thread launches nothing
+        self.thread[pick(self.trace.threads, self.thread, -1) != tid] = -1  # that thread launches nothing
 
     @cached_property
     def of_launch(self) -> Ints32:

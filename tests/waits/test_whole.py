@@ -175,6 +175,14 @@ def test_a_kernel_that_starts_a_little_before_the_one_before_it_ends_waits_for_t
     assert base.start[third] - after.start[third] == pytest.approx(199 * US, abs=2 * US)
 
 
+def test_calls_without_ids_of_a_report_without_launches_remain_calls(trace: MakeTrace) -> None:
+    """No thread launches anything there, so that no call belongs to one."""
+    table = "CUPTI_ACTIVITY_KIND_RUNTIME"
+    path = trace(launch_kernel("gemm", (0, 5), (10, 20), id=1), drop_columns={table: ["correlationId"]})
+    wholes, _, _ = without(path, lambda wholes: wholes.of_calls(np.arange(len(wholes.thread))))
+    assert (wholes.trace.threads.tolist(), wholes.thread.tolist()) == ([], [-1])
+
+
 def test_a_thread_that_begins_later_comes_earlier_with_the_first_one(trace: MakeTrace) -> None:
     """Whoever starts it does so that much earlier: else time saved before that would be lost again behind it."""
     items = (
