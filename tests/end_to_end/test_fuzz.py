@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 
 from nsysprof.trace.nsys import gpu_work
+from nsysprof.trace.report import open_report, read_tables
+from tests.conftest import MakeTrace
 from tests.kit import fuzz as kit
 from tests.kit.fuzz import GOOD, fuzz
+from tests.kit.trace import launch_kernel
 
 
 @pytest.mark.parametrize("first", range(0, 40, 20))
@@ -54,6 +57,18 @@ def test_the_fuzzer_sees_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.undo()
     monkeypatch.setattr(kit, "MOST_MIB", -(1 << 20))
     assert any(end.startswith("too much: ") for _, end, _ in fuzz(range(3)))
+
+
+def test_the_fuzzer_reads_odd_names_as_sql_casts_them(trace: MakeTrace) -> None:
+    """An infinite real, and a blob in the encoding of the database, are the names that the reader has for them."""
+    items = [launch_kernel(name, (0, 5), (10, 20), id=id) for id, name in enumerate(("one", "two"), 1)]
+    values = {"one": "9e999", "two": "X'3132'"}
+    sql = [f"UPDATE StringIds SET value = {value} WHERE value = '{name}'" for name, value in values.items()]
+    path = trace(*items, pragmas=["encoding='UTF-16le'"], sql=sql)
+    names = {"Inf": (1, 10), "\u3231": (1, 10)}
+    with open_report(path) as report:
+        assert set(read_tables(report).op_names) >= names.keys()
+    assert kit.truth(path).kernels == names
 
 
 def test_cases_run_in_processes_and_failures_become_files(

@@ -173,7 +173,9 @@ def _sqlite(path: Path) -> Iterator[Table]:
                 asked = [column for column in columns if column.lower().encode() in there]
                 if not set(needed) <= set(asked):
                     return [{}] * connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0]
-                wanted = ", ".join(f'"{column}"' for column in asked) or "NULL"
+                # as SQL spells a real, and a blob in the encoding of the database
+                read = [f'CAST("{column}" AS TEXT)' if column == "value" else f'"{column}"' for column in asked]
+                wanted = ", ".join(read) or "NULL"
                 where = f" WHERE id IN ({', '.join(map(str, ids))})" if ids and there.get(b"id") else ""
                 try:
                     rows = connection.execute(f'SELECT {wanted} FROM "{name}"{where}').fetchall()
