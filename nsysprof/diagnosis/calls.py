@@ -182,7 +182,7 @@ def source_sleeps(case: Case, group: Group) -> bool:
     return 2 * int(ns[near].sum()) > int(ns.sum())
 
 
-def _writes(case: Case) -> Mask:
+def writes(case: Case) -> Mask:
     """In long calls that write to a file or a terminal."""
     calls = case.facts.activity.calls
     named = np.array([*(_OUTPUT.match(name) is not None for name in calls.names), False], bool)
@@ -191,12 +191,12 @@ def _writes(case: Case) -> Mask:
 
 WRITING = _kind(
     "input-wait",
-    _writes,
+    writes,
     {"cuda": ("write less often and more data at a time, or write from another thread while the GPU works")},
 )
 WAITING_FOR_INPUT = _kind(
     "input-wait",
-    lambda case: (_each_step(POLL, INPUT_OUTPUT, long=True)(case) & ~_writes(case)) | _fed(case),
+    lambda case: (_each_step(POLL, INPUT_OUTPUT, long=True)(case) & ~writes(case)) | _fed(case),
     {
         "pytorch": "load ahead in more DataLoader workers: num_workers, prefetch_factor, persistent_workers=True",
         "cuda": "read the next input in another thread while the GPU works on this one",
@@ -237,8 +237,10 @@ RECOMPILING = _kind(
 
 
 def _loading(case: Case, row: int) -> str:
-    """The call that loads; a launch does so if it is the first of its kernel."""
+    """The call that loads; a launch does so if it is the first of its kernel, a call that frees for a library."""
     text = text_of("culprit")(case, row)
+    if "Free" in text:
+        return one_line(f"{text}, which loads kernels of a library", 90)
     return one_line(f"the first {text}, which loads the kernel", 90) if "Launch" in text else text
 
 

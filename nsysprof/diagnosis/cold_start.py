@@ -70,16 +70,19 @@ def set_up(case: Case) -> Iterator[tuple[str, int]]:
 def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding], recorded_ns: int) -> list[Finding]:
     """Findings about a recording that is only a demo or a cold start: first its kind, then facts without advice.
 
-    If annotated steps repeat, or if GPUs are busy for long, the findings are returned unchanged.
+    If annotated steps repeat with more than a little work, or if GPUs are busy for long, the findings are returned
+    unchanged.
     """
     trace = case.facts.attribution.trace
     busy = sum(int((end - start).sum()) for start, end in trace.gpu_busy.values())
     level = case.chosen.level
-    if not busy or not case.places or (len(level.rows) and not level.found):
+    if not busy or not case.places:
         return found
     total, place = sum(ns for _, ns in once), case.places[0]
     span, inside = sum(each.total_ns for each in case.places), 0 if level.found else _inside(case)
     kernels = int((trace.ops.end - trace.ops.start)[np.isin(trace.ops.kind, (KERNEL, GRAPH))].sum())
+    if len(level.rows) and not level.found and not 0 < kernels < min(_LITTLE_NS, _NO_WORK * span):
+        return found
     little = max(busy, span) if level.found else busy
     hardly = kernels < _LITTLE_NS and busy < min(_SHORT_NS, recorded_ns / _TIMES)
     hardly |= kernels < _NO_KERNELS * span and busy < _NO_WORK * span and inside < _MOSTLY * place.total_ns

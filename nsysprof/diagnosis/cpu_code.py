@@ -11,7 +11,7 @@ from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import merge
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_share
-from nsysprof.diagnosis.calls import OVERLAP
+from nsysprof.diagnosis.calls import OVERLAP, writes
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import BOUND, NAME
 from nsysprof.diagnosis.kinds import Group, Kind, Remedy, dialect_text, fetched, in_steps, of_host, removal
@@ -36,6 +36,7 @@ _ON_GPU = {
     "pytorch": "do this work on the GPU, so that its tensors stay there and no step waits for a copy",
     "cuda": "do this work on the GPU, so that its data stay there and no step waits for a copy",
 }
+_OUTPUT = "write less often, or prepare and write the output in another thread while the GPU works"
 _OPERATOR = {
     "pytorch": "run this operator on the GPU: create its tensors there (device='cuda'), or move its inputs there once",
     "cuda": _ON_GPU["cuda"],
@@ -117,6 +118,8 @@ def _move(case: Case, group: Group) -> Iterable[Remedy]:
         return
     if _asleep(case, group):
         yield removal(dialect_text(case, _AWAITED), group)
+    if _for_output(case, group):
+        yield removal(_OUTPUT, group)
     if case.once_for_all(_operators)[group.rows].any():
         yield replace(removal(dialect_text(case, _OPERATOR), group), basis=BOUND)
     if 2 * group.waited_ns > group.place.total_ns:
@@ -133,6 +136,13 @@ def _of_results(case: Case, group: Group) -> bool:
     named = np.array(["(DtoH" in text for text in case.facts.texts.words], bool)
     copied = named[case.pieces["exposed_by"][group.rows]]
     return 2 * int(ns[copied | fetched(case, group)].sum()) > int(ns.sum())
+
+
+def _for_output(case: Case, group: Group) -> bool:
+    """Whether most of this work is in steps in which a thread then also writes for long, as a library of files does."""
+    window, ns = case.pieces["window"], case.pieces["ns"]
+    mine = np.isin(window[group.rows], window[case.once_for_all(writes)])
+    return 2 * int(ns[group.rows][mine].sum()) > group.waited_ns and _of_results(case, group)
 
 
 def _at_input(case: Case, group: Group) -> bool:

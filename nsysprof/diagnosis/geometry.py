@@ -41,6 +41,8 @@ _MANY = {
     " (the GPU has {sms} multiprocessors)",
     "openacc": "spread the loops over at least {sms} gangs (parallel loop gang vector, with collapse for nested loops)",
 }
+# Where all threads are enough for all multiprocessors, but lie in few large blocks.
+_SMALLER = "use smaller blocks (128 threads), so that the same threads spread over all {sms} multiprocessors"
 _WIDE = {"cuda": "use blocks of 128 to 256 threads: blocks of {threads} leave multiprocessors mostly idle"}
 _EVEN = {"cuda": "launch a multiple of {wave} blocks, or a grid of {wave} whose blocks loop over the work"}
 _UNSPILLED = "keep values in registers ({registers}): smaller tiles, less unrolling, or a higher limit of registers"
@@ -184,6 +186,9 @@ def _remedy(busy: Busy, found: Launches, kind: str, row: int) -> str:
     if kind in ("small-grid", "tiny-blocks"):
         texts = _MANY if kind == "small-grid" else _WIDE
         text = dialect_text(busy.case, texts).format(**values)
+        spread = int(found.blocks[row]) * threads >= FEW_WARPS * _WARP * found.sms
+        if kind == "small-grid" and spread and text == _MANY["cuda"].format(**values):
+            return _SMALLER.format(**values)
         narrow = kind == "small-grid" and threads < FULL and "block" in text
         return text + (f", in blocks of 128 to 256 threads, not {threads:,}" if narrow else "")
     if kind == "tail-wave":

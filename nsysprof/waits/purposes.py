@@ -6,8 +6,9 @@ import numpy as np
 
 from nsysprof.core.arrays import Bytes, Index, Ints, Mask
 from nsysprof.core.columns import distinct, pick
+from nsysprof.core.intervals import covered, union
 from nsysprof.trace.calls import LONG_LAUNCH_NS
-from nsysprof.trace.details import CUDA, PROFILER, HostActivity
+from nsysprof.trace.details import CUDA, PROFILER, CallList, HostActivity
 from nsysprof.trace.trace import KERNEL, MIGRATION, PROCESS_OF_THREAD, Trace
 from nsysprof.waits.awaited import calls_around
 
@@ -61,6 +62,7 @@ _COMPILES = re.compile(
 )
 # A call that makes a context, or loads a kernel, takes so long at least, and so many times what others of it take.
 _LONG_NS, _TIMES = 1_000_000, 10
+_LOADING_NS, _TIMES_LOADING = 100_000_000, 1_000  # the same of a call that frees
 _CREATES = (MANAGED, PIN, FREE, ALLOCATE, COPY, MEMSET, EVENT, OTHER)
 
 
@@ -96,6 +98,7 @@ def purposes(trace: Trace, activity: HostActivity) -> Bytes:
     out[:-1][activity.kind == PROFILER] = PROFILING
     out[_creating(trace, activity, out)] = CONTEXT
     length, launching = calls.end - calls.start, out[:-1] == LAUNCH
+    out[_loading(trace, length, calls, out)] = MODULE
     loads = np.flatnonzero((length >= LONG_LAUNCH_NS) & launching)
     if len(loads):
         usual = _usual(np.append(length[launching], activity.left_out))
@@ -153,6 +156,18 @@ def _creating(trace: Trace, activity: HostActivity, purpose: Bytes) -> list[int]
             before = mine[calls.end[mine] <= until]
             out += before[[np.argmax(length[before])]].tolist() if len(before) else []
     return out
+
+
+def _loading(trace: Trace, length: Ints, calls: CallList, purpose: Bytes) -> Index:
+    """The calls that free memory, take very long, and wait for no GPU: they load the kernels of a library."""
+    frees = np.flatnonzero(purpose[:-1] == FREE)
+    long, last = frees[length[frees] >= _LOADING_NS], trace.ops.end.max(initial=0)
+    long = long[calls.start[long] < last]
+    if len(long):
+        long = long[length[long] >= _TIMES_LOADING * _usual(length[frees])]
+        busy = union(*trace.gpu_busy.values())
+        long = long[2 * covered(busy, calls.start[long], calls.end[long]) < length[long]]
+    return long
 
 
 def _usual(length: Ints) -> float:

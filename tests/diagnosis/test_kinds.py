@@ -1365,3 +1365,71 @@ def test_few_bytes_that_take_long_wait_for_other_ranks(tmp_path: Path) -> None:
         [first] = [each for each in found.findings if each.kind == "communication-exposed"]
         assert bool(first.remedy) is not waits
         assert ("; 8.00 KiB take 7.00 ms, so it waits for other ranks: " in first.text) is waits
+
+
+def test_annotated_steps_with_next_to_no_work_are_too_little(trace: MakeTrace) -> None:
+    """Kernels of 24 µs in steps of a ms, behind 100 ms that make a context; not kernels of 12 ms in all."""
+    for ns, kind in ((2 * US, "cold-start"), (1_000 * US, "launch-bound")):
+        program = Program()
+        program.call("cudaMalloc", 100 * MS)
+        for number in range(STEPS):
+            with program.range(f"step{number}"):
+                for _ in range(12):
+                    program.code(80 * US)
+                    program.launch("k", 2 * US)
+        program.launch("check", ns)
+        assert diagnosis_of(trace(*program.items)).findings[0].kind == kind
+
+
+def test_kernels_come_before_the_waits_of_a_benchmark(trace: MakeTrace) -> None:
+    """A synchronization behind each kernel; not one that costs more than the compute."""
+    for ns, leads in ((250 * US, True), (40 * US, False)):
+        program = Program()
+        for number in range(STEPS):
+            with program.range(f"step{number}"):
+                for _ in range(4):
+                    program.launch("gemm", ns)
+                    program.wait("cudaEventSynchronize")
+                    program.code(40 * US)
+        text = findings_text(diagnosis_of(trace(*program.items)), "r", "analyze", 3, 200)
+        assert text.startswith("The GPU computes for ") is leads, text
+        assert "1. step*: cudaEventSynchronize in step* drains" in text
+
+
+def test_work_on_output_is_no_work_for_the_gpu(trace: MakeTrace) -> None:
+    """A library of files swaps the bytes of what was copied to the host, and writes them; or nothing is written."""
+    for write_ns, remedy in ((MS, "write less often, or prepare"), (0, "do this work on the GPU")):
+
+        def act(program: Program, write_ns: int = write_ns) -> None:
+            program.copy(2, 1 << 20, 200 * US)
+            program.wait()
+            program.code(600 * US)
+            if write_ns:
+                program.os("pwrite", write_ns)
+
+        found = diagnosis_of(trace(*steps(act).items)).findings
+        [swap] = [each for each in found if each.kind == "cpu-code"]
+        assert swap.remedy.startswith(remedy)
+
+
+def test_few_large_blocks_hold_enough_threads(trace: MakeTrace) -> None:
+    """66 blocks of 1,024 threads are 16 warps for each of 132 multiprocessors, 12 blocks are 3."""
+    for blocks, remedy in ((66, "use smaller blocks (128 threads)"), (12, "launch at least 132 blocks")):
+        first = diagnosis_of(trace(*steps(kernel("stencil", blocks, block=(1024, 1, 1))).items)).findings[0]
+        assert (first.kind, first.remedy.startswith(remedy)) == ("small-grid", True)
+
+
+def test_a_free_of_half_a_second_loads_a_library(trace: MakeTrace) -> None:
+    """Others of its name take microseconds, and the GPU is idle; not where a kernel runs meanwhile."""
+    for ns, kind in ((MS, "module-loading"), (600 * MS, None)):
+        program = Program()
+        for _ in range(4):
+            program.launch("gemm", 100 * MS)
+            program.wait()
+            program.call("cudaFree", 100 * US)
+        program.launch("gemm", ns)
+        program.call("cudaFree", 500 * MS)
+        program.launch("gemm", 300 * MS)
+        program.wait()
+        kinds = [each.kind for each in diagnosis_of(trace(*program.items)).findings if "cudaFree" in each.cause]
+        assert kinds == ([kind] if kind else [])
