@@ -30,7 +30,7 @@ def claims_of_forecasts() -> Iterator[str]:
     held, count = int(rows["held"].sum()), len(rows)
     yield f"We committed {count} forecasts"
     near = [(errors <= most).sum() for most in (0.05, 0.1)]
-    yield f"Half of them are within {percent(errors.median(), 1)} of the measured step time"
+    yield f"Half of the forecasts are within {percent(errors.median(), 1)} of the measured step time"
     yield f"{near[0]} within 5 % and {near[1]} within 10 %"
     yield f"in {held} of {count} cases ({percent(held / count)})"
     bound = errors[graph | rows["kind"].eq("gpu-delay")].median()

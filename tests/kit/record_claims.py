@@ -206,7 +206,7 @@ def claims_of_slow_steps() -> Iterator[str]:
     yield f"each of which adds {doses[0]}, {doses[1]} or {doses[2]} % of a step"
     third = real[real["dose"] == 0.3].groupby("program")["found"].mean()
     assert third.to_dict() == {"launches": 0, "steady": 0.5}
-    yield "It finds half of the steps that take 30 % longer"
+    yield "`steps` finds half of the steps that take 30 % longer"
     some = made[made["kind"] != "none"]
     assert len(made) == len(some)  # no false alarm
     assert some["found"][some["dose"] >= 0.3].all()

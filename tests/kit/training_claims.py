@@ -140,7 +140,7 @@ def _backward() -> Iterator[str]:
     yield f"takes {ours / free:.1f}x as long with deterministic gradients**: {format_ns(ours)} at S=2048"
     yield f"against {format_ns(free)} in the sweep"
     sizes = [f"{each.ns(shape, 'flash', 'temporary_bytes') / 2**20:.1f} MiB" for each in (fixed, at)]
-    yield f"It needs {sizes[0]} instead of {sizes[1]}"
+    yield f"`flash` then needs {sizes[0]} instead of {sizes[1]}"
     times = [format_ns(each.ns(shape, "flash_attn_4")) for each in (fixed, at)]
     ratio = fixed.speed(shape, "flash", "flash_attn_4", digits=1)
     yield f"takes {times[0]} instead of {times[1]} and is {ratio} as fast"
