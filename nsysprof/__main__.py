@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C ends it without a traceback at any time, even while Python starts or ends.
+    """Run the command line. Ctrl-C ends the program without a traceback at any time, even while Python starts or ends.
 
     If the caller ignores Ctrl-C, as a shell does for a background job (``&``), this program ignores it, too.
     """

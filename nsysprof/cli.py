@@ -110,11 +110,11 @@ _command(
     "why run.sqlite", "why run.sqlite --range 'step*' --md", "why run.sqlite --json",
 )  # fmt: skip
 _command(
-    READ, "steps", "Which steps were slow, and on what did they spend the extra time?",
+    READ, "steps", "Which steps were slow, and where did the extra time go?",
     "steps run.sqlite", "steps run.sqlite --per 'step*' --json",
 )  # fmt: skip
 _command(
-    READ, "hotspots", "Which kernel should I optimize first, and what limits it?",
+    READ, "hotspots", "Which kernel should I optimize first, and what limits this kernel?",
     "hotspots run.sqlite", "hotspots run.sqlite --by family --json",
 )  # fmt: skip
 _command(
@@ -127,11 +127,11 @@ _command(
     "fleet traces/", "fleet 'job/*/rank_*.sqlite' --workers 8",
 )  # fmt: skip
 _command(
-    COMPARE, "compare", "Why is this range slower than that one, or this run than the last?",
+    COMPARE, "compare", "Why is one range slower than another, or one run slower than the last?",
     "compare run.sqlite --base 'RUN::math::*' --new 'RUN::flash::*'", "compare before.sqlite after.sqlite",
 )  # fmt: skip
 _command(
-    COMPARE, "history", "Which change made it slower, over many runs?",
+    COMPARE, "history", "Which change made the program slower, over many runs?",
     "history traces/", "history 'nightly/*.nsys-rep' --since 2026-11-01 --limit 3",
 )  # fmt: skip
 _command(
@@ -157,8 +157,8 @@ _command(
 
 
 def make_app(asked: str = "") -> typer.Typer:
-    """The command line with all commands, or with ``asked`` only if that is a command, because importing the others
-    takes time.
+    """Make the command line with all commands, or with ``asked`` only if that is a command, because importing all
+    commands takes time.
     """
     app = typer.Typer(
         name="nsysprof",

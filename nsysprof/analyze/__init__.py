@@ -1,1 +1,1 @@
-"""Where did the time go, and what to fix first?"""
+"""Find where the time went, and what to fix first."""

@@ -1,4 +1,4 @@
-"""Where did the time of a report go? Open it, choose its ranges, and break it down by range path and by kernel."""
+"""Analyze one report: open it, choose its ranges, and break the time down by range path and by kernel."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -46,9 +46,9 @@ def analyze(
     """Break a report down by range path and by kernel: open it, attribute its GPU ops, and add up their times.
 
     ``report`` is a file of any supported recorder, or a result of `open_report`, `read_tables` or `attribute`;
-    ``select`` a glob of ranges to keep; ``threads``, ``graphs`` and ``ranges`` as in `attribute`, ``rules`` a file of
-    kernel rules with priority, ``options`` as in `break_down`. Raises `NsysprofError` if the report cannot be read, or
-    if no range matches.
+    ``select`` is a glob of ranges to keep; ``threads``, ``graphs`` and ``ranges`` as in `attribute`, ``rules`` a file
+    of kernel rules with priority, ``options`` as in `break_down`. Raises `NsysprofError` if the report cannot be read,
+    or if no range matches.
     """
     known = rules if isinstance(rules, Rules) else load_rules(Path(rules) if rules is not None else None)
     attribution = attribute(report, threads, graphs=graphs, ranges=ranges)
@@ -73,8 +73,8 @@ def break_down(
     ``merge`` are globs of names that make one merged path (None: no merging); ``select`` keeps ranges whose path,
     merged path or name matches this glob, and all ranges inside them. ``skip`` leaves out the first instances of
     repeated ranges (warm-up). ``instances`` keeps only these instances of each merged path, counted from 0. ``by``
-    splits each row by one of `BY`. ``since`` and ``until``, seconds or a glob of range names, keep the ranges between
-    them. Ledger and totals are always for the whole report.
+    splits each row by one of `BY`. ``since`` and ``until`` (seconds, or a glob of range names) keep the ranges in
+    between. Ledger and totals are always for the whole report.
 
     Raises `NsysprofError` if nothing matches ``select``, or if ``by`` is unknown.
     """

@@ -59,17 +59,17 @@ class Breakdown(Shown):
     `columns` returns a table as numpy columns; the attribute of the same name is a pandas frame with a default index.
     ``ranges``: the columns of ``ranges.csv``, a row per range path. ``merged``: a row per merged path, with
     ``merged_path, name`` and ``parent`` (a row number, -1 at the top) instead of ``path``. ``families``: the work in
-    each merged path by kernel family, ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``: the
+    each merged path by kernel family, with ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``: the
     columns of ``kernels.csv``, exclusive; ``merged_kernels``: kernels by ``row`` (of ``merged``, -1 = unowned) instead
-    of ``path``, without the medians of launches; ``whole_kernels``: kernels regardless of ranges, with the medians;
-    ``kernel_sums``: the additive columns of these rows, longest first, without sorting all ops. ``ledger``: ``fate,
-    ops, sum_ns, share``.
+    of ``path``, without medians of launches; ``whole_kernels``: kernels regardless of ranges, with medians of launches;
+    ``kernel_sums``: the additive columns of ``whole_kernels``, longest first, computed without sorting all ops.
+    ``ledger``: ``fate, ops, sum_ns, share``.
 
     With ``by``, all tables except the ledger begin with a column of that name: a pid, GPU, thread or stream.
     ``options``: the arguments of `break_down`. ``kinds``: the kind of each op name. ``merged_paths``: the merged path
-    of each path. ``kept``: mask of the range instances that count. ``graphs``: the work of CUDA graphs, by where they
-    were captured; None if there is none. ``parts``: each part, with the row in ``merged`` of each merged path, -1 for
-    none. ``notes``: on omissions and on work that no range owns.
+    of each path. ``kept``: mask of the range instances that count. ``graphs``: the work of CUDA graphs, by the place of
+    their capture; None if there are no CUDA graphs. ``parts``: each part, with the row in ``merged`` of each merged
+    path, -1 for none. ``notes``: sentences about omissions and about work that no range owns.
     """
 
     attribution: Attribution
@@ -100,17 +100,19 @@ class Breakdown(Shown):
 
     @cached_property
     def records(self) -> dict[str, pd.DataFrame]:
-        """The tables ``ops, launches, ranges, instances`` of ``nsysprof export`` with joinable keys; see `records`."""
+        """Return the tables ``ops, launches, ranges, instances`` of ``nsysprof export`` with joinable keys; see
+        `records`.
+        """
         return view_of(self, "records", "record_frames")
 
     @property
     def ops(self) -> pd.DataFrame:
-        """A row per GPU op, with its owner: the table ``ops`` of `records`."""
+        """Return the table ``ops`` of `records`: a row per GPU op, with its owner."""
         return self.records["ops"]
 
     @property
     def launches(self) -> pd.DataFrame:
-        """A row per host call that caused GPU work: the table ``launches`` of `records`."""
+        """Return the table ``launches`` of `records`: a row per host call that caused GPU work."""
         return self.records["launches"]
 
     ranges = _frame("ranges")
@@ -122,14 +124,14 @@ class Breakdown(Shown):
 
     @cached_property
     def totals(self) -> dict[str, int]:
-        """The `totals` of the whole report; with ``select``, also the `chosen_totals`."""
+        """Return the `totals` of the whole report; with ``select``, also the `chosen_totals`."""
         if not self.narrowed:
             return totals(self.attribution)
         return {**totals(self.attribution), **chosen_totals(self.attribution, np.flatnonzero(self.kept))}
 
     @property
     def work_ns(self) -> int:
-        """The sum of all GPU ops except migrations, in ns: the base of all shares."""
+        """Return the sum of all GPU ops except migrations, in ns: the base of all shares."""
         return self.totals["sum_ns"] - self.totals["migrations_ns"]
 
     @property
@@ -139,13 +141,15 @@ class Breakdown(Shown):
 
     @property
     def busy_share(self) -> float:
-        """The mean share of the time from first to last GPU op in which GPUs are busy; NaN without GPU ops."""
+        """Return the mean share of the time from first to last GPU op in which GPUs are busy, NaN without GPU
+        ops.
+        """
         span = self.gpu_count * self.totals["span_ns"]
         return self.totals["busy_ns"] / span if span else float("nan")
 
     @cached_property
     def geometry(self) -> Launches | None:
-        """The launch parameters of GPU ops; None if the reader has other ops than the trace."""
+        """Return the launch parameters of GPU ops, or None if the reader has other ops than the trace."""
         return launches_of(self.attribution.trace)
 
     @cached_property
@@ -164,8 +168,8 @@ class Breakdown(Shown):
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """The `Diagnosis` of the `case`. For large recordings, the case is then dropped, because it takes a hundred
-        bytes per GPU op.
+        """The `Diagnosis` of the `case`. For large recordings, the case is dropped afterwards, because it takes a
+        hundred bytes per GPU op.
         """
         found = diagnose(self.case)
         if len(self.attribution.trace.ops) > MAX_OPS:
@@ -174,8 +178,8 @@ class Breakdown(Shown):
 
     @cached_property
     def hottest(self) -> Spot | None:
-        """The kernel with the most time in the steps, found without a replay; None if there is no kernel, or if the
-        recording is large.
+        """Return the kernel with the most time in the steps, found without a replay; None if there is no kernel, or if
+        the recording is large.
         """
         if len(self.attribution.trace.ops) > MAX_OPS:
             return None
@@ -185,8 +189,8 @@ class Breakdown(Shown):
 
     @cached_property
     def case(self) -> Case:
-        """The input of the diagnosis: the program's steps, or all ranges of the result if it does not include the time
-        of the steps.
+        """Return the input of the diagnosis: the program's steps, or all ranges of the result if it lacks the time of
+        the steps.
         """
         attribution, kinds, apart = self.attribution, self.kinds, self.attribution.trace.apart
         select, merge = self.options["select"], self.options["merge"]
@@ -211,12 +215,12 @@ class Breakdown(Shown):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The findings of the diagnosis, largest gain first."""
+        """Return the findings of the diagnosis, largest gain first."""
         return self.diagnosis.findings
 
     @property
     def narrowed(self) -> bool:
-        """Whether the result covers only some ranges, chosen by ``select`` or by time."""
+        """Return whether the result covers only some ranges, chosen by ``select`` or by time."""
         return self.options["select"] is not None or "from" in self.options
 
     @cached_property
@@ -226,12 +230,12 @@ class Breakdown(Shown):
 
     @cached_property
     def groups(self) -> OpGroups:
-        """The groups of GPU ops in charts: the ``group`` of ``families`` and ``merged_kernels``."""
+        """Return the groups of GPU ops in charts: the ``group`` of ``families`` and ``merged_kernels``."""
         return op_groups(self.attribution.trace, self.kinds)
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """Caveats about the numbers."""
+        """Return warnings about the numbers."""
         trace = self.attribution.trace
         slow = slow_starts(self.columns("merged"), self.instances_of, self.by)
         return (*trace.report.about.warnings, *trace.warnings, *self.notes, *slow)
@@ -243,7 +247,7 @@ class Breakdown(Shown):
 
     @cached_property
     def merged_texts(self) -> list[str]:
-        """The text of the merged path of each path."""
+        """Return for each path the text of its merged path."""
         texts = self.merged_paths.texts()
         return [texts[code] for code in self.merged_paths.of.tolist()]
 
@@ -254,7 +258,7 @@ class Breakdown(Shown):
 
     @cached_property
     def forward_path(self) -> Ints32:
-        """The path of the forward range whose backward work each range instance does, -1 for none."""
+        """Return for each range instance the path of its forward range if it does backward work, otherwise -1."""
         return np.append(self.paths.of, np.int32(-1))[forward_of_ranges(self.attribution)]
 
     @property

@@ -1,16 +1,16 @@
-"""Choose the rows of the bar charts: the ranges among which the time divides, or kernels if there are no ranges.
+"""Choose the rows of the bar charts: ranges that divide the time, or kernels if there are no ranges.
 
-The rule. Found iterations do not count as ranges here, because they are not annotated. Start with the outermost merged
-ranges that have GPU work. If one of them has at least `DOMINANT` of their op time and several inner ranges, replace it
-by its inner ranges, and repeat. Work that the replaced range launches itself becomes a row ("itself"). So the chart
-compares whole ranges such as `RUN::math` and `RUN::flash`, and divides a training loop into the parts of a step. It
-never shows both a range and its only child. If there are many rows, only the `top` rows by busy time are shown,
-longest first, and one row for all others.
+The rule of this module: Detected iterations do not count as ranges here, because they are not annotated. Start with the
+outermost merged ranges that have GPU work. If one of these ranges has at least `DOMINANT` of the op time and several
+inner ranges, replace it by its inner ranges, and repeat. Work that the replaced range launches itself becomes a row
+("itself"). So the chart compares whole ranges such as `RUN::math` and `RUN::flash`, and divides a training loop into
+the parts of a step. The chart never shows both a range and its only child. If there are many rows, the chart shows the
+`top` rows by busy time, longest first, and one row for all others.
 
 Warm-up and checks of the workloads count as others if the measured ranges are also present.
 
-Calls. If all work of a row is in instances of its only child (`RUN::math` with twenty `iter*`), these instances are
-its calls. Counts are per instance, so that ranges with different numbers of repetitions are comparable.
+Calls. If all work of a row is in instances of its only child (`RUN::math` with twenty `iter*`), these instances are the
+calls of the row. Counts are per instance, so that ranges with different numbers of repetitions are comparable.
 """
 
 import re
@@ -36,14 +36,14 @@ LABEL = 46  # characters
 
 @dataclass(frozen=True)
 class ChartRows:
-    """What to draw, a row per bar from top to bottom.
+    """The bars of a chart, a row per bar from top to bottom.
 
-    ``of`` is "ranges" or "kernels". ``labels`` are printable; ``names``, longer ones for titles. ``calls`` int64, the
-    instances by which counts are divided; ``launches`` int64 host calls (-1: unknown); ``kernels`` int64; ``ops`` and
-    ``sum_ns`` int64, per row and group of ``groups``; ``busy_ns``, ``span_ns`` int64 (span 0: unknown); ``call_ns``
-    int64, the median busy time of a call, or of runs of a kernel (0: unknown). ``rest`` is the row for all others, or
-    None. ``owned_ns`` is the op time of all ranges. ``unit`` names the base of counts: "instance", with the name of the
-    calls if there is one.
+    ``of`` is "ranges" or "kernels". ``labels`` are printable; ``names`` are longer and appear in titles. ``calls``
+    int64: the number of instances by which counts are divided; ``launches`` int64 host calls (-1: unknown); ``kernels``
+    int64; ``ops`` and ``sum_ns`` int64, per row and group of ``groups``; ``busy_ns``, ``span_ns`` int64 (span 0:
+    unknown); ``call_ns`` int64: the median busy time of a call, or of a launch of the kernel (0: unknown). ``rest`` is
+    the row for all others, or None. ``owned_ns`` is the op time of all ranges. ``unit`` names the base of counts:
+    "instance", with the name of the calls if there is one.
     """
 
     of: str
@@ -67,18 +67,18 @@ class ChartRows:
 
     @property
     def idle_ns(self) -> Ints:
-        """Span minus busy time; 0 if several GPUs make the busy time longer, or if the span is unknown."""
+        """Return span minus busy time; 0 if several GPUs make the busy time longer, or if the span is unknown."""
         return np.maximum(self.span_ns - self.busy_ns, 0)
 
     @property
     def named(self) -> Index:
-        """The rows for a single range or kernel; if there are none, the row for all others."""
+        """Return the rows for a single range or kernel; if there are none, the row for all others."""
         rows = [row for row in range(len(self)) if row != self.rest]
         return np.array(rows or range(len(self)), np.intp)
 
 
 def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
-    """Choose the `ChartRows` of a result by the rule of this module; None if it has no GPU work."""
+    """Choose the `ChartRows` of a result by the rule of this module; returns None if there is no GPU work."""
     merged = breakdown.columns("merged")
     owned = int(merged["exclusive_sum_ns"].sum())
     rows, kind = _range_rows(breakdown), "ranges"
@@ -116,7 +116,7 @@ def chart_rows(breakdown: Breakdown, top: int) -> ChartRows | None:
 def grouped(rows: ChartRows) -> ChartRows:
     """Join rows that run the same ops per call if only the last parts of their names differ.
 
-    Their label has all parts in braces: `RUN::math::S{4096, 2048}`.
+    The label of a joined row has all last parts in braces: `RUN::math::S{4096, 2048}`.
     """
     members: dict[object, list[int]] = {}
     for row in range(len(rows)):
@@ -152,7 +152,7 @@ def _one_name(names: list[str]) -> str:
 
 
 def by_range(merged: ColumnTable) -> bool:
-    """Whether rows are ranges. At least one range with GPU work must be annotated, because names of detected
+    """Return whether rows are ranges. At least one range with GPU work must be annotated, because names of detected
     iterations have no meaning.
     """
     return bool(((merged["launches"] > 0) & (merged.texts("kind").codes != FOUND)).any())

@@ -1,4 +1,6 @@
-"""The charts of an analysis, among them ``timeline.png``: streams and ranges over time, and one instance op by op."""
+"""Make the charts of an analysis, such as ``timeline.png``: streams and ranges over time, and one instance op
+by op.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -285,7 +287,7 @@ def timeline_title(answer: Timeline) -> str:
         count = totals["ranges"]
         return f"{plural(count, 'range') if count else 'CUDA calls'} on the host and no GPU work at all"
     if span <= 0:
-        return "All GPU work of this report takes no time"
+        return "All GPU work in this report has zero duration"
     share = format_share(answer.breakdown.busy_share)
     who, average = ("The GPU is", "") if gpus == 1 else (f"{gpus} GPUs are", ", on average")
     text = f"{who} busy for {share} of the {format_ns(span)} from the first GPU op to the last{average}"
@@ -301,7 +303,7 @@ def timeline_title(answer: Timeline) -> str:
 
 
 def overview(breakdown: Breakdown) -> Overview:
-    """The notebook view: the amount of work, the parts of a step, and the top bottlenecks."""
+    """Make the notebook view: the amount of work, the parts of a step, and the top bottlenecks."""
     name = breakdown.attribution.trace.report.path.name
 
     def details() -> Iterator[str | TextTable]:

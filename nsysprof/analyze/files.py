@@ -33,8 +33,8 @@ def write_tables(
 ) -> tuple[list[Path], list[str]]:
     """Write ``ranges.csv``, ``instances.csv``, ``kernels.csv`` and ``analysis.json`` into an existing folder.
 
-    Each file is written completely or not at all. Returns the paths, and notes on omitted rows of ``analysis.json``,
-    on compressed files (``packs``), and on ``instances.csv``. That file is omitted if it would have more than
+    Each file is written completely or not at all. Returns the paths, and notes on omitted rows of ``analysis.json``, on
+    compressed files (``packs``), and on ``instances.csv``. ``instances.csv`` is omitted if it would have more than
     `MAX_INSTANCES` rows, unless ``instances`` is set.
     """
     written = [folder / "ranges.csv", folder / "kernels.csv", folder / "analysis.json"]
@@ -90,8 +90,8 @@ def write_json(
 ) -> dict[str, dict[str, Any]]:
     """Write ``analysis.json``: report, totals, ledger, warnings, ranges and kernels; times are integer ns.
 
-    It has the ``most`` ranges and kernels with the largest ``sum_ns``, in table order. Omitted rows are listed under
-    ``left_out`` (a key per table with ``rows`` and ``file``), which is also returned.
+    The document has the ``most`` ranges and kernels with the largest ``sum_ns``, in table order. Omitted rows are
+    listed under ``left_out`` (a key per table with ``rows`` and ``file``), which is also returned.
     """
     most = most or MAX_ROWS
     head: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The diagnosis of the steps, for an analysis: where a step's time goes, and the top bottlenecks."""
+"""Show the diagnosis of the steps in an analysis: the parts of a step, and the top bottlenecks."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ _STEPS = (
 
 
 def steps_table(diagnosis: Diagnosis, most: int = MAX_STEPS) -> TextTable | None:
-    """The parts of the median step, for the paths with the most time; None if no step repeats."""
+    """Make a table of the parts of the median step, for the paths with the most time; None if no step repeats."""
     if not diagnosis.repeats or not diagnosis.times:
         return None
     by_path: dict[str, dict[str, Any]] = {}
@@ -45,7 +45,7 @@ def steps_table(diagnosis: Diagnosis, most: int = MAX_STEPS) -> TextTable | None
 
 
 def listed(breakdown: Breakdown) -> list[dict[str, Any]]:
-    """The first `MOST` findings, with the keys of the list ``findings`` in ``analysis.json``."""
+    """Return the first `MOST` findings, with the keys of the list ``findings`` in ``analysis.json``."""
     diagnosis = breakdown.diagnosis
     file = breakdown.attribution.trace.report.path
     seen = {"instances": diagnosis.steps, "of_instances": diagnosis.steps + diagnosis.left_out}

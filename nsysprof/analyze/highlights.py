@@ -1,4 +1,4 @@
-"""Choose the ranges to show first, their kernels, and the launch-bound ones."""
+"""Choose the ranges to show first, their kernels, and launch-bound ranges."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SORTS = {"busy": "busy_ns", "span": "span_ns", "cpu": "cpu_ns", "instances": "in
 
 
 def row_times(merged: ColumnTable) -> Ints:
-    """The time of each row of ``merged``: on the host, or from first to last GPU op, whichever is longer."""
+    """Return the time of each row of ``merged``: on the host, or from first to last GPU op, whichever is longer."""
     return np.maximum(np.maximum(merged["cpu_ns"], merged["span_ns"]), merged["busy_ns"])
 
 
@@ -40,9 +40,9 @@ def top_rows(
     ``by`` chooses by another column, or by `row_times` (`time_ns`). ``sort`` orders rows with the same parent by a key
     of `SORTS`, or by `time` or `name`. ``depth`` limits the levels of the tree.
 
-    If a range has all the work of its outer range (``iter*`` in ``RUN::math::S4096``), it is shown with the outer
-    range and does not count as a row. Of a long chain of such ranges, only both ends are shown. By default, rows with
-    the same parent are in order of first appearance. Rows of warm-up and checks (`preparing`) come last.
+    A range that has all the work of its outer range (``iter*`` in ``RUN::math::S4096``) is shown with the outer range
+    and does not count as a row. A long chain of such ranges shows only both ends. By default, rows with the same parent
+    are in order of first appearance. Rows of warm-up and checks (`preparing`) come last.
     """
     merged = breakdown.columns("merged")
     parent, work = merged["parent"], merged["sum_ns"]
@@ -68,7 +68,9 @@ def top_rows(
 
 
 def annotated(merged: ColumnTable) -> bool:
-    """Whether GPU work is annotated: the program opened a range of ``merged`` with GPU work (no call, not detected)."""
+    """Return whether GPU work is annotated: at least one range of ``merged`` with GPU work comes from the program, not
+    from calls or detected iterations.
+    """
     kind = merged.texts("kind").codes
     return bool(((merged["launches"] > 0) & ((kind == PUSH_POP) | (kind == START_END))).any())
 
@@ -90,7 +92,9 @@ def _inside_chain(parent: AnyInts, alike: Mask) -> Mask:
 
 
 def tree_order(parent: AnyInts, rows: Index) -> Index:
-    """Put each row after its parent. If the parent is not among the rows, the next outer range counts as the parent."""
+    """Sort rows so that each row follows its parent. If the parent is not among the rows, the next outer range counts
+    as the parent.
+    """
     chosen, children = set(rows.tolist()), dict[int, list[int]]()
     for row in rows.tolist():
         up = int(parent[row])
@@ -110,7 +114,7 @@ def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> Floats:
     """Find the idle share of the span for rows of ``merged`` (median over instances; NaN if no instance has a span).
 
     Idle means that no GPU op at all runs. The span lasts from the first op of the instance to the end of its last op,
-    on each GPU that it uses.
+    on each GPU that the instance uses.
     """
     lines = breakdown.attribution.trace.gpu_busy
     of_rows = [breakdown.instances_of(row) for row in rows]

@@ -27,11 +27,11 @@ _LABEL, _NAME = 34, 80  # characters
 
 @dataclass(frozen=True)
 class HostLane:
-    """Calls of one thread, sorted by start, and a value per column of the timeline.
+    """The calls of one thread, sorted by start, and a value per column of the timeline.
 
-    ``start``, ``end`` int64 ns and ``kind`` uint8 (an index into `KINDS`) of each call, with its name; ``busy_ns``
-    int64, the time in which a call ran; ``longest`` uint8, the kind that ran longest, `NOTHING` if none did;
-    ``process`` an index into ``trace.processes``.
+    ``start``, ``end`` int64 ns, ``kind`` uint8 (an index into `KINDS`) and the name of each call; ``busy_ns`` int64,
+    the time in which a call ran; ``longest`` uint8: the kind that ran longest, `NOTHING` if no call ran; ``process`` an
+    index into ``trace.processes``.
     """
 
     label: str
@@ -45,7 +45,7 @@ class HostLane:
     longest: Bytes
 
     def marks(self, begin: int, stop: int, process: int | None = None) -> Marks:
-        """The calls between two times as labelled boxes; only the `MAX_BOXES` longest calls."""
+        """Return the calls between two times as labelled boxes; only the `MAX_BOXES` longest calls."""
         rows = np.flatnonzero((self.end > begin) & (self.start < stop))
         if len(rows) > MAX_BOXES:
             rows = np.sort(rows[np.argsort((self.start - self.end)[rows], kind="stable")[:MAX_BOXES]])
@@ -55,14 +55,14 @@ class HostLane:
         return Marks(shorten(self.label, _LABEL), RANGE, start, end, colours, names, process)
 
     def most(self, until: int) -> tuple[str, int]:
-        """The CUDA call that takes the most time before a given time, and its time in ns."""
+        """Return the CUDA call that takes the most time before a given time, and this time in ns."""
         rows = np.flatnonzero((self.kind <= CUDA) & (self.start < until))
         total = sums(self.name[rows], np.minimum(self.end[rows], until) - self.start[rows], len(self.names))
         return self.names[int(total.argmax())], int(total.max(initial=0))
 
 
 def cuda_extent(activity: HostActivity) -> tuple[int, int] | None:
-    """The start of the first CUDA call and the end of the last; None if there are no CUDA calls."""
+    """Return the start of the first CUDA call and the end of the last; None if there are no CUDA calls."""
     rows = np.flatnonzero(activity.kind <= CUDA)
     if not len(rows):
         return None
@@ -70,7 +70,7 @@ def cuda_extent(activity: HostActivity) -> tuple[int, int] | None:
 
 
 def host_lanes(trace: Trace, activity: HostActivity, edges: Ints) -> tuple[HostLane, ...]:
-    """The lanes of the `MAX_HOSTS` threads with most time in CUDA calls; ``edges`` bound the columns."""
+    """Make the lanes of the `MAX_HOSTS` threads with most time in CUDA calls; ``edges`` bound the columns."""
     calls, lanes = activity.calls, []
     rows = np.flatnonzero(activity.kind <= CUDA)
     cuda = sums(calls.thread[rows], np.maximum(calls.end[rows] - calls.start[rows], 1), len(calls.threads))

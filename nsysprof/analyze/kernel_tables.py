@@ -1,4 +1,6 @@
-"""Kernel tables: the work that each path owns by op name, and the work in each merged path by kernel family."""
+"""Make the kernel tables: the work that each path owns by op name, and the work in each merged path by kernel
+family.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,10 +26,10 @@ def kernel_tables(
     """Add up the work that each path of a part owns, a row per path (or merged path) and op name.
 
     ``path`` int32, -1 for unowned work; ``name`` int32 into ``trace.op_names``; ``count`` ops; durations in ns:
-    ``sum_ns, median_ns, min_ns, max_ns``; ``size_bytes`` copied or set; sorted by path, then by time. ``paths`` are
-    the path of each range instance, and the merged path of each path; ``unowned`` adds the rows of path -1. The first
-    table has separate rows for each path in which replayed CUDA graphs were captured (``captured`` int32, -1 for
-    none). It also has the medians of `_launch_medians`, unless ``whole`` is set: then the second table has them. With
+    ``sum_ns, median_ns, min_ns, max_ns``; ``size_bytes`` copied or set; sorted by path, then by time. ``paths``: the
+    path of each range instance, and the merged path of each path; ``unowned`` adds the rows of path -1. The first table
+    has separate rows for each path in which replayed CUDA graphs were captured (``captured`` int32, -1 for none). The
+    first table also has the medians of `_launch_medians`; with ``whole``, the second table has these instead. With
     ``launches``, the first table also has ``launch``, the row of the longest launch, -1 for none.
     """
     attribution = part.attribution
@@ -158,11 +160,11 @@ _SUMS: dict[str, Callable[[Ops, slice], Ints]] = {
 def family_table(
     attribution: Attribution, merged: Paths, merged_of: Ints32, keep: Mask, kinds: Kinds, groups: OpGroups
 ) -> ColumnTable:
-    """Add up ``path, family, group, ops, kernels, sum_ns`` inside each merged path; families add up to the path's sum.
+    """Add up ``path, family, group, ops, kernels, sum_ns`` in each merged path; families add up to the path's sum.
 
-    ``merged_of`` is the merged path of each range instance, ``keep`` a mask of the instances that count. The work
-    inside a range is the work that the range and its inner ranges own, whether these are kept or not. For start/end
-    ranges, and for ranges that overlap others only in part, it is the work of the launches inside.
+    ``merged_of`` is the merged path of each range instance, ``keep`` a mask of the instances that count. The work in a
+    range is the work that the range and its inner ranges own, including inner ranges that are not kept. For start/end
+    ranges, and for ranges that partly overlap others, the work is that of the launches inside the range.
     """
     # A column for each family in a group, of those that there are.
     pair = np.array([FAMILIES.index(name) for name in kinds.family], np.int64) << 8 | groups.of

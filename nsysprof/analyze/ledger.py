@@ -70,7 +70,7 @@ def warnings(
 ) -> Iterator[str]:
     """Describe caveats about the numbers, each with its count and share of the time.
 
-    ``left_out`` are the warm-up instances, ``chosen`` the number of instances that ``select`` keeps.
+    ``left_out`` are the warm-up instances; ``chosen`` is the number of instances that ``select`` keeps.
     """
     of_fates = {}
     for outcome, row in enumerate(ledger_columns(attribution).records()):
@@ -82,7 +82,7 @@ def warnings(
         )
     if unclosed := int(attribution.trace.ranges.unclosed.sum()):
         yield (
-            f"the program never closed {unclosed:,} of {len(left_out):,} ranges; they are taken to end "
+            f"the program never closed {unclosed:,} of {len(left_out):,} ranges: they are assumed to end "
             "with the recording"
         )
     if ops := of_fates[NO_LAUNCH]:

@@ -1,4 +1,6 @@
-"""Rows of the page's timeline, per process: its threads on the host, their ranges on the GPU, and its streams."""
+"""Make the rows of the page's timeline, for each process: its threads on the host, their ranges on the GPU, and its
+streams.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -94,7 +96,7 @@ class _Rows:
         }
 
     def gpus(self) -> list[dict[str, Any]]:
-        """The busy share of each column, for each GPU."""
+        """Return the busy share of each column, for each GPU."""
         ops, out = self.trace.ops, []
         for number, label in device_labels(self.trace).items():
             rows = self.trace.op_gpu == number
@@ -283,7 +285,9 @@ class _Rows:
 
 
 def range_extents(breakdown: Breakdown, rows: list[int]) -> list[tuple[int, int]]:
-    """For each row of ``merged``, the start of its first instance and the end of its last, in ns of the report."""
+    """For each row of ``merged``, return the start of its first instance and the end of its last, in ns of the
+    report.
+    """
     ranges = breakdown.attribution.trace.ranges
     instances = (breakdown.instances_of(row)[1] for row in rows)
     return [(int(ranges.start[each].min()), int(ranges.end[each].max())) for each in instances]

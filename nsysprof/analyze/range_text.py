@@ -35,7 +35,7 @@ Cells: TypeAlias = dict[str, tuple[str, float]]  # by head: a text and the numbe
 def range_rows(
     breakdown: Breakdown, top: int, width: int, *, full: bool = False, sort: str | None = None, depth: int | None = None
 ) -> Rows | None:
-    """A tree of about ``top`` ranges with the most time and their outer ranges; None if there are no ranges.
+    """Make a tree of about ``top`` ranges with the most time and their outer ranges; None if there are no ranges.
 
     On one screen, ranges with a single inner range are skipped, and ranges with the same parent are sorted by time.
     """
@@ -116,12 +116,12 @@ def _tree(
 
 
 def cpu_only(merged: ColumnTable) -> bool:
-    """Whether no range of ``merged`` has GPU work."""
+    """Return whether no range of ``merged`` has GPU work."""
     return not (merged["launches"] | merged["captured_nodes"]).any()
 
 
 def outermost_cpu(merged: ColumnTable) -> int:
-    """The summed CPU time of the outermost ranges: the base of shares."""
+    """Return the summed CPU time of the outermost ranges: the base of shares."""
     return int(merged["cpu_ns"][merged["parent"] < 0].sum())
 
 
@@ -170,7 +170,7 @@ def range_notes(shown: ColumnTable, waiting: Mask) -> Iterator[str]:
         yield "captured: kernels that the range captured into a CUDA graph. Another range may launch this graph."
     if waiting.any():
         idle = f"the GPU is idle for more than {format_share(LAUNCH_BOUND_IDLE)} of the span"
-        yield f"* launch-bound: {idle}, and no other range uses it then."
+        yield f"* launch-bound: {idle}, and no other range uses the GPU meanwhile."
     if (shown["busy_ns"] > shown["span_ns"]).any():
         yield "busy is summed over GPUs, so busy/span can exceed 100 % for a range that uses several GPUs at once."
 
@@ -178,8 +178,8 @@ def range_notes(shown: ColumnTable, waiting: Mask) -> Iterator[str]:
 def range_cells(row: Any, total: int, waits: bool, *, captured: bool = False) -> Cells:
     """Make the cells of a row of ``merged``: for each column head, a text and its number.
 
-    ``total`` is the sum of all ops. ``waits`` adds the launch-bound mark. ``captured`` is the number of kernels in
-    replays of CUDA graphs that the range captured.
+    ``total`` is the sum of all ops. ``waits`` adds the launch-bound mark. ``captured`` is the number of kernels that
+    replays of CUDA graphs run and that the range captured.
     """
     many = row.instances > 1
     span, busy = (row.span_median_ns, row.busy_median_ns) if many else (row.span_ns, row.busy_ns)

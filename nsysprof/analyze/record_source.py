@@ -1,4 +1,4 @@
-"""The source of every export: a breakdown, and report data that the analysis does not need."""
+"""Provide the source of every export: a breakdown, and report data that the analysis does not need."""
 
 from dataclasses import dataclass
 
@@ -18,8 +18,8 @@ class RecordSource:
     """A breakdown with the details of its report.
 
     ``details`` has a row per op; ``calls``: all host calls. ``call`` (int32): the row in ``calls`` of each launch, or
-    -1. ``path`` (int32): the path of each launch's owner, into ``breakdown.path_texts``, or -1. ``waits``: the waits
-    on the critical path of windows; None if there are no waits, or if they were not requested.
+    -1. ``path`` (int32): the path of each launch's owner, into ``breakdown.path_texts``, or -1. ``waits``: the waits on
+    the critical path of windows; None if there are no waits, or if they were not requested.
     """
 
     breakdown: Breakdown
@@ -36,7 +36,7 @@ class RecordSource:
 
     @property
     def about(self) -> dict[str, str]:
-        """The facts in every export: schema, version, report, and the modes of threads and graphs."""
+        """Return the facts in every export: schema, version, report, and the modes of threads and graphs."""
         return {
             "nsysprof.schema": EXPORT_SCHEMA,
             "nsysprof.version": __version__,

@@ -1,7 +1,8 @@
 """A report as four joinable tables: ops, launches, ranges (by path) and instances (of ranges).
 
 ``launch`` of an op is a row number in launches, its ``owner`` is a row number in instances, and ``path_id`` of an
-instance is a row number in ranges. Rows are numbered from 0. Columns are an interface: add, never rename.
+instance is a row number in ranges. Rows are numbered from 0. Columns are an interface: add columns, but never rename
+one.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def _same(declared: Table, *names: str) -> dict[str, str]:
 
 
 _OWNER = {
-    "owner": "range instance that owns it; empty without an owner",
+    "owner": "range instance that owns the GPU op; empty without an owner",
     "path": "path of the owner",
     "merged_path": "merged path of the owner",
 }
@@ -45,7 +46,7 @@ OPS = table(
     "ops",
     "a row per GPU op",
     {
-        "op": "id: counts kernels, copies, memsets, CUDA graph launches and migrations in report order",
+        "op": "id: kernels, copies, memsets, CUDA graph launches and migrations, numbered in report order",
         "kind": f"{', '.join(OP_KINDS[:-1])} (a CUDA graph traced whole) or {OP_KINDS[-1]} (of unified memory)",
         "name": "full name of the kernel, copy or memset",
         **_same(analyze.KERNELS, "family", "math_unit"),
@@ -75,7 +76,7 @@ LAUNCHES = table(
     "launches",
     "a row per host CUDA call that launched GPU work",
     {
-        "launch": "id: counts launching CUDA calls, ordered by process, thread and start",
+        "launch": "id: CUDA calls that launch work, numbered by process, thread and start",
         "pid": "process",
         "tid": "thread",
         "call": "the CUDA function",
@@ -105,7 +106,7 @@ INSTANCES = table(
     "instances",
     "a row per range instance",
     {
-        "range": "id: counts NVTX ranges, ordered by process, thread and start",
+        "range": "id: NVTX ranges, numbered by process, thread and start",
         "parent": "the innermost push/pop range around this range on its thread; empty if none",
         "path_id": "path id of the range",
         **_same(analyze.INSTANCES, "path", "merged_path"),
@@ -143,7 +144,7 @@ class RecordTable:
     columns: Callable[[slice], dict[str, Column]]
 
     def frame(self) -> pd.DataFrame:
-        """All rows as a pandas frame: texts as categories, missing integers as NA."""
+        """Return all rows as a pandas frame: texts as categories, missing integers as NA."""
         import pandas as pd  # noqa: PLC0415 (slow to import)
 
         def values(column: Column) -> Any:
@@ -172,7 +173,7 @@ def record_tables(source: RecordSource) -> list[RecordTable]:
 
 
 def record_frames(breakdown: Breakdown) -> dict[str, pd.DataFrame]:
-    """All rows of the `TABLES` of a report that is still open, as pandas frames."""
+    """Return all rows of the `TABLES` of a report that is still open, as pandas frames."""
     return {table.declared.file: table.frame() for table in record_tables(record_source(breakdown))}
 
 

@@ -1,4 +1,4 @@
-"""The subject of a chart: its report as subtitle, and its groups of GPU ops as colours and legend."""
+"""Describe the subject of a chart: its report as subtitle, and its groups of GPU ops as colours and legend."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ def subtitle(breakdown: Breakdown) -> str:
 
 
 def group_colours(groups: OpGroups) -> list[str]:
-    """Choose a colour per group: the colours of the families, or the first ones for kernel names."""
+    """Choose a colour per group: the colours of the families, or the first colours for kernel names."""
     if not groups.by_name:
         return list(COLOURS.values())
     kernels = [colour for family, colour in COLOURS.items() if family not in LAST]

@@ -1,7 +1,7 @@
 """The tables of an analysis. Each column is declared once, with its name, its description and the function that
 computes its values.
 
-Names of columns are an interface: add to them, never rename them. A new column is a new entry here.
+Column names are an interface: add columns, but never rename one. A new column is a new entry here.
 """
 
 from collections.abc import Callable, Mapping
@@ -66,7 +66,7 @@ class PathRows:
 
     @cached_property
     def count(self) -> Ints:
-        """The number of them per path."""
+        """Return the number of counted instances per path."""
         return np.bincount(self.of[self.instances], minlength=len(self.paths))
 
     def values(self, name: str) -> Array:
@@ -144,7 +144,7 @@ _SHARED: dict[str, Callable[[Attribution], Ints]] = {
 
 
 def exclusive_cpu(attribution: Attribution) -> Ints:
-    """The CPU time of each range instance outside its inner ranges, in ns."""
+    """Return the CPU time of each range instance outside its inner ranges, in ns."""
     ranges, parent = attribution.trace.ranges, attribution.parent
     own: Ints = ranges.end - ranges.start
     inner = np.flatnonzero(parent >= 0)
@@ -201,10 +201,7 @@ _SUMS: Columns[PathRows] = {
     "devices": ("GPUs with GPU ops of the instances", PathRows.devices),
     "cpu_median_ns": ("median of the instances' cpu_ns", _of_instances("median", "cpu_ns")),
     "cpu_iqr_ns": ("interquartile range of the instances' cpu_ns", _of_instances("iqr", "cpu_ns")),
-    "unclosed": (
-        "instances that the program never closed; they are taken to end with the recording",
-        _total("unclosed"),
-    ),
+    "unclosed": ("instances that the program never closed (assumed to end with the recording)", _total("unclosed")),
     "span_min_ns": ("minimum of the instances' span_ns", _of_instances("low", "span_ns")),
     "span_max_ns": ("maximum of the instances' span_ns", _of_instances("high", "span_ns")),
     "busy_min_ns": ("minimum of the instances' busy_ns", _of_instances("low", "busy_ns")),
@@ -243,7 +240,8 @@ RANGES = table(
 def range_columns(rows: PathRows, path_texts: list[str], merged_texts: list[str], forward: Ints32) -> ColumnTable:
     """Make the columns of ``ranges.csv``, with a row per path that has instances.
 
-    Texts are the paths. ``forward`` is the path whose backward work each instance does, -1 for none.
+    Texts are the paths. ``forward`` is the path of the forward range of each instance that does backward work, -1 for
+    other instances.
     """
     number = np.arange(len(rows.paths))
     head = {"path": Texts(number, path_texts), "merged_path": Texts(number, merged_texts)}
@@ -259,8 +257,8 @@ def range_columns(rows: PathRows, path_texts: list[str], merged_texts: list[str]
 
 
 def merged_columns(rows: PathRows, texts: list[str], row: Ints) -> ColumnTable:
-    """The columns of each merged path, with ``merged_path, name, parent``. ``row`` has the row of each path, and -1 at
-    the end.
+    """Make the columns of each merged path, with ``merged_path, name, parent``. ``row`` has the row of each path, and
+    -1 at the end.
     """
     head: dict[str, Column] = {
         "merged_path": Texts(np.arange(len(rows.paths)), texts),
@@ -272,7 +270,7 @@ def merged_columns(rows: PathRows, texts: list[str], row: Ints) -> ColumnTable:
 
 @dataclass(frozen=True)
 class InstanceRows:
-    """A row for some range instances, with their `instance_numbers` and the texts of each path."""
+    """One row for each of some range instances: their `instance_numbers` and the text of each path."""
 
     attribution: Attribution
     path: Ints32
@@ -309,14 +307,14 @@ def _captured_inside(name: str) -> Callable[[InstanceRows], Column]:
 _OF_INSTANCES: Columns[InstanceRows] = {
     "path": (_PATH, lambda each: Texts(each.path, each.path_texts)),
     "merged_path": (_MERGED_PATH, lambda each: Texts(each.path, each.merged_texts)),
-    "instance": ("number of the instance within its path, from 0", lambda each: each.numbers),
+    "instance": ("instance number within its path, from 0", lambda each: each.numbers),
     "pid": ("process", lambda each: pid_of(each.thread)),
     "tid": ("thread that started it", lambda each: tid_of(each.thread)),
     "kind": (_KIND, lambda each: Texts(each.attribution.trace.ranges.kind[each.rows], RANGE_KINDS)),
     "start_ns": ("start on the host", _recorded("start")),
     "end_ns": ("end on the host", _recorded("end")),
     "unclosed": (
-        "whether the program never closed this instance; it is then taken to end with the recording",
+        "whether the program never closed this instance (assumed to end with the recording)",
         lambda each: each.attribution.trace.ranges.unclosed[each.rows].astype(np.int8),
     ),
     "launches": (_LAUNCHES, _inside("launches")),
@@ -343,8 +341,8 @@ def instance_columns(rows: InstanceRows) -> ColumnTable:
 
 @dataclass(frozen=True)
 class KernelRows:
-    """A row per owner, op name and capture path: ``numbers`` come from `kernel_tables`, ``kinds`` is the kind of
-    each op name.
+    """A row per owner, op name and capture path: ``numbers`` come from `kernel_tables`; ``kinds`` is the kind of each
+    op name.
     """
 
     owner: Column
@@ -403,9 +401,9 @@ KERNELS = table(
 
 
 def kernel_columns(rows: KernelRows, owner: str) -> ColumnTable:
-    """Make the columns of ``kernels.csv``; ``owner`` is the name of the owner's column.
+    """Make the columns of ``kernels.csv``; ``owner`` is the name of the column with the owner.
 
-    Medians of launches are left out if ``numbers`` does not have them.
+    Medians of launches are left out if ``numbers`` lacks them.
     """
     of = {name: each for name, each in _OF_KERNELS.items() if name in rows.numbers.columns or name not in LAUNCH}
     columns = _make(of, rows)

@@ -1,4 +1,4 @@
-"""A result as text for a terminal, a log or a pull request: one screen, or everything."""
+"""Format a result as text for a terminal, a log or a pull request: one screen, or everything."""
 
 import re
 from collections.abc import Iterator
@@ -155,7 +155,9 @@ def _gpu(gpu: Any) -> str:
 
 
 def messages(breakdown: Breakdown, *, every: bool = False) -> list[str]:
-    """Messages of nsys that affect the numbers (with ``every``, all messages), and the warnings of the analysis."""
+    """Return messages of nsys that affect the numbers (with ``every``, all messages), and the warnings of the
+    analysis.
+    """
     diagnostics = breakdown.attribution.trace.report.about.diagnostics
     if not every:
         diagnostics = tuple(each for each in diagnostics if _bears_on_numbers(each))[:_MAX_DIAGNOSTICS]
@@ -166,7 +168,7 @@ def messages(breakdown: Breakdown, *, every: bool = False) -> list[str]:
 
 
 def graph_sentences(breakdown: Breakdown) -> list[str]:
-    """The CUDA graphs that ran, and the data about them that was not recorded."""
+    """Describe the CUDA graphs that ran, and unrecorded data about these graphs."""
     return [*breakdown.graph_counts.sentences(breakdown.attribution.graphs)]
 
 
@@ -287,14 +289,14 @@ def _summaries(breakdown: Breakdown, top: int, width: int) -> Iterator[str | Row
 
 
 def verification(result: "Verification") -> str:
-    """Write the result as lines of text: the number of compared ranges, explained differences by reason, and all other
+    """Format the result as lines of text: the number of compared ranges, explained differences by reason, and all other
     differences.
     """
     if not result.compared:
         return f"Nothing to verify: neither nsys {visible(result.nsys)} nor nsysprof finds a range with GPU work\n"
     lines = [
-        f"Verified with nsys {result.nsys}: {result.equal:,} of {result.compared:,} ranges with GPU work are equal"
-        " in span, first GPU op and launches"
+        f"Verified with nsys {result.nsys}: {result.equal:,} of {result.compared:,} ranges with GPU work "
+        "match in GPU time span, first GPU op and number of launches"
     ]
     lines += [f"  {count:,} differ for known reasons ({reason})" for reason, count in sorted(result.explained.items())]
     lines += [f"  differs: {' '.join(difference.split())}" for difference in result.differences[:_MAX_DIFFERENCES]]

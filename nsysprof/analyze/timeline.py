@@ -1,4 +1,4 @@
-"""Time lanes: GPU streams and NVTX ranges on one time axis, binned so that any report can be drawn.
+"""Time lanes: GPU streams and NVTX ranges on one time axis, in columns, so that any report can be drawn.
 
 A GPU lane is a stream or, if there are many streams, all streams of a process on a GPU. At most `MAX_LANES` lanes are
 drawn: the busiest lane of every GPU, then the busiest of the other lanes. The time of a lane is cut into columns, each
@@ -43,8 +43,9 @@ _LONGEST = 1 << 62  # ns: half of what the difference of two times may be
 class StreamLane:
     """One stream, or all streams of a process on a GPU, with a value per column of the timeline.
 
-    ``busy_ns`` int64, the time with at least one op running; ``group`` uint8, which of the `OpGroups` ran longest,
-    `NOTHING` if none; ``process`` an index into ``trace.processes``; ``streams`` is the number of streams in it.
+    ``busy_ns`` int64, the time with at least one op running; ``group`` uint8: the group of `OpGroups` that ran longest,
+    `NOTHING` if none ran; ``process`` an index into ``trace.processes``; ``streams``: the number of streams in the
+    lane.
     """
 
     label: str
@@ -56,7 +57,7 @@ class StreamLane:
 
 @dataclass(frozen=True)
 class MemoryLane:
-    """Memory of one GPU: the maximum of live bytes per column of the timeline, and overall (``peak``)."""
+    """The memory of one GPU: the maximum of live bytes per column of the timeline, and overall (``peak``)."""
 
     label: str
     process: int
@@ -69,8 +70,8 @@ class RangeLane:
     """Ranges of one level of a thread, a row per mark, sorted by start.
 
     ``level`` 0 is the outermost, `START_END_LANE` the start/end ranges. ``start``, ``end`` int64 ns; ``path`` int32,
-    the path (in ``breakdown.paths``) of the first range in the mark; ``count`` int32, the number of ranges in the mark
-    (more than 1 if neighbours shorter than a column are joined).
+    the path (in ``breakdown.paths``) of the first range in the mark; ``count`` int32: the number of ranges in the mark
+    (above 1 if neighbours shorter than a column are joined).
     """
 
     label: str
@@ -84,8 +85,8 @@ class RangeLane:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The result of `timeline`. ``edges`` int64 ns, one more than the number of columns; ``wait_ns``, the longest time
-    between two ops without any op on that GPU; ``notes`` name omissions; ``hosts`` are calls of threads, for reports
+    """The result of `timeline`. ``edges`` int64 ns, one more than the number of columns; ``wait_ns``: the longest time
+    between two ops in which the GPU runs no op; ``notes`` name omissions; ``hosts`` are calls of threads, for reports
     without annotated GPU work.
     """
 
@@ -101,7 +102,7 @@ class Timeline:
 
     @property
     def start_ns(self) -> int:
-        """The start of the timeline: the first launch, op, or range with GPU work."""
+        """Return the start of the timeline: the first launch, op, or range with GPU work."""
         return int(self.edges[0])
 
     @property
@@ -111,10 +112,10 @@ class Timeline:
 
 
 def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
-    """Show when streams and ranges were busy, with a `Zoom` on one instance. Near-linear in ops and ranges.
+    """Show when streams and ranges were busy, with a `Zoom` on one instance, in near-linear time in ops and ranges.
 
-    A report without ops has no streams, and a report without ranges has no range lanes. Without both, the extent is
-    empty.
+    A report without ops has no streams, and a report without ranges has no range lanes. Without ops and ranges, the
+    extent is empty.
     """
     trace = breakdown.attribution.trace
     activity = None if annotated(breakdown.columns("merged")) else trace.report.reader.host_activity(trace)
@@ -218,9 +219,9 @@ def processes_by_gpu(trace: Trace) -> list[int]:
 def ranked_threads(breakdown: Breakdown) -> tuple[list[int], int]:
     """Rank the active threads, most important first, and count the threads with GPU work in ranges.
 
-    If no range has GPU work, all threads with ranges are counted. Threads with GPU work in ranges come first, sorted
-    by the work of their outermost ranges; the first thread of every process comes before the second of any. Other
-    threads with ranges follow, then threads that only launch.
+    If no range has GPU work, all threads with ranges are counted. Threads with GPU work in ranges come first, sorted by
+    the work of their outermost ranges; the first threads of all processes come before all second threads. Other threads
+    with ranges follow, then threads that only launch.
     """
     attribution, trace, kept = breakdown.attribution, breakdown.attribution.trace, breakdown.kept
     thread, level = trace.ranges.thread, breakdown.paths.depth[breakdown.paths.of]

@@ -1,11 +1,12 @@
 """Choose one representative part of a report, to show it op by op.
 
-Choose as an engineer would: take the repeated merged range with most busy time. If its instances have too many ops to
-show, take its inner range with most busy time. If inner ranges account for nearly all of it, take the deepest one with
-several ops. Show the instance with the median span. Prefer repeated ranges to ranges that run once, and these to
-warm-up and initialization. If an instance has too many ops, show consecutive ops whose busy share is the median of all
-such parts. If no range has a good part of the busy time, show a part of the busiest stream, chosen in the same way. So
-the longest wait, the copies before the first kernel, and migrations of unified memory are never shown.
+The choice is that of an engineer: take the repeated merged range with most busy time. If the instances of this range
+have too many ops to show, take its inner range with most busy time. If inner ranges account for nearly all of the time,
+take the deepest one with several ops. Show the instance with the median span. Prefer repeated ranges to ranges that run
+once, and prefer both to warm-up and initialization. If an instance has too many ops, show consecutive ops whose busy
+share is the median of all such parts. If no range has a good part of the busy time, show a part of the busiest stream,
+chosen in the same way. So the longest wait, the copies before the first kernel, and migrations of unified memory are
+never shown.
 """
 
 import re
@@ -42,12 +43,12 @@ _MAX_LEVELS = 3
 class Zoom:
     """A stretch of time, op by op; times are int64 ns.
 
-    ``what`` names the stretch from ``start_ns`` to ``end_ns``; ``of`` is its number of ops, of which some may be shown.
-    ``ops``: ``start, end, name, stream`` (a code of ``trace.streams``) and ``own`` (False for ops launched elsewhere),
-    sorted by start; ``left_out`` counts further foreign ops. ``launches``: start and end of the host calls. ``gaps``:
-    intervals between the first and last op of the range without its ops. ``ranges``: ``start, end, level, path`` of the
-    range itself (level 0) and of inner ones. ``host_start_ns`` and ``host_end_ns`` bound the host's activity: equal to
-    the ops' bounds unless the host was far ahead of the GPU.
+    ``what`` names the stretch from ``start_ns`` to ``end_ns``; ``of``: the number of ops in the stretch, of which only
+    some may be shown. ``ops``: ``start, end, name, stream`` (a code of ``trace.streams``) and ``own`` (False for ops
+    launched elsewhere), sorted by start; ``left_out`` counts further ops launched elsewhere. ``launches``: start and
+    end of the host calls. ``gaps``: intervals between the first and last op of the range in which no op of the range
+    runs. ``ranges``: ``start, end, level, path`` of the range itself (level 0) and of inner ones. ``host_start_ns`` and
+    ``host_end_ns`` bound the host's activity: equal to the ops' bounds unless the host was far ahead of the GPU.
     """
 
     what: str
@@ -64,14 +65,14 @@ class Zoom:
 
     @property
     def ahead_ns(self) -> int:
-        """The time from the start of host activity to the first GPU op, if host and GPU have separate time axes;
+        """Return the time from the start of host activity to the first GPU op, if host and GPU have separate time axes;
         otherwise 0.
         """
         return self.start_ns - self.host_start_ns if self.host_start_ns != self.start_ns else 0
 
 
 def zoom_in(breakdown: Breakdown) -> Zoom | None:
-    """Choose the `Zoom` of a report by the rule of this module; None if there are no GPU ops."""
+    """Choose the `Zoom` of a report by the rule of this module; returns None if there are no GPU ops."""
     if not (breakdown.attribution.trace.stream_gpu >= 0).any():
         return None
     chosen = _representative(breakdown)

@@ -53,13 +53,13 @@ class Attribution:
     """The range that owns each piece of GPU work.
 
     Per launch: ``owner`` int32, a row of ``trace.ranges``, -1 for none; ``outcome`` uint8, an index into `OUTCOMES`.
-    Per range: ``parent`` int32, the innermost push/pop range around it on its thread, -1 for none; ``inclusive``, a
-    `Totals` that includes inner ranges; ``exclusive_sum_ns`` int64, the sum of the ops that it owns itself. ``ledger``
-    has a row per outcome; its rows add up to all GPU ops of the trace.
+    Per range: ``parent`` int32: the innermost push/pop range around the range on the same thread, -1 for none;
+    ``inclusive``: a `Totals` that includes inner ranges; ``exclusive_sum_ns`` int64: the sum of the ops that the range
+    itself owns. ``ledger`` has a row per outcome; its rows add up to all GPU ops of the trace.
 
     ``sources`` is the choice of ``--ranges``. If ``graphs`` is ``captured``, ``trace`` is the trace of `as_captured`,
-    ``replay`` int32 is the recorded graph launch of each GPU op that is assigned to its capture, -1 for others, and
-    ``recorded`` is the trace with the real launches. Otherwise both are None.
+    ``replay`` (int32) is the recorded graph launch of each GPU op that is assigned to its capture (-1 for others), and
+    ``recorded`` is the trace with the real launches. Otherwise, ``replay`` and ``recorded`` are None.
     """
 
     trace: Trace
@@ -89,7 +89,7 @@ class Attribution:
 
     @cached_property
     def launched(self) -> Attribution:
-        """The same attribution with every GPU op at its real launch."""
+        """Return the same attribution with every GPU op at its real launch."""
         return self if self.recorded is None else attribute(self.recorded, self.threads)
 
     @property
@@ -126,7 +126,7 @@ class Attributed:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about doubtful or missing data in the trace."""
+        """Return sentences about doubtful or missing data in the trace."""
         trace = self.attribution.trace
         return (*trace.report.about.warnings, *trace.warnings)
 
@@ -143,12 +143,12 @@ def attribute(
 
     An `Attribution` is returned unchanged.
 
-    ``threads`` is ``follow`` (work of worker threads belongs to the only range that is open on another thread of the
-    process) or ``strict`` (work of a thread belongs only to its own ranges, as in nsys's projection). Near-linear in
-    events, process by process. ``progress`` receives each task and its number of rows; if the report would take more
-    than ``memory_limit`` bytes, long columns go to scratch files (None: never). If ``graphs`` is ``captured``, ops
-    that a CUDA graph replays belong to the range in which the graph was captured, if this was recorded (the report
-    must be open).
+    ``threads`` is ``follow`` (work of worker threads belongs to the range on another thread of the process, if only one
+    such range is open) or ``strict`` (work of a thread belongs only to ranges of this thread, as in nsys's projection).
+    Takes near-linear time in events, process by process. ``progress`` receives each task and the number of rows; if the
+    report would take more than ``memory_limit`` bytes, long columns go to scratch files (None: never). If ``graphs`` is
+    ``captured``, ops that a CUDA graph replays belong to the range in which the graph was captured, if the capture was
+    recorded (the report must be open).
 
     ``ranges`` chooses among ``nvtx,mpi,openacc,found``; ``auto`` means NVTX ranges if there are any, otherwise all
     other kinds (see `choose_ranges`). If a trace is given, its ranges are used.
@@ -341,10 +341,10 @@ def _open_elsewhere(nests: dict[int, tuple[int, Nest]], start: Ints, end: Ints) 
 
 
 def ranges_around(attribution: Attribution, thread: AnyInts, start: Ints, end: Ints, follows: Mask) -> Ints32:
-    """The innermost range around each host call, a row of ``trace.ranges``; -1 for none.
+    """Return the innermost range around each host call (a row of ``trace.ranges``), or -1.
 
-    ``thread`` are codes of ``trace.threads``, -1 for other threads. If a call is marked in ``follows`` and its thread
-    has no open range, it gets the range that would own a launch at this time.
+    ``thread`` are codes of ``trace.threads``, -1 for other threads. A call that is marked in ``follows``, on a thread
+    without an open range, gets the range that would own a launch at this time.
     """
     trace, strict = attribution.trace, attribution.threads == "strict"
     out = np.full(len(start), -1, np.int32)

@@ -20,11 +20,11 @@ from nsysprof.trace.trace import START_END
 
 @dataclass(frozen=True)
 class Backward:
-    """Backward operators with known forward, sorted by thread, then start, then longest first.
+    """Backward operators with a known forward operator, sorted by thread, then start, then longest first.
 
     ``thread`` globalTids, ``start``, ``end`` int64 ns; ``op_thread``, ``op_start``: thread and start of the forward
-    operator; ``forward`` int32, the range that they belong to, a row of ``trace.ranges``, -1 for none. ``unknown``
-    counts operators with unknown forward.
+    operator; ``forward`` int32: row in ``trace.ranges`` of the forward range of each backward operator, -1 if none.
+    ``unknown`` counts operators with an unknown forward operator.
     """
 
     thread: Ints
@@ -39,7 +39,7 @@ class Backward:
         return len(self.start)
 
     def around(self, thread: Ints, start: Ints, end: Ints) -> Ints:
-        """The innermost operator around each interval of a thread (globalTids), -1 for none."""
+        """Return the innermost operator around each interval of a thread (globalTids), -1 for none."""
         out = np.full(len(start), -1)
         for tid in np.unique(self.thread).tolist():
             low, high = np.searchsorted(self.thread, [tid, tid + 1]).tolist()
@@ -50,7 +50,7 @@ class Backward:
 
 
 def find_backward(attribution: Attribution) -> Backward:
-    """The `Backward` of a trace, whose report must be open."""
+    """Find the `Backward` of a trace, whose report must be open."""
     trace = attribution.trace
     ops = trace.report.reader.autograd(trace)
     back = np.flatnonzero(ops.backward)
@@ -98,15 +98,15 @@ def _answers(ops: AutogradOps, back: Ints) -> Ints:
 
 
 def forward_of_launches(attribution: Attribution, backward: Backward) -> Ints32:
-    """The forward range whose backward work each launch does: a row of ``trace.ranges``, -1 for none."""
+    """Return for each launch that does backward work the forward range (a row of ``trace.ranges``), otherwise -1."""
     launches, threads = attribution.trace.launches, attribution.trace.threads
     around = backward.around(threads[launches.thread], launches.start, launches.end)
     return np.append(backward.forward, np.int32(-1))[around]
 
 
 def forward_of_ranges(attribution: Attribution) -> Ints32:
-    """The forward range of each range that is a backward operator or is inside one; -1 for other ranges. The report
-    must be open.
+    """Return the forward range of each range that is, or is inside, a backward operator; -1 for other ranges. The
+    report must be open.
     """
     trace, ranges = attribution.trace, attribution.trace.ranges
     backward = attribution.once(find_backward)

@@ -11,11 +11,11 @@ from nsysprof.trace.variants import with_threads
 
 
 def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, Ints32]:
-    """The trace with one launch per captured node, on the thread and at the time of its creation.
+    """Return the trace with one launch per captured node, on the thread and at the time of the node's creation.
 
-    All replays of a node become ops of this launch. If all nodes of a graph launch are known, it has no ops left and
-    is removed. If the creation of a node was not recorded, its ops are unchanged. Also returns the replay of each op
-    that was moved (a launch in ``trace``), -1 for other ops.
+    All replays of a node become ops of this launch. If all nodes of a graph launch are known, the launch has no ops
+    left and is removed. If the creation of a node was not recorded, its ops are unchanged. Also returns the replay (a
+    launch in ``trace``) of each op that was moved, -1 for other ops.
     """
     rows = np.flatnonzero(captures.thread != 0)
     trace = with_threads(trace, captures.thread[rows])

@@ -30,7 +30,8 @@ class Match:
 
 
 def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> list[Match]:
-    """The merged paths that a glob matches or equals. If there are none, the paths whose last name it matches.
+    """Return the merged paths that a glob matches or equals. If there are none, return the paths whose last name the
+    glob matches.
 
     If matching ranges are nested, only the outermost counts. Raises `NsysprofError` with similar names if nothing
     matches.
@@ -46,7 +47,7 @@ def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> l
 
 
 def no_match(texts: Sequence[str], glob: str, file: str) -> NsysprofError:
-    """The error for a glob that matches no range of a file, with some similar names."""
+    """Make the error for a glob that matches no range of a file, with some similar names."""
     near = near_names(texts, glob)
     known = f"; near it: {', '.join(map(repr, near))}" if near else "; it has no ranges at all"
     return NsysprofError(f"no range of {file} matches {glob!r}{known}", f"nsysprof ranges {quote(file)}")
@@ -91,7 +92,8 @@ def _compiled(glob: str) -> re.Pattern[str]:
 
 
 def near_names(texts: Sequence[str], wanted: str) -> list[str]:
-    """A few texts that resemble the wanted text or contain a similar word. If there are none, the first few texts.
+    """Return a few texts that resemble the wanted text or contain a similar word. If there are none, the first few
+    texts.
 
     Very long texts are shortened.
     """
@@ -110,10 +112,11 @@ def near_names(texts: Sequence[str], wanted: str) -> list[str]:
 def pair_up(
     base: Sequence[Match], new: Sequence[Match], globs: tuple[str, str]
 ) -> tuple[list[tuple[Match, Match]], list[str]]:
-    """Pair matches whose wildcards match the same text, in base order, with warnings about matches without a partner.
+    """Form pairs of matches whose wildcards match the same text, in base order, with warnings about matches without a
+    partner.
 
-    A single match of a glob without stars pairs with every match of the other side, and two single matches with each
-    other. If no matches form a pair, wildcards that match the star of a merged name (`iter*`) are ignored. Raises
+    A single match of a glob without stars forms a pair with every match of the other side; two single matches form a
+    pair. If no matches form a pair, wildcards that match the star of a merged name (`iter*`) are ignored. Raises
     `NsysprofError` if there is still no pair.
     """
     if any(len(side) == 1 and (len(mate) == 1 or not side[0].stars) for side, mate in ((base, new), (new, base))):
@@ -141,14 +144,14 @@ def _alike(base: Sequence[Match], new: Sequence[Match], without: str | None) -> 
 
 
 def listed(texts: Sequence[str]) -> str:
-    """The first few texts, and the number of others."""
+    """Join the first few texts, and count the others."""
     return join_first(texts, _MAX_NAMES, repr)
 
 
 def side_names(base: str, new: str) -> tuple[str, str, str]:
-    """Names of the two ranges of a pair, and of their common part: `('math', 'flash', 'S=4096')`.
+    """Return the names of the two ranges of a pair, and of their common part: `('math', 'flash', 'S=4096')`.
 
-    If two paths differ in one piece, this piece and the common text around it are their names; other paths keep their
+    If two paths differ in one piece, this piece and the common text around it are the names; other paths keep their
     full names. Names are split at ``::``. Within one name, text before the piece is part of the piece (`aten::mm`),
     except in names of the workloads (`RUN::math::S4096`).
     """

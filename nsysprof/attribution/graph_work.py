@@ -20,8 +20,8 @@ from nsysprof.trace.variants import only_ops
 class GraphWork:
     """The GPU ops that are attributed to the capture of their graph.
 
-    ``captured``: a bool per op of the trace, whether its capture is known. ``inside``: an attribution of these ops
-    only, each to the range that was open at its capture; it has the ranges of the trace.
+    ``captured``: for each op of the trace, whether its capture is known. ``inside``: an attribution of only these ops,
+    each to the range that was open at its capture; it has the ranges of the trace.
     """
 
     captured: Mask
@@ -29,19 +29,19 @@ class GraphWork:
 
     @cached_property
     def owner(self) -> Ints32:
-        """The range in which each op of the trace was captured, -1 for none."""
+        """Return the range in which each op of the trace was captured, -1 for none."""
         out = np.full(len(self.captured), -1, np.int32)
         out[self.captured] = self.inside.op_owner
         return out
 
     def of(self, chosen: Mask) -> GraphWork:
-        """The part that concerns the ``chosen`` ops."""
+        """Keep the part about the ``chosen`` ops."""
         trace = only_ops(self.inside.trace, chosen[self.captured])
         return GraphWork(self.captured[chosen], attribute(trace, self.inside.threads))
 
 
 def graph_work(attribution: Attribution) -> GraphWork | None:
-    """The `GraphWork` of an attributed report, which must be open; None if no capture of a graph is known.
+    """Find the `GraphWork` of an attributed report, which must be open; returns None if no capture of a graph is known.
 
     Reports without graph nodes are not searched.
     """
@@ -60,9 +60,9 @@ def graph_work(attribution: Attribution) -> GraphWork | None:
 class GraphCounts:
     """Counts of graph ops of a report, by their capture.
 
-    ``ops`` and ``kernels`` are GPU ops and kernels that are nodes of graphs. ``captured`` and ``captured_kernels``
-    were captured in a range, ``outside`` outside every range; the capture of ``unknown`` was not recorded. ``whole``
-    counts graph launches that were traced as a whole.
+    ``ops`` and ``kernels`` are GPU ops and kernels that are nodes of graphs. ``captured`` and ``captured_kernels`` were
+    captured in a range, ``outside`` were captured outside every range, and ``unknown`` have no recorded capture.
+    ``whole`` counts graph launches that were traced as a whole.
     """
 
     ops: int
@@ -102,7 +102,7 @@ class GraphCounts:
 
 
 def graph_counts(trace: Trace, replay: Ints32 | None, work: GraphWork | None) -> GraphCounts:
-    """The `GraphCounts` of a trace; ``replay`` as in its `Attribution`."""
+    """Count graph ops by their capture; ``replay`` is as in `Attribution`."""
     ops = trace.ops
     nodes = ops.from_graph if replay is None else ops.from_graph | (replay >= 0)
     kernel = ops.kind == KERNEL

@@ -53,10 +53,10 @@ class _Rounds:
 
 
 def find_iterations(trace: Trace) -> OtherRanges:
-    """The iterations of a trace as ranges of kind FOUND, with a warning that describes them.
+    """Find the iterations of a trace as ranges of kind FOUND, with a warning that describes them.
 
-    Names are ``iteration 7`` and ``inner iteration 7``; rounds of the second kind of loop of a thread are ``iteration
-    B 7``.
+    Names are ``iteration 7`` and ``inner iteration 7``; rounds of the second kind of loop of a thread are named
+    ``iteration B 7``.
     """
     launches = trace.launches
     symbols, exact, work = _symbols(trace)

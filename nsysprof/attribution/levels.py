@@ -47,10 +47,10 @@ _MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
 class Level:
     """The ranges that an answer describes: ``rows`` of `Trace.ranges`, with their paths ``of`` (int32 into ``texts``).
 
-    None if no range was requested and nothing repeats: the answer then describes the whole recording. If iterations
-    were found because no annotated level is the program's steps, they are ranges of ``attribution``. ``share``: the
-    share of GPU busy time (of all GPUs, without warm-up) that these ranges cover; None if the GPUs were never busy.
-    ``asked``: whether the user named the ranges.
+    Both are None if no range was requested and nothing repeats: the answer then describes the whole recording. If
+    iterations were detected because no annotated level is the program's steps, the iterations are ranges of
+    ``attribution``. ``share``: the share of GPU busy time (of all GPUs, without warm-up) that these ranges cover; None
+    if the GPUs were never busy. ``asked``: whether the user named the ranges.
     """
 
     attribution: Attribution
@@ -67,12 +67,14 @@ class Level:
 
     @property
     def found(self) -> bool:
-        """Whether these are found iterations, without annotation."""
+        """Return whether these ranges are detected iterations, without annotation."""
         return bool(len(self.rows)) and bool((self.attribution.trace.ranges.kind[self.rows] == FOUND).all())
 
     @cached_property
     def name(self) -> str:
-        """The common name of the paths, with stars for differences: ``PHASE::*/step*``; empty if there are none."""
+        """Return the common name of the paths, with stars for differences: ``PHASE::*/step*``; empty if there
+        are none.
+        """
         parts = [split_path(path) for path in self.paths]
         if len({len(each) for each in parts}) > 1:
             return join_first([one_line(path, _NAME) for path in self.paths], _FEW)
@@ -80,7 +82,7 @@ class Level:
 
     @property
     def clause(self) -> str:
-        """A clause that names the steps, their number, and their share of the GPU's busy time."""
+        """Return a clause that names the steps, their number, and their share of the GPU's busy time."""
         if not len(self.rows):
             return "no step repeats: the whole recording"
         found = "found, not annotated; " * self.found
@@ -89,7 +91,7 @@ class Level:
         return f"steps: {self.name} ({found}{len(self.rows):,}{several}{covered})"
 
     def record(self, warm_up: int) -> dict[str, Any]:
-        """The object ``steps`` of JSON documents; ``warm_up`` is the number of steps left out."""
+        """Return the object ``steps`` of JSON documents; ``warm_up`` is the number of steps left out."""
         return {
             "level": self.name or None,
             "paths": self.paths,
@@ -124,10 +126,10 @@ def choose_level(attribution: Attribution, select: str | None, merge_names: Sequ
     """Choose the ranges that the glob ``select`` matches; by default, the program's steps. All commands make the same
     choice.
 
-    The steps are the ranges of the outermost level (one merged name and depth) that meets two conditions: one of its
-    paths repeats at least `MIN_REPEATS` times, and the level has at least `MIN_SHARE` of GPU busy time after warm-up.
-    Ranges named like steps are preferred, and steps to epochs. If no annotated level meets them, iterations are
-    detected. Raises `NsysprofError` if a glob matches nothing.
+    The steps are the ranges of the outermost level (one merged name and depth) that meets two conditions: a path of the
+    level repeats at least `MIN_REPEATS` times, and the level has at least `MIN_SHARE` of GPU busy time after warm-up.
+    Ranges named like steps are preferred to other ranges, and steps to epochs. If no annotated level meets both
+    conditions, iterations are detected. Raises `NsysprofError` if a glob matches nothing.
     """
     finds = attribution.sources == AUTO  # else the user has said which ranges count
     attribution = attribution.launched
@@ -244,7 +246,7 @@ class _Busy:
         self._sums = np.bincount(of, attribution.inclusive.sum_ns, len(merged))
 
     def estimate(self, codes: list[int]) -> float:
-        """The sum of the durations of all GPU ops in some merged paths."""
+        """Return the sum of the durations of all GPU ops in some merged paths."""
         return float(self._sums[codes].sum())
 
     @cached_property
@@ -266,14 +268,14 @@ class _Busy:
         return sum(int((end - start).sum()) for start, end in lines) - self._of(outermost)
 
     def share(self, rows: Index) -> float | None:
-        """The share of busy time that some ranges, not nested, cover; None if there is no busy time."""
+        """Return the share of busy time that some ranges (not nested) cover; None if there is no busy time."""
         return min(self._of(rows) / self._whole, 1.0) if self._whole > 0 else None
 
     def share_of_level(self, rows: Index, codes: list[int], *, named: bool) -> float:
         """The share of busy time of a level.
 
-        If ranges are ``named`` like steps, the share includes launches of other threads while these ranges are open,
-        because a backward pass on an autograd thread with its own ranges still belongs to the step that waits for it.
+        If ranges are ``named`` like steps, the share includes launches of other threads while these ranges are open: a
+        backward pass on an autograd thread with its own ranges belongs to the step that waits for it.
         """
         if self._whole <= 0:
             return 0.0

@@ -2,7 +2,7 @@
 
 Consecutive equal symbols become one token. Then all repetitions of the shortest repeating period become one token, and
 so on for longer periods. So an inner loop looks the same in each round of the outer loop, with any number of rounds.
-Interruptions shorter than half a period are ignored, such as an occasional extra kernel.
+Interruptions shorter than half a period, such as an occasional extra kernel, are ignored.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ Words = NDArray[np.uint64]
 class Loop:
     """A loop over the symbols from ``start`` to before ``end``.
 
-    ``starts`` int64: the first symbol of each round, in order. ``cut_off``: less than half of the last round is
+    ``starts`` int64: the first symbol of each round, in order. ``cut_off``: whether less than half of the last round is
     present. ``seam``: the last symbol of a round and the first symbol of the next round.
     """
 
@@ -58,7 +58,7 @@ class _Fold:
 
 
 def fold_loops(symbols: Ints, exact: Ints) -> list[_Fold]:
-    """Fold a sequence (see above), and return the folds that have loops, innermost first.
+    """Fold a sequence (see above), and return the folds with loops, innermost first.
 
     The first fold joins neighbours that are equal in ``exact``; the other folds compare ``symbols``.
     """
@@ -206,8 +206,8 @@ def _folded(fold: _Fold) -> tuple[Words, Ints]:
 
 @dataclass(frozen=True)
 class Chains:
-    """The loops of all folds, outer ones first: symbols ``[start, end)``, the fold, the number in it, the approximate
-    number of rounds (``count``), and ``parent``, the innermost loop around each, -1 for none.
+    """The loops of all folds, outer loops first: symbols ``[start, end)``; the fold; the number in the fold; the
+    approximate number of rounds (``count``); and ``parent``, the innermost loop around each loop, -1 for none.
     """
 
     folds: list[_Fold]
@@ -234,10 +234,10 @@ def chains_of(folds: list[_Fold]) -> Chains:
 def rounds(
     chains: Chains, row: int, symbols: Ints, gap: Ints, seam: tuple[int, int] | None = None, since: int = 0
 ) -> Loop:
-    """One loop with its rounds. Rounds are aligned with the start or the end of the loop, whichever has the longer
-    ``gap`` (int64, before each symbol). A gap without variation counts double. If another loop has a ``seam`` at one
-    of these places, its seam is used. A first round that differs from the others may begin earlier, but not before
-    ``since``.
+    """Return one loop with its rounds. Rounds are aligned with the start or the end of the loop, whichever has the
+    longer ``gap`` (int64, before each symbol). A gap without variation counts double. If another loop has a ``seam`` at
+    one of these places, this seam is used. A first round that differs from the other rounds may begin earlier, but not
+    before ``since``.
     """
     fold, chain = chains.folds[int(chains.fold[row])], int(chains.chain[row])
     first, last, clean = (int(each[chain]) for each in (fold.first, fold.last, fold.clean))
@@ -293,8 +293,8 @@ def _begin(fold: _Fold, places: Ints, symbols: Ints) -> Ints:
 
 
 def inner_rounds(chains: Chains, rows: Ints) -> tuple[Ints, Ints, Ints, Mask]:
-    """The rounds of the loops of one fold, aligned with the start of each loop: int64 symbols ``[start, stop)``, the
-    number of the round in its loop, and whether it is the last.
+    """Return the rounds of the loops of one fold, aligned with the start of each loop: int64 symbols ``[start, stop)``,
+    the number of the round in its loop, and whether the round is the last.
     """
     fold = chains.folds[int(chains.fold[rows[0]])]
     chain = np.sort(chains.chain[rows])

@@ -1,4 +1,6 @@
-"""Range paths as codes (the names from the outermost range inwards), merged paths, and which instances count."""
+"""Make range paths as codes (the names from the outermost range inwards) and merged paths, and choose the instances
+that count.
+"""
 
 from __future__ import annotations
 
@@ -58,10 +60,10 @@ class Paths:
         return len(self.parent)
 
     def texts(self) -> list[str]:
-        r"""The paths as text: names joined by ``/``, a ``/`` in a name written ``\/``.
+        r"""Return the paths as text: names joined by ``/``; a ``/`` in a name is written ``\/``.
 
         If a program never closes its ranges, paths become very long. If all texts would take more than
-        `_MAX_CHARACTERS`, long paths are cut in the middle and contain the number of omitted names.
+        `_MAX_CHARACTERS`, long paths are cut in the middle and show the number of omitted names.
         """
         parts = [path_part(name) for name in self.names]
         if self.too_long:
@@ -73,7 +75,7 @@ class Paths:
 
     @property
     def too_long(self) -> bool:
-        """Whether the full texts of all rows would be so long that `texts` cuts them."""
+        """Return whether the full texts of all rows would be so long that `texts` cuts them."""
         if len(self) == 0:
             return False
         length = np.array([len(name) + 1 for name in self.names], np.int64)[self.name]
@@ -102,7 +104,9 @@ def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
 
 
 def range_paths(attribution: Attribution) -> Paths:
-    """The path of every range instance, by name, domain and kind of every part. Start/end ranges have one part."""
+    """Return the path of every range instance, by name, domain and kind of every part. Start/end ranges have
+    one part.
+    """
     return attribution.once(_paths)
 
 
@@ -112,7 +116,7 @@ def _paths(attribution: Attribution) -> Paths:
 
 
 def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> Paths:
-    """The merged path of every path: ids of calls are removed, and names that match a glob are replaced by the glob.
+    """Return the merged path of every path: ids of calls are removed, and a glob replaces the names that it matches.
 
     In the default globs, a star matches only a number (``iter7``, ``step 12``), and other names of steps also merge
     (``train_step_3``, ``batch 0`` … ``batch 9``). In other globs, a star matches any text. Detected iterations always
@@ -142,7 +146,7 @@ def _merged_names(names: tuple[str, ...], merge: tuple[str, ...]) -> list[str]:
 
 
 def split_path(path: str) -> list[str]:
-    r"""The parts of a range path; ``\/`` does not separate parts."""
+    r"""Split a range path into its parts, but not at ``\/``."""
     parts, escapes = [""], 0
     for character in path:
         if character == "/" and escapes % 2 == 0:
@@ -175,7 +179,7 @@ def _counted(names: Sequence[str]) -> Iterator[re.Pattern[str]]:
 
 
 def names_step(merged: str) -> bool:
-    """Whether a merged path is named like steps, numbered or not: `iter*`, `train_step`, `batch*`."""
+    """Return whether a merged path is named like steps, numbered or not: `iter*`, `train_step`, `batch*`."""
     word = f"{merged.removesuffix('*')}0"
     return (_STEP.fullmatch(word) or _COUNTED.fullmatch(word)) is not None
 
@@ -224,7 +228,7 @@ TYPICAL: Instances = (-2, -2)
 
 
 def read_instances(text: str) -> Instances:
-    """Parse `--instance 3` or `--instance 20-39`. Raises `NsysprofError` for anything else."""
+    """Parse `--instance 3` or `--instance 20-39`. Raises `NsysprofError` for any other text."""
     match = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if last < first:
@@ -241,7 +245,7 @@ def instances_text(instances: Instances) -> str:
 
 
 def pick_instances(span: Ints, instances: Instances) -> Index:
-    """The rows of the chosen instances, in order of start; ``span`` is the span of each instance."""
+    """Return the rows of the chosen instances, in order of start; ``span`` is the span of each instance."""
     rows = np.arange(len(span))
     if instances == SLOWEST and len(span):
         return rows[[int(span.argmax())]]
@@ -251,7 +255,7 @@ def pick_instances(span: Ints, instances: Instances) -> Index:
 
 
 def instance_numbers(path: Ints32, start: Ints) -> Ints:
-    """The number of each range instance: how many instances of its path started before it."""
+    """Number range instances: count for each instance how many instances of its path started earlier."""
     order = np.lexsort((start, path))
     size = np.bincount(path) if len(path) else np.empty(0, np.int64)
     first = np.cumsum(size) - size
@@ -261,10 +265,10 @@ def instance_numbers(path: Ints32, start: Ints) -> Ints:
 
 
 def warm_up(attribution: Attribution, merged_of: Ints32, skip: int) -> Mask:
-    """Mask of range instances that statistics exclude because the first ``skip`` repetitions are warm-up.
+    """Mark range instances that statistics exclude because the first ``skip`` repetitions are warm-up.
 
-    Instances repeat if more than ``skip`` of them have the same merged path and the same parent instance (or thread,
-    at the top). Only the outermost repetition counts: everything inside a kept instance is kept. ``merged_of`` is the
+    Instances repeat if more than ``skip`` of them have the same merged path and the same parent instance (or thread, at
+    the top). Only the outermost repetition counts: everything inside a kept instance is kept. ``merged_of`` is the
     merged path of each range instance.
     """
     parent, ranges = attribution.parent, attribution.trace.ranges

@@ -22,10 +22,10 @@ _EARLY, _LATE = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 class Totals:
     """Totals of the GPU work inside each range; columns with a row per range.
 
-    ``launches`` distinct host calls that caused GPU work, ``kernels``, ``memops``, ``graph_launches`` int32 counts;
-    ``first_op_ns``, ``last_op_ns`` int64, start of the first GPU op and end of the last (0 if none); ``busy_ns``, the
-    length of the union of the ops' intervals, added over devices; ``sum_ns``, the added durations; ``followed_sum_ns``,
-    the part launched by worker threads; ``devices`` int64, a bit per device.
+    ``launches`` (distinct host calls that caused GPU work), ``kernels``, ``memops``, ``graph_launches``: int32 counts;
+    ``first_op_ns``, ``last_op_ns`` int64: start of the first GPU op and end of the last (0 if none); ``busy_ns``: the
+    length of the union of the ops' intervals, added over devices; ``sum_ns``, the added durations; ``followed_sum_ns``:
+    the part of ``sum_ns`` launched by worker threads; ``devices`` int64, a bit per device.
     """
 
     launches: Ints32
@@ -57,18 +57,18 @@ class Totals:
 
     @property
     def span_ns(self) -> Ints:
-        """Time from the start of the first GPU op to the end of the last."""
+        """Return the time from the start of the first GPU op to the end of the last."""
         return self.last_op_ns - self.first_op_ns
 
 
 @dataclass(frozen=True)
 class LaunchWork:
-    """Launches sorted by start, with the GPU ops that each caused, in launch order.
+    """Launches sorted by start, with the GPU ops that each launch caused, in launch order.
 
     Per launch: ``start``, ``end``, ``sum_ns``, ``negative_ns`` (the sum of negative durations, as a positive number;
     None if there are none), ``first_ns``, ``last_ns``, ``kernels``, ``memops``, ``graph`` (1 for a CUDA graph launch),
-    ``followed`` bool or None. Per op: ``call`` (the position of its launch, not decreasing), ``op_start``, ``op_end``,
-    ``device``.
+    ``followed`` bool or None. Per op: ``call`` (the position of the launch, never decreasing), ``op_start``,
+    ``op_end``, ``device``.
     """
 
     start: Ints
@@ -133,7 +133,7 @@ _PER_OP = ("op_start", "op_end", "device")
 
 
 def slice_calls(calls: LaunchWork, first: int, last: int) -> LaunchWork:
-    """The launches ``[first, last)``, sorted by start, with their GPU ops, as views."""
+    """Return the launches ``[first, last)``, sorted by start, with their GPU ops, as views."""
     low, high = np.searchsorted(calls.call, [first, last]).tolist()
     return LaunchWork(
         **{name: getattr(calls, name)[first:last] for name in _PER_LAUNCH},
@@ -146,7 +146,9 @@ def slice_calls(calls: LaunchWork, first: int, last: int) -> LaunchWork:
 def take_calls(
     calls: LaunchWork, rows: Index, followed: Mask | None = None, arena: ColumnArena = IN_MEMORY
 ) -> LaunchWork:
-    """The launches ``rows``, sorted by start, with their GPU ops. ``followed`` marks launches by worker threads."""
+    """Return the launches ``rows``, sorted by start, with their GPU ops. ``followed`` marks launches by worker
+    threads.
+    """
     start = calls.start[rows]
     if (start[1:] < start[:-1]).any():
         order = np.lexsort((calls.end[rows], start))
@@ -169,7 +171,9 @@ def take_calls(
 
 
 def project(calls: LaunchWork, start: Ints, end: Ints, arena: ColumnArena = IN_MEMORY) -> Totals:
-    """The `Totals` of ranges sorted by start, over all launches whose host call is entirely inside the range."""
+    """Compute the `Totals` of ranges sorted by start, over all launches whose host call is entirely inside the
+    range.
+    """
     out = Totals.zeros(len(start), arena)
     if len(start) == 0 or len(calls.start) == 0:
         return out

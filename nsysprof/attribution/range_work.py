@@ -1,4 +1,4 @@
-"""The work in ranges: launches in any instance of a path, and GPU ops of chosen instances."""
+"""Find the work in ranges: launches in any instance of a path, and GPU ops of chosen instances."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Cover:
     count: int
 
     def sums(self, per_launch: Array) -> Ints:
-        """For each path, the sum of a column over the launches in its ranges."""
+        """For each path, return the sum of a column over the launches in its ranges."""
         out = np.zeros(self.count, np.int64)
         for launches, path, low, high in self.parts:
             before = np.zeros(len(launches) + 1, np.int64)
@@ -36,7 +36,8 @@ class Cover:
         return out
 
     def ops(self, trace: Trace) -> Iterator[tuple[Ints32, Ints32]]:
-        """Yield paths and rows of ``trace.ops``: each GPU op once for each path whose ranges contain its launch.
+        """Yield pairs of path and row of ``trace.ops``: each GPU op once for each path with a range that contains its
+        launch.
 
         The rows come in parts, because nested ranges contain the same ops many times.
         """
@@ -50,7 +51,7 @@ class Cover:
 
 
 def cover(attribution: Attribution, rows: AnyInts, of: Ints32, count: int) -> Cover:
-    """The `Cover` of the ranges ``rows`` by their paths ``of[rows]``, all below ``count``.
+    """Find the `Cover` of the ranges ``rows`` by their paths ``of[rows]``, all below ``count``.
 
     A start/end range includes all threads of its process (under ``strict``, only its own thread). A push/pop range
     includes its own thread and the worker threads that follow it.
@@ -96,7 +97,7 @@ def _parts(
 
 
 def launches_inside(attribution: Attribution, rows: AnyInts) -> Mask:
-    """Mask of the launches entirely inside at least one of the ranges ``rows``."""
+    """Mark the launches entirely inside at least one of the ranges ``rows``."""
     out = np.zeros(len(attribution.trace.launches), bool)
     one_path = np.zeros(len(attribution.trace.ranges), np.int32)
     for launches, _, low, high in cover(attribution, rows, one_path, 1).parts:
@@ -113,7 +114,7 @@ def _disjoint(path: Ints32, low: Index, high: Index) -> tuple[Ints32, Index, Ind
 
 
 def overlapping(attribution: Attribution, of: Ints32, rows: AnyInts) -> Mask:
-    """Mask of the start/end ranges ``rows`` whose path has overlapping instances in one process.
+    """Mark the start/end ranges ``rows`` whose path has overlapping instances in one process.
 
     ``of`` is the path of every range.
     """
@@ -128,10 +129,10 @@ def overlapping(attribution: Attribution, of: Ints32, rows: AnyInts) -> Mask:
 
 
 def crossing(attribution: Attribution, depth: Ints32) -> Mask:
-    """Mask of the push/pop ranges that end before a range that starts inside them (possible across domains).
+    """Mark the push/pop ranges that end before a range that starts inside them (possible across domains).
 
-    ``depth`` is the number of ranges around each range. If exactly this many ranges are open at the start of a range,
-    no ranges cross.
+    ``depth`` is the number of ranges around each range. If exactly ``depth`` ranges are open at the start of each
+    range, no ranges cross.
     """
     ranges = attribution.trace.ranges
     out = np.zeros(len(ranges), bool)
@@ -153,7 +154,7 @@ def crossing(attribution: Attribution, depth: Ints32) -> Mask:
 
 
 def added_up(attribution: Attribution, per_op: Array) -> Ints:
-    """The sum of a column over the GPU ops of each launch (all GPU ops, or only the rows ``ops``)."""
+    """Return the sum of a column over the GPU ops of each launch (all GPU ops, or only the rows ``ops``)."""
     return sums(attribution.trace.ops.launch, per_op, len(attribution.trace.launches) + 1)[:-1]
 
 
@@ -161,8 +162,8 @@ def added_up(attribution: Attribution, per_op: Array) -> Ints:
 class WorkIndex:
     """The launches in each of some ranges, and the GPU ops of each launch.
 
-    ``number`` int32 per range instance: its index here, -1 for others. The launches of index ``i`` are
-    ``launches[first[i] : first[i + 1]]``.
+    ``number`` int32 per range instance: the index of the range in this table, -1 for other ranges. The launches of
+    index ``i`` are ``launches[first[i] : first[i + 1]]``.
     """
 
     attribution: Attribution
@@ -171,22 +172,24 @@ class WorkIndex:
     launches: Index
 
     def launches_of(self, rows: Index) -> tuple[Index, Ints]:
-        """The launches inside the ranges ``rows``, range by range, and the index in ``rows`` of the range of each
-        launch.
+        """Return the launches inside the ranges ``rows``, range by range, and for each launch the index of its range in
+        ``rows``.
         """
         place = self.number[rows]
         size = self.first[place + 1] - self.first[place]
         return self.launches[expand_ranges(self.first[place], size)], np.repeat(np.arange(len(rows)), size)
 
     def ops_of(self, rows: Index) -> tuple[Index, Ints]:
-        """The GPU ops of these launches, likewise."""
+        """Return the GPU ops of the launches in ``rows``, and for each op the index of its range."""
         launch, place = self.launches_of(rows)
         op, size = self.attribution.trace.ops_by_launch.of(launch)
         return op.astype(np.intp), np.repeat(place, size)
 
 
 def index_work(attribution: Attribution, rows: Index) -> WorkIndex:
-    """The `WorkIndex` of the ranges ``rows``, which are distinct; near-linear in launches and GPU ops."""
+    """Make the `WorkIndex` of the ranges ``rows``, which are distinct, in near-linear time in launches and GPU
+    ops.
+    """
     number = np.full(len(attribution.trace.ranges), -1, np.int32)
     number[rows] = np.arange(len(rows))
     parts = cover(attribution, rows, number, len(rows)).parts
@@ -202,11 +205,11 @@ def index_work(attribution: Attribution, rows: Index) -> WorkIndex:
 class RangeWork:
     """The GPU ops in some range instances (windows), sorted by window and start.
 
-    Per op: ``op`` a row of `trace.ops`; ``window``; ``call``: the number of its call, -1 outside all calls; ``start``,
-    ``end`` int64 ns, never before the start. Per window with ops, in order: ``windows``, its number, ``first_ns``,
-    ``last_ns``, ``gpus``, a bit per GPU. If a graph was captured in a window, each replay of the graph is a window;
-    ``beside_replays`` counts other GPU ops of such an instance, which are left out. ``calls`` is the number of calls
-    requested, ``idle_calls`` the number without GPU work.
+    Per op: ``op`` a row of `trace.ops`; ``window``; ``call``: the number of the op's call, -1 outside all calls;
+    ``start``, ``end`` int64 ns; ``end`` is never before ``start``. Per window with ops, in order: ``windows``: the
+    number of the window; ``first_ns``, ``last_ns``; ``gpus``: a bit per GPU. If a graph was captured in a window, each
+    replay of the graph is a window; ``beside_replays`` counts other GPU ops of such an instance, which are left out.
+    ``calls`` is the number of requested calls, ``idle_calls`` the number of calls without GPU work.
     """
 
     op: Index
@@ -224,7 +227,7 @@ class RangeWork:
 
     @property
     def span_ns(self) -> int:
-        """Time from the first GPU op to the last, summed over windows."""
+        """Return the time from the first GPU op to the last, summed over windows."""
         return int((self.last_ns - self.first_ns).sum())
 
 
@@ -235,12 +238,12 @@ def range_work(
     left_out: Mask | None = None,
     since: Ints | None = None,
 ) -> RangeWork:
-    """The `RangeWork` of the range instances ``windows`` with the ``calls`` inside them (None: each instance is one
-    call).
+    """Find the `RangeWork` of the range instances ``windows`` with the ``calls`` inside them (None: each instance is
+    one call).
 
     If CUDA graphs are read as captured, each replay of a graph captured in a window is a window and a call.
 
-    ``left_out``: range instances whose work is excluded; ``since``: the time from which work of each window counts.
+    ``left_out``: range instances with excluded work; ``since``: the time from which work of each window counts.
     """
     trace = index.attribution.trace
     launch, window = index.launches_of(windows)
@@ -273,8 +276,8 @@ def range_work(
 
 
 def whole_work(trace: Trace) -> RangeWork:
-    """The `RangeWork` of a whole trace as one window with one call: all ops that keep a GPU busy, launched by any
-    thread.
+    """Return the `RangeWork` of a whole trace as one window with one call: all ops that keep a GPU busy, launched by
+    any thread.
     """
     ops, op = trace.ops, np.flatnonzero(trace.op_gpu >= 0)
     op = op[np.lexsort((ops.end[op], ops.start[op]))]
@@ -317,7 +320,7 @@ def _by_replay(window: Ints, call: Ints, replay: Ints32) -> tuple[Ints, Ints, in
 
 
 def reach_so_far(work: RangeWork) -> Ints:
-    """The latest end so far in the window of each GPU op, as ranks that keep windows apart."""
+    """Return the latest end so far in the window of each GPU op, as ranks that separate windows."""
     ranked, rank = np.unique(work.end, return_inverse=True)
     count = len(ranked)
     highest = np.maximum.accumulate(rank.reshape(-1) + work.window * count)
@@ -328,9 +331,9 @@ def reach_so_far(work: RangeWork) -> Ints:
 class Pieces:
     """Windows that are cut at the first GPU op of each call: a piece per call with GPU work, sorted by window and time.
 
-    ``start``, ``end`` int64 ns; ``call``, ``window``: its numbers; ``of_op``: the piece of each op, -1 in a window
-    without calls. The pieces of a window add up to its span: time before the first call belongs to the first call, time
-    between two calls to the earlier one.
+    ``start``, ``end`` int64 ns; ``call``, ``window``: the numbers of the call and the window; ``of_op``: the piece of
+    each op, -1 in a window without calls. The pieces of a window add up to the window's span: time before the first
+    call belongs to the first call, time between two calls to the earlier call.
     """
 
     start: Ints

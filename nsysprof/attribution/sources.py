@@ -1,5 +1,5 @@
-"""Choose the kinds of ranges that count (`--ranges`): NVTX or annotations, MPI, OpenACC, PyTorch operators and
-modules, found iterations.
+"""Choose the kinds of ranges that count (`--ranges`): NVTX or annotations, MPI, OpenACC, PyTorch operators and modules,
+detected iterations.
 """
 
 from collections.abc import Collection
@@ -24,7 +24,9 @@ _LACKING = {
 
 
 def read_sources(text: str) -> frozenset[str] | None:
-    """Parse the sources in ``--ranges nvtx,found``; None for ``auto``. Raises `NsysprofError` for anything else."""
+    """Parse the sources in ``--ranges nvtx,found``; returns None for ``auto``. Raises `NsysprofError` for any
+    other text.
+    """
     names = read_list(text, "ranges", SOURCES, AUTO)
     return None if names is None else frozenset(names)
 
@@ -35,7 +37,7 @@ def annotated(trace: Trace) -> bool:
 
 
 def choose_ranges(trace: Trace, text: str) -> Trace:
-    """The trace of a report, which must be open, with the ranges that ``--ranges`` asks for.
+    """Return the trace of a report, which must be open, with the ranges that ``--ranges`` requests.
 
     ``auto`` means NVTX ranges or annotations if there are any, otherwise all other kinds (PyTorch operators only if
     there are no modules).

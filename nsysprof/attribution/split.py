@@ -20,9 +20,10 @@ MAX_PARTS = 32  # threads or streams that get rows of their own
 class Part:
     """One part of a report.
 
-    ``label`` is its pid, GPU, thread or stream, None for all; ``keep`` bool per range instance, ``ops`` bool per GPU op
-    of its ``attribution`` (None: all); ``graphs`` is its work captured in graphs, None if there is none; ``rows`` are
-    its GPU ops as rows of the whole trace, if its attribution has only these.
+    ``label``: pid, GPU, thread or stream, None for the whole report; ``keep``: bool per range instance; ``ops``: bool
+    per GPU op of ``attribution`` (None: all); ``graphs``: the work of the part that was captured in CUDA graphs, None
+    if there is none; ``rows``: the GPU ops of the part as rows of the whole trace, if ``attribution`` has only these
+    ops.
     """
 
     label: object
@@ -34,11 +35,11 @@ class Part:
 
 
 def parts(attribution: Attribution, keep: Mask, by: str | None, graphs: GraphWork | None = None) -> list[Part]:
-    """The parts by one of `BY`, or one part with everything. Every GPU op is in exactly one part.
+    """Split a report by one of `BY`, or return one part with everything. Every GPU op is in exactly one part.
 
     A process has its own ops. A thread has the ops of its ranges, and the ops that it launched outside all ranges. If
-    there are many threads or streams, only the `MAX_PARTS` with the most work are separate parts, and all others form
-    one more part.
+    there are many threads or streams, the `MAX_PARTS` with the most work are separate parts, and all others form one
+    more part.
     """
     if by is None:
         return [Part(None, attribution, keep, None, graphs)]
@@ -100,7 +101,7 @@ def _fewer(trace: Trace, code: AnyInts, labels: list[str], what: str) -> tuple[A
 
 
 def thread_labels(trace: Trace) -> list[str]:
-    """The label of each thread: its name and number, and its process if there are several."""
+    """Label each thread: its name and number, and its process if there are several."""
     several = len(set(trace.thread_process.tolist())) > 1
     return [
         trace.thread_label(code) + f" of pid {pid_of(tid)}" * (several and pid_of(tid) != tid_of(tid))
@@ -109,7 +110,7 @@ def thread_labels(trace: Trace) -> list[str]:
 
 
 def device_labels(trace: Trace) -> dict[int, str]:
-    """The label of each GPU number in `Trace.gpu_numbers`, in order: ``GPU 0``, or ``device 0 of pid 42``."""
+    """Label each GPU number in `Trace.gpu_numbers`, in order: ``GPU 0``, or ``device 0 of pid 42``."""
     out = {}
     for device, number in zip(trace.devices, trace.gpu_numbers, strict=True):
         pid = pid_of(int(trace.processes[device.process]))
@@ -119,7 +120,9 @@ def device_labels(trace: Trace) -> dict[int, str]:
 
 
 def stream_names(trace: Trace) -> list[tuple[str, str]]:
-    """The label of each stream within its GPU: its number, and its process if several use the GPU."""
+    """Label each stream within its GPU: the number of the stream, and its process if several processes use the
+    GPU.
+    """
     numbers = trace.gpu_numbers
     users: dict[int, set[int]] = {}
     for device, number in zip(trace.devices, numbers, strict=True):
@@ -135,7 +138,7 @@ def stream_names(trace: Trace) -> list[tuple[str, str]]:
 
 
 def stream_labels(trace: Trace) -> list[str]:
-    """The label of each stream: its GPU and number, and its process if several use that GPU."""
+    """Label each stream: its GPU and number, and its process if several processes use this GPU."""
     gpus = device_labels(trace)
     out = []
     for stream, (which, whose) in zip(trace.streams, stream_names(trace), strict=True):

@@ -25,8 +25,8 @@ DARKEST_SPEEDUP = 2  # over `auto`, and its inverse: where the colours end
 
 
 def plan_roofline(results: BenchResults) -> marks.Roofs | marks.Message:
-    """A roofline with every point below its ceilings, excluding launches if that was measured. A text if no peak is
-    known.
+    """Plan a roofline with every point below its ceilings, excluding launches if launch time was measured. Returns a
+    text if no peak is known.
     """
     frame = results.results[results.results["tflops"].notna()]
     ceilings = _ceilings(frame)
@@ -101,8 +101,8 @@ def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> lis
 
 
 def plan_violins(results: BenchResults) -> marks.Violins:
-    """Deviations of samples from the median in percent: a row per backend, with its samples above and the second set
-    (A/A) below.
+    """Plan deviations of samples from the median in percent: a row per backend, with its samples above and the second
+    set (A/A) below.
     """
     groups = _shown_points(results)
     notes = [
@@ -160,10 +160,10 @@ def _violin(point: BenchPoint, colour: str) -> marks.Violin:
 
 
 def plan_selection(results: BenchResults) -> marks.Bars:
-    """Speed of each backend relative to `auto`: a row per shape at which `auto` was measured, and a cell per other
-    backend.
+    """Plan the speed of each backend relative to `auto`: a row per shape with a measurement of `auto`, and a cell per
+    other backend.
 
-    Launches are excluded if this is known for every shape. Colours depend on the verdicts.
+    Launches are excluded if launch time is known for every shape. Colours depend on the verdicts.
     """
     auto = _selections(results)
     kind = "graph" if auto["graph_best"].notna().all() else "eager"
@@ -239,5 +239,5 @@ SELECTION = Chart("selection.png", "PyTorch's own choice", plan_selection)
 
 
 def bench_charts(results: BenchResults) -> tuple[Chart[BenchResults], ...]:
-    """The charts that have data; PyTorch's choice only if it was measured at several shapes."""
+    """Return the charts that have data; PyTorch's choice needs measurements at several shapes."""
     return (*BENCH_CHARTS, SELECTION) if len(_selections(results)) > 1 else BENCH_CHARTS

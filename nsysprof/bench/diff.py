@@ -33,16 +33,16 @@ _Both: TypeAlias = tuple[_T, _T]  # before and after
 
 @dataclass(frozen=True)
 class BenchDiff:
-    """``rows``: a row per configuration, backend and metric that both runs have.
+    """``rows``: a row per configuration, backend and metric in both runs.
 
     Metrics are "latency" and "graph latency" (ns; verdicts of `statistics.contrast`), and "peak memory" (bytes). The
-    verdict on memory is "more", "less" or "no clear change" and depends only on the smallest meaningful effect,
-    because memory does not vary. ``change`` is after ÷ before − 1, with its 95 % interval; ``overlap``: whether both
-    intervals overlap; ``delta`` Cliff's delta; ``detectable`` the smallest detectable change; ``scope`` the scope of
-    the intervals. ``runs``: the number of runs of the side with fewer runs.
+    verdict on memory is "more", "less" or "no clear change" and depends only on the smallest meaningful effect, because
+    memory does not vary. ``change`` is after ÷ before − 1, with its 95 % interval; ``overlap``: whether both intervals
+    overlap; ``delta`` Cliff's delta; ``detectable`` the smallest detectable change; ``scope`` the scope of the
+    intervals. ``runs``: the number of runs of the side with fewer runs.
 
-    ``differences``: what differs between the environments; ``only_before`` and ``only_after``: points in one run only,
-    with their status if not measured; ``now_wrong``: points measured before, with wrong results after.
+    ``differences``: differences between the environments; ``only_before`` and ``only_after``: points in one run only,
+    with the status of unmeasured points; ``now_wrong``: points measured before, with wrong results after.
     """
 
     before: BenchSamples
@@ -56,7 +56,7 @@ class BenchDiff:
 
     @property
     def runs(self) -> int:
-        """The number of runs of the side with fewer."""
+        """Return the number of runs of the side with fewer runs."""
         return min(self.before.runs, self.after.runs)
 
 
@@ -65,8 +65,8 @@ def compare_runs(
 ) -> BenchDiff:
     """The `BenchDiff` of two runs.
 
-    Raises `NsysprofError` if they measured different things or have no point in common, or, unless ``unlike`` allows
-    it, if machine, software or method differ; the message names the difference.
+    Raises `NsysprofError` if the runs measured different things or have no point in common, or (unless ``unlike``
+    allows it) if machine, software or method differ; the message names the difference.
     """
     for name in _SAME:
         old, new = getattr(before, name), getattr(after, name)
@@ -101,7 +101,7 @@ def compare_runs(
 
 
 def diff_document(diff: BenchDiff) -> dict[str, Any]:
-    """The diff for JSON: both files, the rows, the differences, and the points in one run only."""
+    """Return the diff for JSON: both files, the rows, the differences, and the points in one run only."""
     return {
         "schema": DIFF_SCHEMA,
         "before": str(diff.before.path),
@@ -112,7 +112,7 @@ def diff_document(diff: BenchDiff) -> dict[str, Any]:
 
 
 def regressions(diff: BenchDiff, max_regress: float) -> pd.DataFrame:
-    """The rows that got worse, by verdict and by more than ``max_regress`` (0.05: 5 %).
+    """Return the rows that got worse, by verdict and by more than ``max_regress`` (0.05: 5 %).
 
     Times from single runs do not count, because two runs of the same code differ more often than their samples show.
     """
@@ -121,7 +121,7 @@ def regressions(diff: BenchDiff, max_regress: float) -> pd.DataFrame:
 
 
 def environment_differences(before: BenchSamples, after: BenchSamples) -> Iterator[str]:
-    """The differences in environment and method: `torch 2.11.0 before, 2.12.0 after`."""
+    """Yield the differences in environment and method: `torch 2.11.0 before, 2.12.0 after`."""
     if before.environment_hash != after.environment_hash:
         yield from _differing("", before.environment, after.environment)
     for name in ("warm_cache", "min_sample_ns", "seed"):

@@ -1,4 +1,6 @@
-"""The machine-readable results of a benchmark: the tables of `nsysprof.bench.tables`, and a database of runs."""
+"""Write the machine-readable results of a benchmark: the tables of `nsysprof.bench.tables`, and a database of
+runs.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ _SAMPLE_TYPES = dict.fromkeys(("latency_ns", *_STATE), float)
 
 
 def bench_folder(folder: Path, source: Path | None = None, *, charts: bool, **more: Any) -> ResultFolder:
-    """The folder of a benchmark; samples in it (``source``) are kept.
+    """Make the folder of a benchmark; samples in it (``source``) are kept.
 
     ``more`` are other fields of `ResultFolder`.
     """
@@ -80,7 +82,7 @@ def write_bench_tables(results: BenchResults, folder: Path) -> list[Path]:
 
 
 def bench_document(results: BenchResults) -> dict[str, Any]:
-    """The tables for JSON, a key each."""
+    """Return the tables for JSON, one key per table."""
     tables = {name: records(getattr(results, name)) for name in BENCH_TABLES}
     return {"schema": RESULTS_SCHEMA, "nsysprof": __version__, "run": results.samples.digest, **tables}
 
@@ -99,7 +101,7 @@ def _texts(name: str, values: pd.Series[Any], size: str) -> pd.Series[Any]:
 
 
 def append_database(results: BenchResults, path: Path) -> bool:
-    """Add the run to an SQLite database, created if missing; False if the run is already in it.
+    """Add the run to an SQLite database, which is created if missing; returns False if it already has the run.
 
     The tables are ``runs`` (a row per run; key ``run`` is a hash of its file), ``results`` (a row per configuration
     and backend, with the columns of ``results.csv``) and ``samples`` (every time in ns, for each ``set``: eager, aa,
@@ -120,7 +122,7 @@ def append_database(results: BenchResults, path: Path) -> bool:
 
 
 def check_database_place(path: Path) -> None:
-    """Raise `NsysprofError` if the file is no SQLite database, or cannot be created there."""
+    """Raise `NsysprofError` if the file is not an SQLite database, or cannot be created there."""
     folder = path.absolute().parent
     try:
         if path.exists():

@@ -24,7 +24,7 @@ _PARTS = ("total", "precision", "algorithm")
 
 
 def bench_findings(results: BenchResults) -> Iterator[str]:
-    """Findings: which backend is faster from which size on, growth with size, `auto`'s choice, effects of dtypes and
+    """Yield findings: the fastest backend at each size, growth with size, `auto`'s choice, effects of dtypes and
     launches, A/A.
     """
     yield from _crossovers(results)
@@ -168,8 +168,9 @@ def _launches(results: BenchResults) -> Iterator[str]:
     if len(slower):
         most = words.largest(slower.assign(over=over), "over")
         yield (
-            f"CUDA graphs: a replay takes longer than the call at {len(slower)} of {len(frame)} points (most:"
-            f" {most['backend']} at {results.labels[most['configuration']]}, {format_share(most['over'])} longer)"
+            f"CUDA graphs: replay is slower than the eager call at {len(slower)} of {len(frame)} points "
+            f"(worst: {most['backend']} at {results.labels[most['configuration']]}, "
+            f"{format_share(most['over'])} longer)"
         )
 
 
@@ -205,11 +206,11 @@ def _aa(results: BenchResults) -> Iterator[str]:
 
 
 def priorities(results: BenchResults) -> pd.DataFrame:
-    """A row per shape with known limits, largest potential gain first.
+    """Return a row per shape with known limits, largest potential gain first.
 
     ``backend`` is the fastest, ``now_ns`` its latency (without launches if known), ``least_ns`` the lower bound from
-    the GPU's peaks (`results.csv`), ``launching_ns`` the launch time of a call. ``first`` is the larger of the two
-    gaps (`launches`, or the limiting resource), and ``gain_ns`` is its size.
+    the GPU's peaks (`results.csv`), ``launching_ns`` the launch time of a call. ``first`` is the larger of two gaps
+    (`launches`, or the limiting resource), and ``gain_ns`` is the size of this gap.
     """
     known = results.own(results.results[results.results["least_ns"].notna() & (results.results["n"] > 0)])
     now = known["graph_median_ns"].fillna(known["median_ns"])
@@ -224,7 +225,7 @@ def priorities(results: BenchResults) -> pd.DataFrame:
 
 
 def limit_findings(results: BenchResults) -> Iterator[str]:
-    """The number of shapes per limit, and the shape with the largest potential; empty if no peak is known."""
+    """Yield the number of shapes per limit, and the shape with the largest potential; empty if no peak is known."""
     rows = priorities(results)
     if rows.empty:
         return
@@ -237,21 +238,23 @@ def limit_findings(results: BenchResults) -> Iterator[str]:
 
 
 def first_words(results: BenchResults, row: Row) -> str:
-    """`launches of cudnn at S=1024, 24.3 µs of a call of 40.4 µs`, or a kernel's distance from its limit."""
+    """Describe launches (`launches of cudnn at S=1024, 24.3 µs of a call of 40.4 µs`), or a kernel's distance from its
+    lower bound.
+    """
     where = f"{row['backend']} at {results.labels[row['configuration']]}"
     if row["first"] == LAUNCHES:
         return f"launches of {where}, {format_ns(row['gain_ns'])} of a call of {format_ns(row['median_ns'])}"
     reached = format_share(row["least_ns"] / row["now_ns"])
     what = "arithmetic" if row["first"] == "compute" else "memory traffic"
-    return f"{what} of {where}, at {reached} of its limit, {format_ns(row['gain_ns'])} above it"
+    return f"{what} of {where}, at {reached} of the peak, {format_ns(row['gain_ns'])} above the lower bound"
 
 
 def mixed_rows(results: BenchResults) -> pd.DataFrame:
-    """The parts of a comparison across dtypes, for two backends with different dtypes at each shape.
+    """Return the parts of a comparison across dtypes, for two backends with different dtypes at each shape.
 
     Columns: the size, base, new, ``from`` and ``to`` (both with dtypes, in words), total (across both), precision (of
-    base, by the dtype alone), algorithm (of new over base in one dtype), each with its 95 % interval as ``_low`` and
-    ``_high``, NaN if base was not measured in both dtypes; total = precision × algorithm.
+    base, by the dtype alone), and algorithm (of new over base in one dtype), where total = precision × algorithm; each
+    with a 95 % interval as ``_low`` and ``_high``, NaN if base was not measured in both dtypes.
     """
     shape, size = results.about.shape, results.about.size
     mixed = words.where(results.comparisons, kind="eager", mixed=True)

@@ -1,4 +1,6 @@
-"""The charts along a sweep, a line per backend, and the look of backends and dtypes in all charts of a benchmark."""
+"""Plan the charts along a sweep, a line per backend, and the look of backends and dtypes in all charts of a
+benchmark.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +51,10 @@ _DASHES = ("solid", "dashed", "dash-dotted")  # a dtype after the other
 
 
 def backend_looks(backends: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """The colour and marker of each backend, all distinct.
+    """Return the colour and marker of each backend, all distinct.
 
-    A backend without its own look gets the look of a backend that was not measured, rarest first; if none is left,
-    another pair of colour and marker.
+    A backend without its own look gets the look of a backend that was not measured, rarest first; if no look is left,
+    it gets another pair of colour and marker.
     """
     free = [OTHER_LOOK, *(look for name, look in reversed(LOOKS.items()) if name not in backends)]
     known = [*LOOKS.values(), OTHER_LOOK]
@@ -73,17 +75,17 @@ def dtypes_of(frame: pd.DataFrame) -> list[str]:
 
 
 def dtype_dash(dtypes: Sequence[str], dtype: str) -> str:
-    """The dash pattern of a dtype: solid for the first."""
+    """Return the dash pattern of a dtype: solid for the first."""
     return _DASHES[list(dtypes).index(dtype) % len(_DASHES)]
 
 
 def dtype_notes(dtypes: Sequence[str]) -> list[str]:
-    """A footnote about dash patterns, if there are several dtypes."""
+    """Return a footnote about dash patterns if there are several dtypes."""
     return [f"solid: {dtypes[0]}, dashed: {' and '.join(dtypes[1:])}"] if len(dtypes) > 1 else []
 
 
 def plan_latency(results: BenchResults) -> Lines:
-    """Latency along each sweep with its interval; dotted: the same call as a CUDA graph."""
+    """Plan latency along each sweep, with its interval; dotted: the same call as a CUDA graph."""
     panels = []
     for sweep, part in _sweeps(results):
         own = results.own(part)
@@ -101,7 +103,7 @@ def plan_latency(results: BenchResults) -> Lines:
 
 
 def plan_memory(results: BenchResults) -> Lines:
-    """Peak memory along each sweep, and the memory of the GPU if a point ran out of memory."""
+    """Plan peak memory along each sweep, and the memory of the GPU if a point ran out of memory."""
     panels, looks = [], backend_looks(results.backends)
     for sweep, part in _sweeps(results):
         lines = _lines(results, part, sweep, ("peak_bytes",), format_bytes)
@@ -137,7 +139,7 @@ def plan_throughput(results: BenchResults) -> Lines:
 
 
 def plan_speedup(results: BenchResults) -> Lines:
-    """Speed-up over the baseline along each sweep, with its interval; dotted: without launches."""
+    """Plan the speed-up over the baseline along each sweep, with its interval; dotted: without launches."""
     base, least = results.base, results.rules.least_effect
     panels = []
     for sweep, part in _sweeps(results):
@@ -241,7 +243,7 @@ def _lines(
 
 
 def peaks_of(frame: pd.DataFrame, *, memory: bool) -> Iterator[tuple[str, bool, list[float]]]:
-    """The peaks of each dtype, from the data sheet and measured: label, whether it was measured, TFLOP/s.
+    """Yield the peaks of each dtype, from the data sheet and measured: label, whether it was measured, TFLOP/s.
 
     With ``memory``, peaks also have GB/s, and only peaks with both values are returned. Peaks are at the clock of the
     samples.
@@ -255,7 +257,7 @@ def peaks_of(frame: pd.DataFrame, *, memory: bool) -> Iterator[tuple[str, bool, 
 
 
 def left_out_note(refused: pd.Series[bool]) -> list[str]:
-    """The number of points not drawn because they exceed the peak, if any."""
+    """Return the number of points that are not drawn because they exceed the peak, if any."""
     return (
         [f"left out: {refused.sum()} of {len(refused)} points, because they exceed the peak"] if refused.any() else []
     )

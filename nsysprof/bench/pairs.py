@@ -1,4 +1,4 @@
-"""Which backend is faster: every pair of backends on every configuration, judged together as one family."""
+"""Find which backend is faster: all pairs of backends on every configuration are judged together as one family."""
 
 from collections.abc import Iterator, Mapping
 from itertools import combinations
@@ -29,10 +29,10 @@ _TURNED = {FASTER: SLOWER, SLOWER: FASTER}
 
 
 def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules) -> pd.DataFrame:
-    """A row per pair of backends, configuration and ``kind`` ("eager", "graph"): `COMPARISONS`.
+    """Make a row of `COMPARISONS` per pair of backends, configuration and ``kind`` ("eager", "graph").
 
     All pairs of a kind are one family. ``least_effect`` is the value in the rules, or the A/A difference of either
-    backend if that is larger (measured for eager calls only). Both backends of a pair have the same dtype; if a shape
+    backend if this is larger (measured for eager calls only). Both backends of a pair have the same dtype; if a shape
     ran in several dtypes, there are also pairs of two dtypes.
     """
     places = list(zip(results["configuration"], results["backend"], strict=True))
@@ -98,7 +98,7 @@ def _row(base: BenchPoint, new: BenchPoint, one: Contrast) -> dict[str, Any]:
 
 
 def speedups_of(comparisons: pd.DataFrame) -> Speedups:
-    """The comparisons within one dtype, each also reversed."""
+    """Return the comparisons within one dtype, each also reversed."""
     found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     same = comparisons[~comparisons["mixed"].astype(bool)].reindex(columns=[*_KEY, *_OF_SPEEDUP])
     for row in same.to_dict("records"):
@@ -117,7 +117,7 @@ def speedups_of(comparisons: pd.DataFrame) -> Speedups:
 
 
 def repeating(samples: BenchSamples, results: pd.DataFrame) -> Mask:
-    """Mask of rows that repeat another row: `auto`, if its choice was also measured by name."""
+    """Mark rows that repeat another row: `auto`, if its choice was also measured by name."""
     known = results[results["median_ns"].notna()]
     named = set(zip(known["configuration"], known["backend"], strict=True))
     places = zip(results["configuration"], results["backend"], strict=True)
@@ -125,7 +125,7 @@ def repeating(samples: BenchSamples, results: pd.DataFrame) -> Mask:
 
 
 def decision_frame(samples: BenchSamples, results: pd.DataFrame, speedups: Speedups) -> pd.DataFrame:
-    """The backend to choose at each shape: a row per configuration and kind ("eager", "graph"): `DECISIONS`.
+    """Find the backend to choose at each shape: a row of `DECISIONS` per configuration and kind ("eager", "graph").
 
     `auto` is left out if its choice was also measured by name.
     """
@@ -161,12 +161,12 @@ def _decision(kind: str, ordered: pd.DataFrame, speedups: Speedups) -> dict[str,
 
 
 def auto_frame(samples: BenchSamples, results: pd.DataFrame, speedups: Speedups) -> pd.DataFrame:
-    """PyTorch's own choice and its cost: a row per configuration at which `auto` was measured.
+    """Find PyTorch's own choice and its cost: a row per configuration with a measurement of `auto`.
 
     ``picked``: the backend that ran, None if not observed. ``best``: the fastest backend that was measured by name;
-    ``speedup``: of best over auto, with its interval; ``verdict``: on best, None if only auto was measured. Columns
-    with ``graph_`` exclude launches. ``error``, ``equivalent``: the error of auto's output against float64, and
-    whether it is within the tolerance.
+    ``speedup``: speed-up of best over auto, with its interval; ``verdict``: verdict about best, None if only auto was
+    measured. Columns with ``graph_`` exclude launches. ``error``, ``equivalent``: the error of auto's output against
+    float64, and whether this error is within the tolerance.
     """
     kept = ["configuration", samples.described.size, "dtype", "median_ns", "graph_median_ns", "error"]
     rows = [

@@ -1,4 +1,4 @@
-"""``report.md``: the results of a benchmark as Markdown, with everything needed to judge and repeat them."""
+"""Write ``report.md``: the results of a benchmark as Markdown, with everything needed to judge and repeat them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -30,7 +30,9 @@ _SEVERAL = ", each in its own process: intervals come from the variation between
 
 
 def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = ()) -> str:
-    """The report; ``charts`` are those with pictures beside it. The text ends with a newline."""
+    """Format the report; ``charts`` are the charts with pictures in the same folder. The text ends with a
+    newline.
+    """
     lines = [f"# {results.samples.name}", "", words.subtitle(results)]
     lines += markdown_section("Findings", [f"- {line}" for line in bench_findings(results)])
     lines += markdown_section("Warnings", [f"- {line}" for line in results.warnings])
@@ -105,9 +107,8 @@ def _limits(results: BenchResults) -> Iterator[str]:
     )
     table = columns(heads, words=lambda row: first_words(results, row))
     note = (
-        "The fastest backend of each shape; the largest potential gain comes first. Bound by: whether all "
-        "FLOPs or all memory traffic (each input and output once) takes longer at the GPU's peak, and how "
-        "many times as long."
+        "The fastest backend of each shape; the largest potential gain comes first. Bound by: FLOPs or memory traffic"
+        " (each input and output once), whichever takes longer at the GPU's peak, and the ratio of both times."
     )
     return _section("What limits each shape", words.rows_of(results, priorities(results)), table, 3, note)
 

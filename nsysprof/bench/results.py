@@ -23,9 +23,9 @@ class BenchResults:
 
     ``results``: a row per configuration and backend (`nsysprof.bench.rows`). ``comparisons``, ``decisions``, ``auto``,
     ``speedups``: see `nsysprof.bench.pairs`. ``exponents``, ``crossovers``, ``sweeps``: see `nsysprof.bench.scaling`.
-    ``aa_compared``: the number of backends that were compared with themselves with enough samples; ``aa_different``:
-    how many of these were found to be different, wrongly. ``repeats``: backends without results of their own (`auto`,
-    if all its choices were also measured by name). ``warnings``: one line each.
+    ``aa_compared``: the number of backends with enough samples that were compared with themselves; ``aa_different``:
+    the number of these backends that were wrongly found to be different. ``repeats``: backends without results of their
+    own (`auto`, if all its choices were also measured by name). ``warnings``: one line each.
     """
 
     samples: BenchSamples
@@ -59,7 +59,7 @@ class BenchResults:
         return self.base_of(self.results)
 
     def base_of(self, rows: pd.DataFrame) -> str:
-        """The baseline among some rows: the workload's choice, or the first backend."""
+        """Return the baseline among some rows: the workload's choice, or the first backend."""
         backends = [str(name) for name in rows["backend"].unique()]
         return next((name for name in self.about.base if name in backends), backends[0])
 
@@ -70,11 +70,11 @@ class BenchResults:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The parts in which each configuration differs from others, by id."""
+        """Return the parts in which each configuration differs from others, by id."""
         return self.shapes[1]
 
     def own(self, rows: pd.DataFrame, column: str = "backend") -> pd.DataFrame:
-        """The rows, except those of backends that only repeat others."""
+        """Return the rows, except rows of backends that only repeat others."""
         return rows[~rows[column].isin(self.repeats)]
 
     def rows_of(self, sweep: BenchSweep) -> pd.DataFrame:
@@ -86,11 +86,13 @@ class BenchResults:
         return self.decisions[self.decisions["kind"] == kind]
 
     def speedup(self, configuration: str, base: str, new: str, kind: str = "eager") -> dict[str, Any] | None:
-        """The speed-up of new over base with interval and verdict; None if they were not compared."""
+        """Return the speed-up of new over base with interval and verdict, or None if they were not compared."""
         return self.speedups.get((kind, configuration, base, new))
 
     def backend_name(self, backend: str, configurations: Iterable[str]) -> str:
-        """The name of the backend; `auto (cudnn)` if `auto` chose the same backend for all these configurations."""
+        """Return the name of the backend, such as `auto (cudnn)` if `auto` chose the same backend for all these
+        configurations.
+        """
         picked = {self.samples.auto.get(name) for name in configurations} if backend == pairs.AUTO else set()
         [pick] = picked if len(picked) == 1 else [None]
         return f"{backend} ({pick})" if pick else backend
@@ -101,9 +103,10 @@ class BenchResults:
 
 
 def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
-    """What all shapes have in common (`B1 H8 D64 fp16 causal`), and the parts in which each differs (`S1024`).
+    """Return what all shapes have in common (`B1 H8 D64 fp16 causal`), and the differing parts of each shape (`S1024`).
 
-    The second is a mapping from the shape's id; `default` if the differing parts have their default values.
+    The second result is a mapping from the shape's id; `default` means that the differing parts have their default
+    values.
     """
     texts = [each.parts for each in shapes]
     same = [len(shapes) > 1 and len(set(column)) == 1 for column in zip(*texts, strict=True)]
@@ -121,7 +124,7 @@ def read_bench_results(path: Path) -> BenchResults:
 
 
 def results_of_samples(samples: BenchSamples, rules: Rules = DEFAULT_RULES) -> BenchResults:
-    """The results of samples; ``rules`` decide when one backend is faster than another."""
+    """Compute the results of samples; ``rules`` decide when one backend is faster than another."""
     about = samples.described
     results, warnings = result_frame(samples, rules)
     comparisons = pairs.comparison_frame(samples, results, rules)

@@ -66,7 +66,7 @@ def _allowed_for(frame: pd.DataFrame, warnings: list[str]) -> list[str]:
 
 
 def over_runs_of(samples: BenchSamples, kind: Kind) -> dict[tuple[str, str], OverRuns]:
-    """The latency over runs of each point that was measured in several runs, by index."""
+    """Return the latency over runs of each point that was measured in several runs, by index."""
     logs = {point.place: run_medians(point.by_run(kind)) for point in samples.measured}
     several = [point for point in samples.measured if len(logs[point.place]) > 1]
     values = [list(logs[point.place].values()) for point in several]
@@ -172,7 +172,9 @@ def _measured(
 
 
 def median_of(summary: Summary | None, runs: OverRuns | None) -> dict[str, Any]:
-    """The median and, if reliable, its interval: over the runs if there are several, otherwise within the run."""
+    """Return the median and, if reliable, its interval: over the runs if there are several, otherwise within
+    the run.
+    """
     if summary is None:
         return {"median_ns": _NAN, "low_ns": _NAN, "high_ns": _NAN, "interval": None}
     sure, median = (runs.sure, runs.value) if runs else (summary.sure, summary.median)
@@ -294,12 +296,12 @@ def _shares_of_peaks(point: BenchPoint, limits: GpuLimits, median_ns: float, gra
 
 
 def refused_calls(results: pd.DataFrame) -> pd.Series[bool]:
-    """Mask of rows whose FLOP/s per call were refused as above the peak; these are not shown."""
+    """Mark rows whose FLOP/s per call exceed the peak and are therefore not shown."""
     return results["peak_tflops"].notna() & results["share_of_peak"].isna()
 
 
 def refused_rates(results: pd.DataFrame) -> pd.Series[bool]:
-    """Mask of rows whose FLOP/s, without launches if known, were refused as above the peak."""
+    """Mark rows whose FLOP/s (without launches if known) exceed the peak and are therefore not shown."""
     share = results["graph_share_of_peak"].where(results["graph_tflops"].notna(), results["share_of_peak"])
     return results["peak_tflops"].notna() & share.isna()
 

@@ -1,4 +1,4 @@
-"""How results grow with size: sweeps, fitted exponents, and crossovers."""
+"""Find how results grow with size: sweeps, fitted exponents, and crossovers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ _MOST_UNSURE = 0.5  # an exponent that is no surer than this is not called by an
 class BenchSweep:
     """Configurations that differ only in one size, and possibly in the dtype.
 
-    ``axis`` is the varying column, ``fixed`` the others for a title (`B1 H8 D64 causal`), ``rows`` the rows of the
-    results frame in the order of the axis.
+    ``axis`` is the varying column, ``fixed`` the other columns for a title (`B1 H8 D64 causal`), ``rows`` the rows of
+    the results frame in the order of the axis.
     """
 
     axis: str
@@ -44,8 +44,8 @@ class BenchSweep:
 class PowerLaw:
     """The best fit of value = c · x^``exponent`` in logarithms, with the 95 % interval of the exponent.
 
-    ``last`` is the slope between the two largest x, ``r_squared`` the quality of the fit, ``points`` their number. The
-    interval is NaN for two points.
+    ``last`` is the slope between the two largest x, ``r_squared`` the quality of the fit, ``points`` the number of
+    points. The interval is NaN for two points.
     """
 
     exponent: float
@@ -77,15 +77,15 @@ class PowerLaw:
 
 
 def is_named(growth: str) -> bool:
-    """Whether the growth is a power, or between two powers."""
+    """Return whether the growth is a power, or between two powers."""
     return growth not in (UNCLEAR, FEW_POINTS) and not growth.startswith(NO_SINGLE_POWER)
 
 
 def find_sweeps(results: pd.DataFrame, about: Described) -> list[BenchSweep]:
-    """The sweeps of a grid: over S first, then over other axes for shapes that no sweep covers.
+    """Find the sweeps of a grid: over S first, then over other axes for shapes that no sweep covers.
 
     Each remaining shape is its own sweep. So every configuration is in at least one sweep, and a full matrix is shown
-    along its lengths only.
+    only along its lengths.
     """
     sweeps: list[BenchSweep] = []
     covered: set[str] = set()
@@ -112,7 +112,7 @@ def _sweep(group: pd.DataFrame, axis: str, about: Described) -> BenchSweep:
 
 
 def fit_exponent(x: Floats, y: Floats, name: str = "S") -> PowerLaw:
-    """Least squares of log y over log x, with Student's t for the interval; needs at least two positive x."""
+    """Fit log y over log x by least squares, with Student's t for the interval; needs at least two positive x."""
     order = np.argsort(x, kind="stable")
     across, up = np.log(x[order]), np.log(y[order])
     if float(((up - up.mean()) ** 2).sum()) < 1e-12 * len(x):
@@ -131,7 +131,9 @@ def fit_exponent(x: Floats, y: Floats, name: str = "S") -> PowerLaw:
 
 
 def exponent_frame(results: pd.DataFrame, sweeps: Sequence[BenchSweep], about: Described) -> pd.DataFrame:
-    """A row (`EXPONENTS`) per sweep over S, backend, dtype and metric: the `PowerLaw` of latency and memory in S."""
+    """Make a row (`EXPONENTS`) per sweep over S, backend, dtype and metric: the `PowerLaw` of latency and
+    memory in S.
+    """
     rows, size = [], about.size
     for sweep in (each for each in sweeps if each.axis == size):
         part = results.loc[list(sweep.rows)]
@@ -155,11 +157,11 @@ def exponent_frame(results: pd.DataFrame, sweeps: Sequence[BenchSweep], about: D
 def crossover_frame(
     results: pd.DataFrame, comparisons: pd.DataFrame, sweeps: Sequence[BenchSweep], about: Described
 ) -> pd.DataFrame:
-    """A row per sweep over S, pair of backends of one dtype, and kind: `CROSSOVERS`.
+    """Make a row of `CROSSOVERS` per sweep over S, pair of backends of one dtype, and kind.
 
-    ``from_seq`` is the smallest S from which the winner is faster at every S where both were measured; ``status`` is
-    "everywhere" if that is the first S. There is no winner if neither backend is faster at the largest S.
-    ``crossing_seq`` is interpolated in logarithms; NaN if the lines do not cross.
+    ``from_seq`` is the smallest S from which the winner is faster at every S with measurements of both; ``status`` is
+    "everywhere" if this is the first S. There is no winner if neither backend is faster at the largest S.
+    ``crossing_seq`` is interpolated in logarithms, and is NaN if the lines do not cross.
     """
     rows, size = [], about.size
     for sweep in (each for each in sweeps if each.axis == size):

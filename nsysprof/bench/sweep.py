@@ -35,7 +35,7 @@ Grid = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class BenchPreset:
-    """A named sweep: its grids, its program, and the option that makes it train."""
+    """A named sweep: its grids, its program, and the option that makes the program train."""
 
     grids: tuple[Grid, ...]
     workload: str = "sdpa"
@@ -123,7 +123,7 @@ PRESETS: Mapping[str, BenchPreset] = {
 
 
 def find_preset(name: str, *, full: bool = False) -> BenchPreset:
-    """The preset with this name. ``full`` adds all sizes of S between its ends and one smaller size, and bf16.
+    """The preset with this name. ``full`` adds all sizes of S between the ends and one smaller size, and bf16.
 
     Raises `NsysprofError` with all names if there is no such preset.
     """
@@ -159,13 +159,13 @@ def bench_plan(
     warm_cache: bool = False,
     graph: bool = True,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The plan for JSON, and the workload's own description with the cost of each configuration.
+    """Return the plan for JSON, and the workload's own description with the cost of each configuration.
 
-    Short configurations come first, and a point in several grids is measured only once. ``ci_width``: stop before
-    ``samples`` once the 95 % interval of the median is narrower than this share of the median. ``training``: the
-    passes that the workload's mode adds to a call, such as backward. ``runs``: the number of processes, each of which
-    measures all points; they share the ``samples``. Raises `NsysprofError` for backends, axes, dtypes or ``modes``
-    (given options) that the workload lacks.
+    Short configurations come first; a point in several grids is measured only once. ``ci_width``: stop before
+    ``samples`` once the 95 % interval of the median is narrower than this share of the median. ``training``: the passes
+    that the workload's mode adds to a call, such as backward. ``runs``: the number of processes; each process measures
+    all points, and they share the ``samples``. Raises `NsysprofError` for backends, axes, dtypes or ``modes`` (given
+    options) that the workload lacks.
     """
     about, _ = ask_workload(program)
     for grid in grids:
@@ -214,7 +214,7 @@ def _check_grid(about: Described, grid: Grid) -> None:
 class SweepJob:
     """A sweep to run: the workload's file, the plan, the workload's own description, and the command as typed.
 
-    ``results`` is the folder of the final results. Until they are complete, everything is in ``partial``.
+    ``results`` is the folder of the final results. Until the results are complete, everything is in ``partial``.
     """
 
     program: Path
@@ -240,8 +240,8 @@ def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFil
     """Open the sweep in its folder, new or resumed, and lock it against other processes.
 
     Raises `NsysprofError` if an unfinished sweep exists and neither ``resume`` nor ``force`` is given, if there is no
-    sweep to resume, or if its plan or machine differs. An interrupt becomes an error that names the kept files and the
-    command to continue.
+    sweep to resume, or if the plan or machine differs from the unfinished sweep. An interrupt becomes an error that
+    names the kept files and the command to continue.
     """
     points = job.partial / POINTS
     if os.path.lexists(job.partial) and not resume and not force:
@@ -269,7 +269,7 @@ def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFil
 
 
 def run_sweep(job: SweepJob, sweep: SweepFile, echo: Echo) -> dict[str, Any]:
-    """Measure everything that is missing, and return the document for ``samples.json``.
+    """Measure all missing points, and return the document for ``samples.json``.
 
     Raises `NsysprofError` if the program cannot continue; measured points are kept for ``--resume``. If the program is
     killed, for example because memory ran out, it is restarted without the current point.

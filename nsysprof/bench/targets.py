@@ -28,9 +28,9 @@ class Target:
 
 
 def read_targets(texts: Sequence[str], backends: Collection[str]) -> list[Target]:
-    """Parse targets such as `flash/math>=1.10`; without a delta, any delta will do.
+    """Parse targets such as `flash/math>=1.10`; without a delta, any delta is accepted.
 
-    Raises `NsysprofError` for anything else, and for a backend that is not in the benchmark.
+    Raises `NsysprofError` for any other text, and for a backend that is not in the benchmark.
     """
     targets = []
     for text in texts:
@@ -46,10 +46,10 @@ def read_targets(texts: Sequence[str], backends: Collection[str]) -> list[Target
 
 
 def missed_targets(results: BenchResults, targets: Sequence[Target]) -> Iterator[str]:
-    """A line per shape at which a target is missed, or cannot be shown to be met.
+    """Yield a line per shape at which a target is missed, or cannot be shown to be met.
 
-    A target is met if the lower end of the interval of the speed-up reaches it, and Cliff's delta is as large as
-    required.
+    A target is met if the lower end of the interval of the speed-up reaches the target, and Cliff's delta is as large
+    as required.
     """
     for target in targets:
         for configuration, label in results.labels.items():

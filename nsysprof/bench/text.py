@@ -43,7 +43,9 @@ def _joined(*parts: Iterable[str]) -> str:
 
 
 def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes: int | None) -> str:
-    """Each configuration with the approximate memory of its backends, and those that may not fit into the GPU."""
+    """List each configuration with the approximate memory of its backends, and points that may not fit into the GPU
+    memory.
+    """
     rows = described["configurations"]
     held = {(row["id"], name): row["cost"]["held_bytes"].get(name) for row in rows for name in row["backends"]}
     names = dict.fromkeys(name for row in rows for name in row["backends"])
@@ -64,7 +66,7 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
         if plan["runs"] == 1
         else f"{plan['runs']} runs, each in its own process, with {taken // plan['runs']} samples per run "
         "in a new random order; the first run also checks the outputs and measures memory.",
-        "Memory is an estimate of the peak of one call, from the shapes.",
+        "Memory: peak of one call, estimated from the shapes.",
     ]
     how = list(_wrapped(sentences, others=""))
     most = gpu_bytes or math.inf
@@ -75,7 +77,9 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
 
 
 def bench_summary(results: BenchResults) -> str:
-    """A summary of the measurement, a table of all points, and the conclusions; the text ends with a newline."""
+    """Format a summary of the measurement, a table of all points, and the conclusions; the text ends with a
+    newline.
+    """
     about = [
         *_wrapped([words.about_run(results)]),
         *_wrapped([f"{words.clock_words(results)}; ±: {words.interval_words(results)}"], "  ", "    "),
@@ -138,12 +142,14 @@ def _decisions(results: BenchResults) -> list[str]:
 
 
 def diff_table(diff: BenchDiff) -> str:
-    """The table ``shape | backend | metric | before | after | change | overlap | effect | verdict``, and a summary."""
+    """Format the table ``shape | backend | metric | before | after | change | overlap | effect | verdict``, and a
+    summary.
+    """
     return _joined(_runs(diff), _differences(diff), _totals(diff))
 
 
 def regression_lines(diff: BenchDiff, max_regress: float) -> list[str]:
-    """A line for each significant regression above ``max_regress``."""
+    """List each significant regression above ``max_regress`` on one line."""
     labels = _labels(diff)
     return [
         f"{labels[row['configuration']]} {row['backend']}: {row['metric']} {_value(row, 'before')} →"

@@ -20,7 +20,7 @@ _NOTHING, _NONE = "Nothing was measured", "none"
 
 
 def latency_title(results: BenchResults) -> str:
-    """The fastest backend along the first sweep, and its lead at the end."""
+    """Name the fastest backend along the first sweep, and its lead at the end."""
     winners = _sweep_winners(results)
     if winners is None:
         return _NOTHING
@@ -37,7 +37,9 @@ def latency_title(results: BenchResults) -> str:
 
 
 def memory_title(results: BenchResults) -> str:
-    """The backends with most and least memory at the end of the first sweep, and the growth of their temporaries."""
+    """Name the backends with most and least memory at the end of the first sweep, and the growth of their temporary
+    memory.
+    """
     frame = results.results
     first = results.rows_of(results.sweeps[0]) if results.sweeps else frame
     part = results.own(first[first["peak_bytes"].notna()])
@@ -58,7 +60,7 @@ def memory_title(results: BenchResults) -> str:
 
 
 def throughput_title(results: BenchResults) -> str:
-    """The highest throughput of a backend, as a share of the peak."""
+    """Name the highest throughput of a backend, as a share of the peak."""
     part = _named(results, "tflops")
     if part.empty:
         return _NOTHING
@@ -77,7 +79,7 @@ def throughput_title(results: BenchResults) -> str:
 
 
 def speedup_title(results: BenchResults) -> str:
-    """The largest speed-up over the baseline along the first sweep."""
+    """Name the largest speed-up over the baseline along the first sweep."""
     base, about = results.base, results.about
     won = results.own(words.where(results.crossovers, kind="eager", loser=base), "winner")
     won = won[~won["status"].isin([LEVEL, UNSURE])]
@@ -110,8 +112,8 @@ def _speedup_without_crossover(results: BenchResults) -> str:
 
 
 def roofline_title(results: BenchResults) -> str:
-    """The shares of their ceilings that the best backend and the baseline reach, excluding launches if that was
-    measured.
+    """Name the shares of their ceilings that the best backend and the baseline reach, excluding launches if launch time
+    was measured.
     """
     part = _named(results, "peak_tflops")
     if part.empty:
@@ -136,7 +138,7 @@ def roofline_title(results: BenchResults) -> str:
 
 
 def violin_title(results: BenchResults) -> str:
-    """The variation of samples, and whether backends differ from themselves (A/A)."""
+    """Describe the variation of samples, and whether backends differ from themselves (A/A)."""
     known = results.results["cv"].dropna()
     if known.empty:
         return _NOTHING
@@ -145,7 +147,7 @@ def violin_title(results: BenchResults) -> str:
 
 
 def selection_title(results: BenchResults, auto: pd.DataFrame, prefix: str) -> str:
-    """The number of shapes of ``auto`` at which another backend beats PyTorch's choice, and the largest loss."""
+    """Count the shapes of ``auto`` at which another backend beats PyTorch's choice, and name the largest loss."""
     verdicts = auto[f"{prefix}verdict"]
     behind, unsure = auto[verdicts == FASTER], int((verdicts == TOO_FEW_SAMPLES).sum())
     few = f"; too few samples for a verdict at {unsure}" if unsure else ""

@@ -1,4 +1,4 @@
-"""The words of a benchmark: cells and clauses shared by its tables, sentences and charts."""
+"""The words of a benchmark: cells and clauses that its tables, sentences and charts share."""
 
 import math
 import re
@@ -28,7 +28,7 @@ _DECLARED = {column.name: column for table in TABLES for column in table.columns
 
 
 def columns(heads: str, **cells: Callable[[Row], str]) -> dict[str, Cell]:
-    """Columns by their heads, such as `shape = label | n`: a column without a name uses its head.
+    """Make columns from their heads, such as `shape = label | n`: a column without a name uses its head.
 
     ``cells`` maps heads to functions that make cells.
     """
@@ -37,7 +37,7 @@ def columns(heads: str, **cells: Callable[[Row], str]) -> dict[str, Cell]:
 
 
 def shown(rows: Iterable[Row], table: Mapping[str, Cell], texts: int, spare: Sequence[str] = ()) -> TextTable:
-    """A table of `columns`: the first ``texts`` of them left-aligned, empty ones left out."""
+    """Make a table of `columns`: the first ``texts`` columns are left-aligned, and empty columns are left out."""
     cells = [[_text(row, cell) for cell in table.values()] for row in rows]
     return TextTable(*without_empty([*table], cells, ("l" * texts).ljust(len(table), "r")), spare=spare, after_head=0)
 
@@ -49,9 +49,9 @@ def _text(row: Row, cell: Cell) -> str:
 
 
 def rows_of(results: BenchResults, frame: pd.DataFrame) -> list[Row]:
-    """The rows of a frame, with the ``label`` of their shape and their speed relative to the baseline.
+    """Return the rows of a frame, with the ``label`` of their shape and their speed relative to the baseline.
 
-    The speed is a comparison for each kind of samples (``eager`` and ``graph``); None if they were not compared.
+    The speed is a comparison for each kind of samples (``eager`` and ``graph``), or None if they were not compared.
     """
     rows: list[Row] = frame.to_dict("records")
     for row in rows:
@@ -79,7 +79,7 @@ def known_text(value: object) -> str:
 
 
 def latency_cell(row: Row, graph: str = "") -> str:
-    """`98.2 µs ± 0.3 %`, or the status if there is no latency; for replays with `graph_`."""
+    """Format `98.2 µs ± 0.3 %`, or the status if there is no latency; for replays with `graph_`."""
     median = row[f"{graph}median_ns"]
     if not math.isfinite(median):
         return "" if graph else str(row["status"])
@@ -87,7 +87,7 @@ def latency_cell(row: Row, graph: str = "") -> str:
 
 
 def plus_minus(row: Row, graph: str = "") -> str:
-    """Half the width of the interval relative to the median: `± 0.3 %`; for few samples, their range."""
+    """Format half the width of the interval relative to the median (`± 0.3 %`), or the range of few samples."""
     if (row["graph_n"] < LEAST_SAMPLES) if graph else (row["n"] == 1):
         return ""
     if not graph and row["n"] < LEAST_SAMPLES:
@@ -100,7 +100,7 @@ def plus_minus(row: Row, graph: str = "") -> str:
 
 
 def tflops_cell(row: Row) -> str:
-    """TFLOP/s of a call; `-` if it was refused as above the peak."""
+    """Format TFLOP/s of a call, or `-` if they exceed the peak."""
     return "" if math.isnan(row["tflops"]) else "-" if share_cell(row) == REFUSED else tflops_text(row["tflops"])
 
 
@@ -110,7 +110,7 @@ def tflops_text(value: float) -> str:
 
 
 def share_cell(row: Row) -> str:
-    """The share of the peak; `refused` if impossible, empty if the peak is unknown."""
+    """Format the share of the peak: `refused` if impossible, empty if the peak is unknown."""
     share = row["share_of_peak"]
     return format_share(share) if not math.isnan(share) else "" if math.isnan(row["peak_tflops"]) else REFUSED
 
@@ -133,7 +133,9 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def reason_cell(row: Row) -> str:
-    """Why something was not measured: `tried to allocate 256.00 GiB when 134.05 GiB of 139.80 GiB were free`."""
+    """Return why a point was not measured: `tried to allocate 256.00 GiB when 134.05 GiB of 139.80 GiB were
+    free`.
+    """
     text = known_text(row["reason"])
     memory = _OUT_OF_MEMORY.search(text)
     if not memory:
@@ -142,7 +144,7 @@ def reason_cell(row: Row) -> str:
 
 
 def subtitle(results: BenchResults) -> str:
-    """What was measured, on which device and how."""
+    """Name the measured workload, the device and the method."""
     return f"{about_run(results)} · {clock_words(results)}"
 
 
@@ -180,7 +182,7 @@ def clock_words(results: BenchResults) -> str:
 
 
 def interval_words(results: BenchResults) -> str:
-    """What `plus_minus` shows for these samples."""
+    """Describe the interval that `plus_minus` shows for these samples."""
     words = f"95 % interval of the median {scope_of(results.samples.runs)}"
     if results.results["n"].between(1, LEAST_SAMPLES - 1).any():
         words += f", or (least–most) of fewer than {LEAST_SAMPLES}"
@@ -192,7 +194,9 @@ def interval_words(results: BenchResults) -> str:
 def speedup_cell(
     pair: dict[str, Any] | None, text: Callable[[Any], str] = ratio_cell, brackets: Sequence[str] = ("[", "]")
 ) -> str:
-    """A speed-up with its interval; in brackets if it is no clear change, with `?` if there are too few samples."""
+    """Format a speed-up with its interval; in brackets if it is not a clear change, with `?` if there are too few
+    samples.
+    """
     if pair is None:
         return ""
     ratio = text(pair)
@@ -201,19 +205,19 @@ def speedup_cell(
 
 
 def finds_cell(pair: Mapping[str, Any] | None) -> str:
-    """`1.8 %`: the detectable difference of a comparison; empty if unknown."""
+    """Format the detectable difference of a comparison, such as `1.8 %`; empty if unknown."""
     detectable = math.nan if pair is None else pair["detectable"]
     return "" if math.isnan(detectable) else format_share(detectable)
 
 
 def speed_words(pair: Any, base: str, where: str) -> str:
-    """`24.2x as fast as math at S=4096`, from a row of the comparisons, as far as its verdict supports it."""
+    """Format `24.2x as fast as math at S=4096` from a row of the comparisons, as far as its verdict supports it."""
     clear = f"{format_ratio(pair['speedup'])} as fast as {base}{where}"
     return word_by_verdict(clear, f"no clear difference from {base}{where}", pair["verdict"])
 
 
 def ends_words(results: BenchResults, row: Row) -> str:
-    """`1.1x at S=128, 30x at S=4096`: the speed-ups in a row of the crossovers, if verdicts support them."""
+    """Format `1.1x at S=128, 30x at S=4096`: the speed-ups in a row of the crossovers, if verdicts support them."""
     frame, about, words = results.results, results.about, []
     inside = frame["configuration"].isin(configurations_of(results, row["sweep"], row["dtype"]))
     for end in ("first", "last"):
@@ -226,17 +230,17 @@ def ends_words(results: BenchResults, row: Row) -> str:
 
 
 def aa_words(results: BenchResults, which: str = "") -> str:
-    """The number of backends that differ from themselves, and ``which``."""
+    """Count the backends that differ from themselves, and name ``which``."""
     return f"compared with themselves, {results.aa_different} of {results.aa_compared} differ{which}"
 
 
 def decision_words(results: BenchResults, configuration: str, decision: str) -> str:
-    """The decision, with the choice of `auto` if `auto` is best."""
+    """Name the decision, with the choice of `auto` if `auto` is best."""
     return " or ".join(results.backend_name(name, [configuration]) for name in decision.split(" or "))
 
 
 def fastest_words(results: BenchResults, row: Row) -> str:
-    """The fastest backends in a row of the decisions, for tables and titles: all candidates, the best first."""
+    """Name the fastest backend in a row of the decisions, and all backends that may be as fast, joined by "or"."""
     maybe = [row["decision"], *known_text(row["unsure"]).split()]
     return decision_words(results, row["configuration"], " or ".join(maybe))
 
@@ -248,14 +252,14 @@ def picked_words(results: BenchResults, configuration: str) -> str:
 
 
 def exponent_words(row: Row, short: str) -> str:
-    """`S^1.98 (1.96–2.00)`; `S^2.00` if its interval is that narrow."""
+    """Format an exponent as `S^1.98 (1.96–2.00)`, or as `S^2.00` if the interval is that narrow."""
     exponent, low, high = (f"{row[name]:.2f}".replace("-0.00", "0.00") for name in ("exponent", "low", "high"))
     interval = f" ({low}–{high})" if math.isfinite(row["low"]) and {low, high} != {exponent} else ""
     return f"{short}^{exponent}{interval}"
 
 
 def configurations_of(results: BenchResults, fixed: str, dtype: str) -> list[str]:
-    """The configurations with a dtype in the sweep over S with this title."""
+    """Return the configurations with a dtype in the sweep over S with this title."""
     sweeps = [each for each in results.sweeps if each.axis == results.about.size and each.fixed == fixed]
     part = results.results.loc[[row for sweep in sweeps for row in sweep.rows]]
     return [str(name) for name in part.loc[part["dtype"] == dtype, "configuration"].unique()]
@@ -267,13 +271,13 @@ def of_main_dtype(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
-    """The rows of a frame that have these values."""
+    """Return the rows of a frame that have these values."""
     for name, value in values.items():
         frame = frame[frame[name] == value]
     return frame
 
 
 def largest(frame: pd.DataFrame, column: str) -> dict[str, Any]:
-    """The first row with the largest known value of a column."""
+    """Return the first row with the largest known value of a column."""
     place = int(np.nanargmax(frame[column].to_numpy(np.float64, na_value=np.nan)))
     return {str(name): frame[name].iloc[place] for name in frame.columns}

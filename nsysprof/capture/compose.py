@@ -1,4 +1,4 @@
-"""The request for a capture, and its ``nsys profile`` command line."""
+"""Define the request for a capture, and its ``nsys profile`` command line."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,11 +29,11 @@ class Request:
     """A capture to make: the program with its arguments, the nsys to use, and what to record.
 
     ``trace`` is the list for nsys's ``--trace``. ``extra`` are more arguments for ``nsys profile``; an option in
-    ``extra`` replaces the same option of ours, because nsys accepts no duplicates. ``capture_range`` limits the
-    recording: ``cudaProfilerApi`` (from cudaProfilerStart to Stop) or ``nvtx:NAME`` (the first range of that name);
-    None records the whole run. ``results``: the program accepts ``--results FILE`` and writes its own measurements
-    there, as the workloads do; ``overhead``: run it once without nsys first, to measure the cost of nsys.
-    ``injection`` is what runs inside the program.
+    ``extra`` replaces the default option of nsysprof, because nsys accepts no duplicates. ``capture_range`` limits the
+    recording: ``cudaProfilerApi`` (from cudaProfilerStart to cudaProfilerStop) or ``nvtx:NAME`` (the first range of
+    that name); None records the whole run. ``results``: whether the program accepts ``--results FILE`` and writes its
+    own measurements there, like the workloads; ``overhead``: whether to run the program once without nsys first, to
+    measure the cost of nsys. ``injection`` is the code that runs inside the program.
     """
 
     program: tuple[str, ...]
@@ -50,10 +50,10 @@ def nsys_command(request: Request, out: Path, results: Path | None = None) -> li
     """Compose the ``nsys profile`` command that runs a program and writes the report ``out`` plus ``.nsys-rep``.
 
     The program writes its own measurements to ``results``. CPU sampling and context switches stay off, because they
-    take time and answer other questions. Operating system calls are recorded, because their cost is not measurable and
-    they show why a host is late (analysis/planted-faults). CUDA graphs are traced node by node, because a graph traced
-    as a whole hides its kernels. Raises `NsysprofError` for an invalid capture range, and for arguments that would
-    write the report to another place.
+    take time and answer other questions. Operating system calls are recorded, because recording them has no measurable
+    cost and shows why a host is late (analysis/planted-faults). CUDA graphs are traced node by node, because a graph
+    traced as a whole hides its kernels. Raises `NsysprofError` for an invalid capture range, and for arguments that
+    would write the report to another place.
     """
     given = {_name(one) for one in request.extra}
     if "--output" in given:
@@ -79,7 +79,9 @@ def nsys_command(request: Request, out: Path, results: Path | None = None) -> li
 
 
 def metrics_options(nsys: Nsys, frequency: int) -> tuple[str, str]:
-    """The options that sample the metrics of all GPUs ``frequency`` times a second (their names changed in 2024)."""
+    """Return the options that sample the metrics of all GPUs ``frequency`` times per second (the option names changed
+    in 2024).
+    """
     devices = "--gpu-metrics-devices" if nsys.version >= (2025,) else METRICS_DEVICE
     return f"{devices}=all", f"--gpu-metrics-frequency={frequency}"
 

@@ -1,4 +1,4 @@
-"""Doctor: try everything that a capture needs on this machine, with a fix for each failure."""
+"""Check everything that a capture needs on this machine, with a fix for each failure."""
 
 import os
 import shutil
@@ -55,7 +55,7 @@ _GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the co
 class Check:
     """One finding: the test, its state, the result, and a one-line fix (None if the state is ok).
 
-    ``needed``: nsys cannot capture without it.
+    ``needed``: whether nsys cannot capture without it.
     """
 
     name: str
@@ -70,7 +70,7 @@ def check_machine(
 ) -> Iterator[Check]:
     """Test everything that a capture may need on this machine, and yield the result of each test.
 
-    ``folder`` is the output folder of captures, ``workload`` the one to try (None: not installed). ``announce`` is
+    ``folder`` is the output folder of captures, ``workload`` the workload to try (None: not installed). ``announce`` is
     called with a description before each slow test.
     """
     try:
@@ -90,7 +90,7 @@ def check_machine(
 
 
 def capture_works(checks: list[Check]) -> bool:
-    """Whether a capture with nsys would work: no needed finding is missing."""
+    """Return whether a capture with nsys would work: no needed check is missing."""
     return not any(check.needed and check.state == "missing" for check in checks)
 
 

@@ -1,4 +1,4 @@
-"""Failures of a capture: why a program or its nsys failed."""
+"""Explain failures of a capture: why a program or its nsys failed."""
 
 import re
 import sqlite3
@@ -25,7 +25,7 @@ _NSYS_CHATTER = re.compile(
 
 
 def made_by_nsys(folder: Path) -> tuple[Path | None, Path | None]:
-    """The report and the stream that nsys left, None if missing."""
+    """Return the report and the stream that nsys left, None if missing."""
     paths = (folder / name for name in (REPORT, STREAM))
     report, stream = (path if path.is_file() and path.stat().st_size else None for path in paths)
     return report, stream
@@ -34,7 +34,8 @@ def made_by_nsys(folder: Path) -> tuple[Path | None, Path | None]:
 def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
     """Raise `NsysprofError` if nsys wrote nothing, even if the program succeeded.
 
-    If nsys could not write into the folder, it leaves a stream in the folder for temporary files, which is returned.
+    If nsys could not write into the folder, it leaves a stream in the folder for temporary files; the path of this
+    stream is returned.
     """
     if any(made_by_nsys(folder)):
         return None
@@ -52,7 +53,7 @@ def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
     elif request.capture_range and not ended.code:
         hint = f"did the program ever reach {request.capture_range}? Try without --capture-range"
     elif sampling := next((one.partition("=")[0] for one in request.extra if one.startswith(METRICS_DEVICE)), None):
-        hint = f"nsys profile {sampling}=help lists the GPUs that it can sample"
+        hint = f"nsys profile {sampling}=help lists the GPUs that can be sampled"
         if counters_kept_from_us() or _NO_PERMISSION.search(ended.output):
             message, hint = "no permission for GPU metrics (ERR_NVGPUCTRPERM)", PERMISSION_FIX
     code = f" (exit code {ended.code})" if ended.code else ""
@@ -78,7 +79,7 @@ def check_ended(ended: Ended, request: Request, folder: Path) -> None:
 
 
 def last_message(ended: Ended) -> str:
-    """The last line printed, or nsys's complaint if it rejected its options."""
+    """Return the last printed line, or nsys's message if nsys rejected its options."""
     lines = [line.strip() for line in ended.output.splitlines()]
     usage = next((number for number, line in enumerate(lines) if line.startswith("usage: nsys")), None)
     if usage is not None:
@@ -89,10 +90,10 @@ def last_message(ended: Ended) -> str:
 
 
 def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
-    """Explain why an export has no NVTX range, with a remedy; None if the export has a range, or if NVTX was not
-    traced.
+    """Explain why an export has no NVTX range, with a remedy; returns None if the export has a range, or if NVTX was
+    not traced.
 
-    nsys gives the reason in diagnostics, before 2024 in unreferenced strings, which scrubbing removes.
+    nsys gives the reason in diagnostics; before 2024 it is in unreferenced strings, which scrubbing removes.
     """
     with closing(sqlite3.connect(sqlite)) as database:
         database.text_factory = lambda raw: raw.decode("utf-8", "replace")

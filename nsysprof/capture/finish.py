@@ -22,10 +22,10 @@ from nsysprof.trace.trace import KERNEL, Progress
 def finish_capture(
     staged: Staged, outputs: Outputs, rules: Rules, progress: Progress, *, scrubbed: bool, names: bool, force: bool
 ) -> tuple[BackendVerdict, dict[str, Any], tuple[str, str] | None]:
-    """Read the capture, scrub it if requested, and give it its final names, whole or not at all.
+    """Read the capture, scrub it if requested, and give it its final names; if anything fails, no file is named.
 
     Return the backends that ran, the record, and the reason if there are no ranges. Reading the whole export also
-    proves that it is complete. Raises `NsysprofError` if it cannot be read, or if the names are taken.
+    proves that it is complete. Raises `NsysprofError` if the export cannot be read, or if the names are taken.
     """
     folder, sqlite, record = staged.sqlite.parent, staged.sqlite, staged.record
     with open_report(sqlite) as opened:

@@ -1,6 +1,6 @@
-"""The code put into a captured program, and the files that its processes leave.
+"""Define the code put into a captured program, and read the files that the program's processes leave.
 
-The program's Pythons run `nsysprof.capture.inject` at their start: it creates ranges for modules and steps, and
+Each Python of the program runs `nsysprof.capture.inject` at its start, which creates ranges for modules and steps, and
 records with torch's own profiler. A file per process reports the outcome.
 """
 
@@ -29,12 +29,12 @@ _WARM_UP, _MIN_TIMES = 3, 5  # optimizer steps that are not counted, and whose t
 
 @dataclass(frozen=True)
 class Injection:
-    """What to do inside a program.
+    """The actions of nsysprof inside a program.
 
-    ``record``: record it with torch's profiler, for at most ``seconds``, or only the ``steps`` from the first number
-    to before the second; ``modules``: open a range around each call of a module, down to ``depth`` levels of calls
-    below the outermost one (None: all). ``mark_steps``: open a range from the end of one optimizer step to the end of
-    the next. ``times``: note the ends of optimizer steps (`mark_steps` also does this).
+    ``record``: record with torch's profiler, for at most ``seconds``, or only the ``steps`` from the first number to
+    before the second; ``modules``: open a range around each call of a module, down to ``depth`` levels of calls below
+    the outermost one (None: all). ``mark_steps``: open a range from the end of one optimizer step to the end of the
+    next. ``times``: note the ends of optimizer steps (`mark_steps` also does this).
     """
 
     record: bool = False
@@ -47,11 +47,11 @@ class Injection:
 
     @property
     def needed(self) -> bool:
-        """Whether the program needs any of our code."""
+        """Return whether the program needs any code of nsysprof."""
         return self.record or self.modules or self.mark_steps or self.times
 
     def environment(self, folder: Path) -> dict[str, str] | None:
-        """The environment of the command, whose processes report to ``folder``; None: unchanged."""
+        """Return the environment of the command, whose processes report to ``folder`` (None: unchanged)."""
         if not self.needed:
             return None
         order = {
@@ -84,7 +84,7 @@ class _About(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Process:
-    """A process that imported torch: its own report, as in the record, and its trace if any."""
+    """A process that imported torch: its own report, as in the record, and its trace if there is one."""
 
     about: _About
     written: Mapping[str, Any] = field(repr=False)
@@ -112,8 +112,7 @@ def read_processes(folder: Path) -> list[Process]:
 
 
 def step_times(folder: Path) -> dict[str, Any] | None:
-    """The durations of the steps of the first process that noted them, as a workload writes them; None if there are
-    none.
+    """Return the step durations of the first process that noted them, in the format of a workload, or None.
 
     Steps are timed with the host clock, from the end of one optimizer step to the end of the next. The first steps are
     left out.
@@ -126,7 +125,7 @@ def step_times(folder: Path) -> dict[str, Any] | None:
 
 
 def process_sentences(processes: Sequence[Process], injection: Injection) -> Iterator[str]:
-    """State in sentences which processes are not recorded, and why."""
+    """State in sentences which processes were not recorded, and why."""
     notes = [f"{each.shown}: {note}" for each in processes for note in each.about.notes]
     yield from notes[:_MAX_NOTES]
     if len(notes) > _MAX_NOTES:
@@ -151,7 +150,7 @@ def process_sentences(processes: Sequence[Process], injection: Injection) -> Ite
 
 
 def why_nothing(program: Sequence[str]) -> tuple[str, str]:
-    """State why none of our code ran in a program, with a remedy."""
+    """Return why no code of nsysprof ran in a program, with a remedy."""
     options = [word for word in program[1:4] if re.fullmatch(r"-[A-Za-z]*[ISE][A-Za-z]*", word)]
     if re.match(r"python|pypy", Path(program[0]).name) and options:
         return (

@@ -1,4 +1,4 @@
-"""The files of one capture: their names, the folder in which they are made, and the files that are kept after a
+"""Manage the files of one capture: their names, the folder in which they are made, and the files that are kept after a
 failure.
 """
 
@@ -67,11 +67,12 @@ def outputs_of(named: str | None, default: str) -> Outputs:
 
 @contextmanager
 def making(outputs: Outputs, *, force: bool = False, endings: Sequence[str] = ENDINGS) -> Iterator[Path]:
-    """Provide a temporary folder beside the results, in which they are made; it is always removed.
+    """Provide a temporary folder beside the results, in which the results are made; the folder is always removed.
 
-    ``endings`` are the endings of the results. Raises `NsysprofError` at once if a result exists (unless ``force``),
-    or if its folder is not writable. If the capture is stopped later, its log, recording and record are kept as
-    ``NAME.partial.*``, and known failures and interrupts are raised as `NsysprofError` with a hint about these files.
+    ``endings`` are the endings of the results. Raises `NsysprofError` at once if a result exists (unless ``force``), or
+    if the folder of the results is not writable. If the capture is stopped later, its log, recording and record are
+    kept as ``NAME.partial.*``; known failures and interrupts are raised as `NsysprofError` with a hint about these
+    files.
     """
     for ending in endings:
         refuse_taken(outputs.path(ending), force=force)

@@ -1,4 +1,4 @@
-"""The profiled program: whether it can run, its input and options, its results, its failure."""
+"""Handle the profiled program: whether it can run, its input and options, its results, its failure."""
 
 import os
 import select
@@ -35,12 +35,12 @@ def check_program(program: str, profiler: str) -> None:
 
 
 def with_results(program: Sequence[str], results: Path | None) -> list[str]:
-    """The command of a program; a workload also gets the option to write its measurements to ``results``."""
+    """Return the command of a program; a workload also gets the option to write its measurements to ``results``."""
     return [*program, "--results", str(results)] if results else list(program)
 
 
 def workload_results(results: Path | None, program: Sequence[str]) -> dict[str, Any] | None:
-    """The measurements that a workload wrote; None for other programs."""
+    """Return the measurements that a workload wrote, or None for other programs."""
     if results is None:
         return None
     measured = read_if_document(results, WORKLOAD_SCHEMA)
@@ -52,8 +52,8 @@ def workload_results(results: Path | None, program: Sequence[str]) -> dict[str, 
 def check_input(once: str, echo: Echo) -> None:
     """Raise `NsysprofError` if a program is to run twice and the first run would consume its piped input.
 
-    ``once`` is the option that runs it once. An open pipe that is still empty may have no writer, as in many batch
-    systems; ``echo`` then gets a message.
+    ``once`` is the option that runs the program once. An open pipe that is still empty may have no writer, as in many
+    batch systems; ``echo`` then gets a message.
     """
     waits = _waits()
     if waits:
@@ -83,7 +83,7 @@ def _waits() -> bool | None:
 
 @contextmanager
 def input_kept() -> Iterator[None]:
-    """Rewind a file on standard input afterwards, so that the next run reads it too."""
+    """Rewind a file on standard input afterwards, so that the next run reads the file too."""
     try:
         read: int | None = os.lseek(0, 0, os.SEEK_CUR)
     except OSError:  # a pipe, a terminal
@@ -94,10 +94,10 @@ def input_kept() -> Iterator[None]:
 
 
 def failed_program(program: Sequence[str], code: int, message: str, log: Path | None) -> NsysprofError:
-    """The error for a failed program, with its exit code; ``message`` is the last line that it printed.
+    """Make the error for a failed program, with its exit code; ``message`` is the last line that the program printed.
 
-    ``log`` is a workload's log, None for other programs. If the workload was called wrongly, the log contains only
-    this message and is removed.
+    ``log`` is a workload's log, None for other programs. If the workload was called wrongly, the log contains only this
+    message and is removed.
     """
     if log is not None and code == _USAGE:
         log.unlink(missing_ok=True)
@@ -113,5 +113,5 @@ def failed_program(program: Sequence[str], code: int, message: str, log: Path | 
 
 
 def shown_program(program: Sequence[str]) -> str:
-    """A command as a readable line."""
+    """Format a command as a readable line."""
     return cut(" ".join(join(program).split()), _MAX_SHOWN)

@@ -1,4 +1,4 @@
-"""One capture: run the program without nsys to time it, then under nsys, and make a report of the recording."""
+"""Make one capture: run the program without nsys to time it, then under nsys, and make a report of the recording."""
 
 import contextlib
 import os
@@ -49,8 +49,8 @@ class Staged:
 def capture_program(request: Request, folder: Path, outputs: Outputs, command: Sequence[str], echo: Echo) -> Staged:
     """Run a program under nsys and make a report, all within ``folder``.
 
-    ``command`` is the user's command line, for the record. Raises `NsysprofError`, with the program's exit code if it
-    failed, and `Interrupt`; log, recording and unfinished record are then in ``folder``, named by
+    ``command`` is the user's command line, for the record. Raises `NsysprofError` (with the program's exit code if the
+    program failed) and `Interrupt`; log, recording and unfinished record are then in ``folder``, named by
     `nsysprof.capture.outputs`.
     """
     check_program(request.program[0], "nsys")
@@ -134,7 +134,7 @@ def _warned(echo: Echo) -> Echo:
 
 
 def report_processes(folder: Path, program: Sequence[str], injection: Injection, echo: Echo) -> list[dict[str, Any]]:
-    """Report failures in the processes of a program, and return their own reports."""
+    """Report failures in the processes of a program, and return the processes' own reports."""
     processes = read_processes(folder)
     for sentence in process_sentences(processes, injection) if processes else why_nothing(program)[:1]:
         echo(visible(f"warning: {sentence}") + "\n")
@@ -146,8 +146,8 @@ def run_plain(
 ) -> tuple[Ended, dict[str, Any] | None]:
     """Run a program without its profiler to time it. A file on stdin can be read again by the next run.
 
-    ``results``: the program writes its own measurements, which are also returned. ``times``: note the ends of its
-    optimizer steps, and return the step times.
+    ``results``: whether the program writes its own measurements, which are then also returned. ``times``: whether to
+    note the ends of optimizer steps, and return the step times.
     """
     if not results:  # workloads read nothing
         check_input("--no-overhead", echo)
@@ -166,8 +166,8 @@ def resume_capture(recorded: Path, folder: Path, outputs: Outputs, nsys: Nsys | 
     """Finish a capture that stopped after its program had ended; ``recorded``, the files that nsys left, stay
     unchanged.
 
-    ``nsys`` is the one named by the user; by default, a stream is imported by the version that recorded it. If there is
-    no record beside it, most of the new record is None. Raises `NsysprofError` and `Interrupt`.
+    ``nsys`` is the nsys that the user named; by default, the version that recorded a stream imports it. If there is no
+    record beside the stream, most fields of the new record are None. Raises `NsysprofError` and `Interrupt`.
     """
     version = _version(recorded)
     record = {**record_so_far(recorded.with_suffix(RECORD_ENDING)), "name": outputs.name}
@@ -176,8 +176,9 @@ def resume_capture(recorded: Path, folder: Path, outputs: Outputs, nsys: Nsys | 
     chosen = nsys or _same(version)
     if chosen is None:
         raise NsysprofError(
-            f"{recorded}: recorded by nsys {version}, which is not installed here; no other can import it",
-            "install it, or name it with --nsys PATH",
+            f"{recorded}: recorded by nsys {version}, which is not installed here; no other version can "
+            "import the recording",
+            "install this nsys, or name its path: --nsys PATH",
         )
     import_stream(recorded, folder / IMPORTED, chosen)
     record["rescued"] = True

@@ -1,4 +1,6 @@
-"""A capture as text: the amount of recorded data, profiling overhead, failed parts, and the backends that ran."""
+"""Describe a capture as text: the amount of recorded data, profiling overhead, failed parts, and the backends
+that ran.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def _what(report: Mapping[str, Any]) -> str:
 
 
 def overhead_lines(overhead: Mapping[str, Any] | None, profiler: str) -> Iterator[str]:
-    """Describe profiling overhead: the ratio of median times of calls if a workload timed them, otherwise the ratio of
+    """Describe profiling overhead: the ratio of median call times if a workload timed calls, otherwise the ratio of
     whole runs.
     """
     if overhead is None:
@@ -72,7 +74,7 @@ def not_run_lines(workload: Mapping[str, Any] | None) -> Iterator[str]:
 def backend_table(verdict: BackendVerdict) -> str:
     """Show ``range | requested | ran | evidence``, then the warnings; empty if no range requests a backend.
 
-    Evidence is the deciding kernel with the most time. The text ends with a newline.
+    Evidence is the kernel that identifies the backend, with the most time. The text ends with a newline.
     """
     if verdict.ranges.empty:
         return ""

@@ -1,5 +1,5 @@
 """Make one capture with torch's own profiler: run the program without the profiler to time it, then with the profiler,
-and keep its traces.
+and keep the traces.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ PROFILER = "torch's profiler"
 class TorchCapture:
     """A finished capture: its record, and its traces in rank order.
 
-    ``failure`` is the error of a failed program, whose traces are kept anyway; ``verdict`` says which backends a
-    workload ran on a GPU.
+    ``failure``: the error of a failed program; its traces are kept anyway; ``verdict`` says which backends a workload
+    ran on a GPU.
     """
 
     record: dict[str, Any]
@@ -66,11 +66,11 @@ def capture_with_torch(
     names: bool = False,
     force: bool = False,
 ) -> TorchCapture:
-    """Run a program under torch's profiler; name its traces and record, or keep none of them on failure.
+    """Run a program under torch's profiler; name its traces and record, or keep none of these on failure.
 
-    ``command`` is the user's command line, for the record; ``rules`` map kernels to backends; a workload writes its
-    own measurements; ``overhead`` first runs it without the profiler; ``scrubbed`` and ``names`` as in `copy_trace`.
-    Raises `NsysprofError` if nothing was recorded.
+    ``command`` is the user's command line, for the record; ``rules`` map kernels to backends; a workload writes its own
+    measurements; ``overhead``: whether to run the program first without the profiler; ``scrubbed`` and ``names`` as in
+    `copy_trace`. Raises `NsysprofError` if nothing was recorded.
     """
     check_program(program[0], "the shell")
     check_disk()
@@ -118,7 +118,7 @@ def capture_with_torch(
 
 
 def judge_traces(traces: Mapping[Path, Mapping[str, Any]], rules: Rules | None) -> BackendVerdict | None:
-    """Judge which backends ran, in the trace with the most kernels; None if there are no kernels."""
+    """Judge which backends ran, in the trace with the most kernels; returns None if there are no kernels."""
     path = max(traces, key=lambda each: traces[each]["kernels"])
     if not traces[path]["kernels"]:
         return None
@@ -229,7 +229,7 @@ def captured_line(record: dict[str, Any]) -> str:
 
 
 def next_command(capture: TorchCapture) -> str:
-    """The next command: `fleet` for several processes that used GPUs, else `analyze`."""
+    """Return the next command: `fleet` for several processes that used GPUs, otherwise `analyze`."""
     several = capture.traces if capture.record["report"]["kernels"] else capture.traces[:1]
     names = " ".join(visible(quote_path(trace)) for trace in several)
     return f"nsysprof {'analyze' if len(several) == 1 else 'fleet'} {names}"

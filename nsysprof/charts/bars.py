@@ -156,7 +156,7 @@ _MAX_LINES = 3
 
 
 def draw_waterfalls(plan: Waterfalls) -> Figure:
-    """Draw the chart with an `Axes` per panel; columns are at x = 0, 1, …, y in the unit of the panel."""
+    """Draw the chart with one `Axes` per panel; columns are at x = 0, 1, …, and y is in the unit of the panel."""
     width = WIDTH - _LEFT - _RIGHT
     each = width / len(plan.columns)
     labels = [(_label_lines(name, each), _label_lines(remark, each) if remark else []) for name, remark in plan.columns]

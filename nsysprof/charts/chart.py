@@ -1,8 +1,8 @@
-"""Charts: declared once, drawn in a separate process, and written as files.
+"""Declare charts once, draw them in a separate process, and write them as files.
 
-Importing matplotlib takes as long as the whole analysis of a small report, and so does drawing. A second Python
-process, which starts before everything else, does both on the second core. It reads plans from a pipe, returns PNG
-pictures, and never touches files. If it fails, this process draws the charts.
+Importing matplotlib takes as long as the whole analysis of a small report, and drawing takes as long again. A second
+Python process, which starts first, does both on the second core. The process reads plans from a pipe, returns PNG
+pictures, and never touches files. If the second process fails, this process draws the charts.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _PATIENCE_S = 5.0
 
 @dataclass(frozen=True)
 class Chart(Generic[_A]):
-    """The file name, the caption on a page, and the function that plans the chart from a result."""
+    """The file name of a chart, its caption on a page, and the function that plans it from a result."""
 
     file: str
     caption: str
     plan: Callable[[_A], Plan]
 
     def figure(self, answer: _A) -> Figure:
-        """The chart as a plain figure, for notebooks and talks."""
+        """Return the chart as a plain figure, for notebooks and talks."""
         from nsysprof.charts.drawing import draw  # noqa: PLC0415 (matplotlib is slow to import)
 
         return draw(self.plan(answer))
@@ -53,17 +53,18 @@ def files_of(charts: Sequence[Chart[_A]]) -> tuple[str, ...]:
 
 
 def plans_of(charts: Sequence[Chart[_A]], answer: _A) -> list[Plan]:
-    """The plans of the charts for a result, in order, for a `Painter`."""
+    """Return the plans of the charts for a result, in order, for a `Painter`."""
     return [chart.plan(answer) for chart in charts]
 
 
 def pictures_of(charts: Sequence[Chart[_A]], answer: _A) -> dict[str, bytes]:
-    """Draw charts of a result in this process: PNG pictures by file name."""
+    """Draw charts of a result in this process; return PNG pictures by file name."""
     return {chart.file: _picture()(chart.plan(answer)) for chart in charts}
 
 
 def save_charts(charts: Sequence[Chart[_A]], answer: _A, folder: Path) -> list[Path]:
-    """Draw charts into a folder, created if missing, each whole or not at all, and return their paths.
+    """Draw charts into a folder, which is created if missing; write each file completely or not at all, and return the
+    paths.
 
     Raises `NsysprofError` if a file cannot be written.
     """
@@ -83,9 +84,9 @@ def save_charts(charts: Sequence[Chart[_A]], answer: _A, folder: Path) -> list[P
 
 
 class Painter:
-    """Draws plans once: in the given process, or in this process if none was given or it fails.
+    """Draw plans once: in the given process, or in this process if no process was given or it fails.
 
-    Closing the painter ends the other process at any time.
+    Closing the painter ends the other process immediately.
     """
 
     def __init__(self, process: subprocess.Popen[bytes] | None) -> None:
@@ -94,7 +95,7 @@ class Painter:
         self._sent = False
 
     def paint(self, plans: Sequence[Plan]) -> None:
-        """Start drawing; returns at once if there is a process."""
+        """Start drawing; returns at once if there is another process."""
         self._plans = plans
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError), self._process.stdin as requests:  # it may be gone
@@ -137,7 +138,7 @@ class Painter:
 def start_painter(*, apart: bool = True) -> Iterator[Painter]:
     """Start a painter.
 
-    It has its own process if ``apart`` is set, there is a second core, and the process can be started.
+    The painter has its own process if ``apart`` is set, there is a second core, and the process can be started.
     """
     process = None
     if apart and _cores() > 1 and sys.executable and not getattr(sys, "frozen", False):
@@ -179,7 +180,7 @@ def _picture() -> Callable[[Plan], bytes]:
 
 
 def serve() -> None:
-    """Read a list of plans from stdin; write a PNG file for each, None if drawing fails."""
+    """Read a list of plans from stdin; write a PNG file for each plan, or None if drawing fails."""
     gc.disable()  # importing makes no garbage, and looking for it takes a fifth of the time
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # in order: matplotlib may have a temporary folder
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")

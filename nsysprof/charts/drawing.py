@@ -1,4 +1,4 @@
-"""Charts from plan to figure to PNG: the only place that uses matplotlib."""
+"""Turn plans into figures and PNG pictures: the only module that uses matplotlib."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -60,7 +60,7 @@ def picture(plan: marks.Plan) -> bytes:
 
 
 def figure_png(figure: Figure) -> bytes:
-    """A figure of this kit as a PNG picture; equal figures give equal bytes."""
+    """Convert a figure of this kit to a PNG picture; equal figures give equal bytes."""
     canvas = figure.canvas
     assert isinstance(canvas, FigureCanvasAgg)
     with style():
@@ -69,7 +69,7 @@ def figure_png(figure: Figure) -> bytes:
 
 
 def in_font(part: _P) -> _P:
-    """The same plan with every text `shown`."""
+    """Return the same plan with every text `shown`."""
     new: Any = part
     if isinstance(part, str):
         new = shown(part)
@@ -81,14 +81,16 @@ def in_font(part: _P) -> _P:
 
 
 def png(pixels: Bytes, dpi: int) -> bytes:
-    """The PNG file of an image with shape (height, width, 4), uint8, without its transparency."""
+    """Return the PNG file of an image with shape (height, width, 4), uint8, without its transparency."""
     file = BytesIO()
     Image.fromarray(pixels).convert("RGB").save(file, "png", dpi=(dpi, dpi), compress_level=2)
     return file.getvalue()
 
 
 def pictures(plans: Sequence[marks.Plan]) -> Iterator[bytes | None]:
-    """Draw pictures in parallel, each in a fork of this process, if the system supports that; None if it failed."""
+    """Draw pictures in parallel, each in a fork of this process if the system supports forks; yields None for a failed
+    picture.
+    """
     if sys.platform != "linux":
         yield from map(picture, plans)
         return

@@ -1,6 +1,6 @@
-"""Plans of charts in plain numbers and words: everything that drawing needs, without pandas or matplotlib.
+"""Describe charts in plain numbers and words: everything that drawing needs, without pandas or matplotlib.
 
-A plan may be drawn in another process, so it must pickle and stay small.
+A plan may be drawn in another process, so it must be picklable and small.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Message:
-    """Text instead of a chart: why there is no chart, and what to do."""
+    """A text that replaces a chart: why there is no chart, and what to do."""
 
     heading: Heading
     sentences: Sequence[str]
@@ -39,7 +39,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the bars, from ``left`` to ``right`` for each of ``rows``; ``edge`` is its outline colour."""
+    """A part of the bars, from ``left`` to ``right`` for each of ``rows``; ``edge`` is the outline colour."""
 
     label: str
     colour: str
@@ -53,9 +53,9 @@ class Part:
 class BarPanel:
     """Bars on one axis from 0 to ``end``.
 
-    ``share`` is its share of the free width; ``inside`` are texts on the bars as (x, row, text, colour). ``marks``, if
-    any, are a label and one x per row (nan: no mark). ``cut`` is the row whose bar is longer than the axis, or None.
-    Axis numbers are percentages if ``percent``, and integers if ``whole``.
+    ``share`` is the panel's share of the free width; ``inside`` are texts on the bars as (x, row, text, colour).
+    ``marks``, if present, are a label and one x per row (nan: no mark). ``cut`` is the row whose bar is longer than the
+    axis, or None. Axis numbers are percentages if ``percent``, and integers if ``whole``.
     """
 
     label: str
@@ -71,10 +71,10 @@ class BarPanel:
 
 @dataclass(frozen=True)
 class Heat:
-    """A grid of cells, a row per bar row and a column per name, with names split into lines.
+    """A grid of cells: a row per bar row, and a column per name; each name is a list of lines.
 
     ``values`` from -1 to 1 (nan: an empty cell) are coloured between ``colours``; ``scale`` labels both ends and the
-    middle. ``texts`` has, for each cell, alternative texts from longest to shortest; the first text that fits is used.
+    middle. ``texts`` has alternative texts for each cell, from longest to shortest; the first text that fits is used.
     """
 
     share: float
@@ -97,8 +97,8 @@ class Column:
 class Bars:
     """Rows of bars from top to bottom, with labels on the left and columns of numbers after the first panel.
 
-    ``rest`` is the row for all others, or None; ``strong`` rows have bold labels; ``row`` is the height of each in
-    inches. If there is no room for all labels, some are left out.
+    ``rest`` is the row for all others, or None; ``strong`` rows have bold labels; ``row`` is the height of each row in
+    inches. If there is not enough space for all labels, some are left out.
     """
 
     heading: Heading
@@ -112,7 +112,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Stream:
-    """One lane of equal columns: ``level`` uint8, the fill height of each (of `STREAM_LEVELS`), and ``group`` uint8,
+    """One lane of equal columns: ``level`` uint8: the fill height of each column (of `STREAM_LEVELS`); ``group`` uint8:
     an index into ``colours``.
     """
 
@@ -125,7 +125,9 @@ class Stream:
 
 
 def fill_levels(busy: Ints, edges: Ints) -> Bytes:
-    """The ``level`` of a `Stream` with this busy time per column between ``edges``; short times are emphasized."""
+    """Compute the ``level`` of a `Stream` from the busy time in each column between ``edges``; short times are
+    emphasized.
+    """
     level = np.maximum(np.rint(busy / np.maximum(np.diff(edges), 1) * STREAM_LEVELS), 3)
     return np.where(busy > 0, level, 0).astype(np.uint8)
 
@@ -134,8 +136,8 @@ def fill_levels(busy: Ints, edges: Ints) -> Bytes:
 class Marks:
     """One lane of boxes from ``start`` to ``end`` (int64 ns after the start of the panel), ``height`` in inches.
 
-    Each box has one of ``colours`` and ``names``. A name is written if it fits or, with ``beside``, to the right or
-    left of the box. ``process`` is None outside the overview.
+    Each box has one of ``colours`` and ``names``. A name is written inside the box if it fits or, with ``beside``, to
+    the right or left of the box. ``process`` is None outside the overview.
     """
 
     label: str
@@ -150,8 +152,8 @@ class Marks:
 
 @dataclass(frozen=True)
 class Ribbons:
-    """Many lanes of equal columns that mix colours: ``shares`` uint8, the share (of 255) of each of the ``colours``
-    in each column, with shape (lanes, colours, columns). The rest is white.
+    """Many lanes of equal columns that mix colours; ``shares`` (uint8, shape (lanes, colours, columns)) is the share
+    (of 255) of each of the ``colours`` in each column. The rest is white.
     """
 
     labels: Sequence[str]
@@ -165,7 +167,7 @@ class Ribbons:
 class LanePanel:
     """One time axis of ``length`` ns with lanes; ``title`` above it, ``label`` below.
 
-    ``gaps`` (starts, ends) are shaded behind the streams; ``framed``, if any, is the stretch to frame.
+    ``gaps`` (starts, ends) are shaded behind the streams; ``framed``, if present, is the stretch to frame.
     """
 
     lanes: Sequence[Stream | Marks | Ribbons]
@@ -186,10 +188,11 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Waterfall:
-    """How one total becomes another, in the unit of the axis: steps from ``before`` to ``after``, one per cause.
+    """Steps that turn one total into another, in the unit of the axis: from ``before`` to ``after``, one step per
+    cause.
 
-    ``totals`` are the first and the last bar as (busy, idle), ``total_texts`` the texts above them. ``texts`` and
-    ``shares`` are per step, empty if nothing changes. ``title`` is above, ``label`` at the axis.
+    ``totals``: the first and the last bar as (busy, idle); ``total_texts``: the texts above these bars. ``texts`` and
+    ``shares``: one per step, empty if nothing changes. ``title`` is above, ``label`` at the axis.
     """
 
     title: str
@@ -204,7 +207,9 @@ class Waterfall:
 
 @dataclass(frozen=True)
 class Waterfalls:
-    """Waterfalls one below the other with common columns: ``columns`` are their names, each with a remark or ""."""
+    """Waterfalls one below the other with common columns: ``columns`` are the names of the columns, each with a remark
+    or "".
+    """
 
     heading: Heading
     columns: Sequence[tuple[str, str]]
@@ -213,10 +218,11 @@ class Waterfalls:
 
 @dataclass(frozen=True)
 class Flag:
-    """The label of the ``count`` boxes from ``start`` to ``end`` (ns), with the ``amount`` of their time.
+    """The label of the ``count`` boxes from ``start`` to ``end`` (ns), with the total time of these boxes as
+    ``amount``.
 
-    If it fits, the label is written into the longest box, which extends from ``inner`` to ``outer``. Otherwise
-    ``aloft``, if not empty, is written above the lane on a pole.
+    If it fits, the label is written into the longest box, which extends from ``inner`` to ``outer``. Otherwise, the
+    text ``aloft`` (if not empty) is written above the lane on a pole.
     """
 
     text: str
@@ -248,7 +254,9 @@ class CallLane:
 
 @dataclass(frozen=True)
 class CallBlock:
-    """One call of ``length`` ns: the lanes of its streams and of its host; ``amount`` is written at its end."""
+    """One call of ``length`` ns: the lanes of its streams and of its host; ``amount`` is written at the end of
+    the call.
+    """
 
     title: str
     length: int
@@ -267,8 +275,8 @@ class CallPanel:
 
 @dataclass(frozen=True)
 class Calls:
-    """Time axes from top to bottom. ``zoomed`` is the enlarged panel and the number of its call in another panel, or
-    None.
+    """Time axes from top to bottom. ``zoomed`` is the enlarged panel and the number of the enlarged call in another
+    panel, or None.
     """
 
     heading: Heading
@@ -278,7 +286,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Axis:
-    """A logarithmic axis: its label, limits and ticks, as many as fit."""
+    """A logarithmic axis: label, limits, and as many ticks as fit."""
 
     label: str
     low: float
@@ -287,7 +295,7 @@ class Axis:
 
 
 def log_axis(label: str, low: float, high: float, text: Callable[[float], str], *, binary: bool = False) -> Axis:
-    """An axis that covers ``low`` to ``high`` with a margin, with round ticks (``binary``: powers of two)."""
+    """Make an axis that covers ``low`` to ``high`` with a margin, with round ticks (``binary``: powers of two)."""
     if high <= low * 1.05:
         low, high = low / 1.5, high * 1.5
     margin = (high / low) ** 0.06
@@ -297,7 +305,9 @@ def log_axis(label: str, low: float, high: float, text: Callable[[float], str], 
 
 
 def round_ticks(low: float, high: float) -> list[float]:
-    """About 3 to 8 round numbers from low to high: powers of ten, or 1, 2 and 5 times these, or finer."""
+    """Return about 3 to 8 round numbers from low to high: powers of ten, or 1, 2 and 5 times powers of ten, or
+    finer.
+    """
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     ticks: list[float] = []
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(np.arange(1, 10, 0.5).tolist())):
@@ -309,7 +319,7 @@ def round_ticks(low: float, high: float) -> list[float]:
 
 
 def binary_ticks(low: float, high: float) -> list[float]:
-    """At most 9 powers of two from low to high, evenly spaced."""
+    """Return at most 9 powers of two from low to high, evenly spaced."""
     first, last = int(np.ceil(np.log2(low))), int(np.floor(np.log2(high)))
     step = max(1, -(-(last - first + 1) // 9))
     step = next((round_step for round_step in (1, 2, 5, 10) if round_step >= step), step)
@@ -320,8 +330,9 @@ def binary_ticks(low: float, high: float) -> list[float]:
 class Line:
     """Points in drawing order.
 
-    ``look`` is `solid`, `dashed`, `dash-dotted`, `dotted` or `none`; ``band``, if any, is its lower and upper bound.
-    ``end`` is written beside the last point. In a roofline, each point may have one of ``names`` beside it.
+    ``look`` is `solid`, `dashed`, `dash-dotted`, `dotted` or `none`; ``band``, if present, is the lower and upper bound
+    of the line. ``end`` is written beside the last point. In a roofline, each point may have one of ``names`` beside
+    it.
     """
 
     label: str
@@ -349,10 +360,9 @@ class Spot:
 
 @dataclass(frozen=True)
 class LinePanel:
-    """Lines over one axis; ``levels`` are horizontal lines, as (y, text, dashed), and ``even`` is a shaded interval of
-    y.
+    """Lines over one axis; ``levels`` are horizontal lines as (y, text, dashed); ``even`` is a shaded interval of y.
 
-    Without lines, the panel says that there are no figures.
+    A panel without lines states that there are no figures.
     """
 
     title: str
@@ -376,7 +386,7 @@ class Lines:
 class Violin:
     """Distributions of deviations from the median: ``values`` above a line, ``second`` below it.
 
-    ``texts`` are the lines beside it.
+    ``texts`` are the lines of text beside the violin.
     """
 
     label: str
@@ -406,10 +416,10 @@ class Violins:
 
 @dataclass(frozen=True)
 class Bubble:
-    """A mark at ``x``, ``y`` in axis units; ``size`` is its area relative to the largest.
+    """A mark at ``x``, ``y`` in axis units; ``size`` is the area of the mark relative to the largest mark.
 
-    ``text`` is written beside the mark if there is room; the most important bubbles come first. ``beyond``: the mark
-    is to the right of the axes, which an arrow shows.
+    ``text`` is written beside the mark if there is room; the most important bubbles come first. ``beyond``: whether the
+    mark is to the right of the axes, which an arrow shows.
     """
 
     x: float
@@ -422,7 +432,7 @@ class Bubble:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """An upper limit of y with its text, drawn from its intersection with ``slope`` (y per x) if known."""
+    """An upper limit of y with a text, drawn from its intersection with ``slope`` (y per x) if known."""
 
     y: float
     text: str
@@ -432,10 +442,10 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Roofs:
-    """Bubbles or paths below slopes and ceilings, on logarithmic axes, and ``flat`` bubbles below on a linear axis.
+    """Bubbles or paths below slopes and ceilings, on logarithmic axes; below these, ``flat`` bubbles on a linear axis.
 
-    The flat bubbles are in the rows 0, 1, …; ``flat_end`` is the end of their axis and its text, or None. ``labels``:
-    labels of the x, y and flat axes, and the text above the flat axis.
+    The flat bubbles are in the rows 0, 1, …; ``flat_end``: the end of the linear axis and its text, or None.
+    ``labels``: labels of the x, y and flat axes, and the text above the flat axis.
     """
 
     heading: Heading
@@ -450,12 +460,13 @@ class Roofs:
 
 @dataclass(frozen=True)
 class SeriesPanel:
-    """Step times in ns, one after the other: ``colour`` indexes ``colours``, 0 for a typical step.
+    """Step times in ns, one after the other: ``colour`` is an index into ``colours``, 0 for a typical step.
 
-    ``x`` and ``y`` are the drawn points, possibly only the lowest and highest of many; ``all_y`` and ``all_colour``
-    are all steps, for their distribution. ``level`` is a line, as x and y. ``names`` are labels of points, as (x, y,
-    text, colour), the most important first. ``noun`` is the word for a point: if it is not a step, the panel has no
-    distribution, but a prominent level (with gaps where it is nan). ``marks`` are vertical lines at these x.
+    ``x`` and ``y`` are the drawn points, possibly only the lowest and highest of many points; ``all_y`` and
+    ``all_colour`` have all steps, for the distribution. ``level`` is a line, as x and y. ``names`` are labels of
+    points, as (x, y, text, colour), the most important first. ``noun`` is the word for a point: if the points are not
+    steps, the panel has no distribution, but a prominent level (with gaps where it is nan). ``marks`` are vertical
+    lines at these x.
     """
 
     title: str
@@ -473,7 +484,7 @@ class SeriesPanel:
 
 @dataclass(frozen=True)
 class Series:
-    """Steps of several paths from top to bottom, each by number and as a distribution."""
+    """Steps of several paths from top to bottom, each path by step number and as a distribution."""
 
     heading: Heading
     panels: Sequence[SeriesPanel]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Overview:
-    """The view of a result: one line, and the notebook part below it, made on demand."""
+    """The notebook view of a result: one line, and below it a part that is made on demand."""
 
     headline: str
     charts: Sequence[Chart[Any]] = ()
@@ -26,13 +26,13 @@ class Overview:
 
 
 def view_of(answer: object, module: str, function: str) -> Any:
-    """Call a view function in a module of the result's room, because results are data and import no views."""
+    """Call a view function in a module of the result's package, because results are data and import no views."""
     room = type(answer).__module__.rpartition(".")[0]
     return getattr(import_module(f"{room}.{module}"), function)(answer)
 
 
 class Shown:
-    """A result that notebooks show, through the function `overview` in its room's charts."""
+    """A result that notebooks show through the function `overview` in the charts module of its package."""
 
     def overview(self) -> Overview:
         """The view of the result in Python."""
@@ -40,7 +40,9 @@ class Shown:
 
     @property
     def plot(self) -> Plots:
-        """Its charts: `answer.plot.timeline()` is a matplotlib figure; `dir(answer.plot)` lists all charts."""
+        """Return the charts of the result: `answer.plot.timeline()` is a matplotlib figure; `dir(answer.plot)` lists
+        all charts.
+        """
         return Plots(self, self.overview().charts)
 
     def __repr__(self) -> str:

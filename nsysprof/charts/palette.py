@@ -61,7 +61,7 @@ def _luminance(channels: Sequence[float]) -> float:
 
 
 def readable(colour: str) -> str:
-    """The colour, darkened until text in it is readable on white (WCAG contrast of 4.5)."""
+    """Return the colour, darkened until text in this colour is readable on white (WCAG contrast of 4.5)."""
     channels = _channels(colour)
     while _luminance(channels) > 1.05 / 4.5 - 0.05:
         channels = [channel * 0.95 for channel in channels]
@@ -69,5 +69,5 @@ def readable(colour: str) -> str:
 
 
 def text_on(colour: str) -> str:
-    """The more readable text colour on this colour (WCAG contrast)."""
+    """Return the text colour that is more readable on this colour (WCAG contrast)."""
     return "black" if _luminance(_channels(colour)) > 0.179 else "white"

@@ -95,7 +95,7 @@ def draw_line(axes: Axes, line: Line) -> None:
 
 
 def along(axes: Axes, line: Line) -> list[Box]:
-    """Squares along a line as drawn, and on its points."""
+    """Return squares along a line as drawn, and on the points of the line."""
     points = np.array([inches(axes, x, y) for x, y in zip(line.x, line.y, strict=True)])
     joined = pairwise(points) if line.look != "none" else ()
     between = [np.linspace(one, other, 16) for one, other in joined]
@@ -231,7 +231,9 @@ def _summary(axes: Axes, violin: Violin, row: int) -> None:
 
 
 def density(values: Array, grid: Array) -> Array:
-    """A Gaussian kernel density on the grid, with maximum 1; Silverman's bandwidth, at least one grid step."""
+    """Return a Gaussian kernel density on the grid, with maximum 1; the bandwidth is Silverman's, at least one
+    grid step.
+    """
     spread = min(values.std(), np.subtract(*np.quantile(values, [0.75, 0.25])) / 1.349 or np.inf)
     width = max(0.9 * spread * len(values) ** -0.2, grid[1] - grid[0])
     dense: Array = np.exp(-(((grid[:, None] - values) / width) ** 2) / 2).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Places for names beside marks: free, and as near as possible."""
+"""Find places for names beside marks: free, and as near as possible."""
 
 import math
 from typing import NamedTuple
@@ -15,7 +15,7 @@ _STEPS = 16
 
 
 class Box(NamedTuple):
-    """A rectangle in inches from the lower left corner of its area."""
+    """A rectangle in inches from the lower left corner of the area that contains it."""
 
     left: float
     right: float
@@ -33,22 +33,22 @@ class Places:
         self._edges = np.empty((4, 0))  # of all that is taken, made again where more is
 
     def take(self, *boxes: Box) -> None:
-        """Keep names off these boxes."""
+        """Keep names away from these boxes."""
         self._taken += boxes
 
     def mark(self, *boxes: Box) -> None:
-        """Keep names, and connecting lines of others, away from these boxes."""
+        """Keep names, and connecting lines of other marks, away from these boxes."""
         self._taken += boxes
         self._whole += boxes
 
     def put(self, name: Box, line: Line | None) -> None:
-        """Keep names and lines away from a name, and names away from its connecting line."""
+        """Keep names and lines away from a name, and names away from the connecting line of this name."""
         self.mark(name)
         if line:
             self.take(*(Box(x - 0.02, x + 0.02, y - 0.02, y + 0.02) for x, y in _along(line)))
 
     def free(self, box: Box) -> bool:
-        """Whether a box is inside the area and overlaps nothing taken."""
+        """Return whether a box is inside the area and overlaps no marks, lines or names."""
         if box.left < 0 or box.right > self.wide or box.low < 0 or box.high > self.high:
             return False
         if self._edges.shape[1] < len(self._taken):
@@ -57,17 +57,17 @@ class Places:
         return not ((box.left < right) & (left < box.right) & (box.low < high) & (low < box.high)).any()
 
     def crosses(self, line: Line) -> bool:
-        """Whether a line crosses a label, or a mark other than the one in which it starts."""
+        """Return whether a line crosses a label, or any mark except the mark in which it starts."""
         (x, y), *others = _along(line)
         whole = [box for box in self._whole if not (box.left <= x <= box.right and box.low <= y <= box.high)]
         return any(box.left < x < box.right and box.low < y < box.high for x, y in others for box in whole)
 
 
 def free_place(places: Places, mark: Box, wide: float, tall: float) -> tuple[Box, Line | None] | None:
-    """The nearest free place for a text of this size beside a round mark, on its right if possible.
+    """Return the nearest free place for a text of this size beside a round mark, on its right if possible.
 
-    If the place is not adjacent to the mark, a line connects it with the middle of the mark. None if there is no free
-    place.
+    If the place is not adjacent to the mark, a line connects the place with the middle of the mark. Returns None if
+    there is no free place.
     """
     x, y, radius = (mark.left + mark.right) / 2, (mark.low + mark.high) / 2, (mark.right - mark.left) / 2
     half, up = wide / 2 + 0.03, tall / 2
@@ -108,7 +108,7 @@ def _along(line: Line) -> list[Point]:
 
 
 def meet(one: Box, other: Box) -> bool:
-    """Whether two boxes share more than an edge."""
+    """Return whether two boxes share more than an edge."""
     return one.left < other.right and other.left < one.right and one.low < other.high and other.low < one.high
 
 
@@ -118,7 +118,9 @@ def around(point: Point, reach: float) -> Box:
 
 
 def push_apart(wanted: Floats, gap: float, end: float) -> Floats:
-    """Positions from 0 to ``end``, at least ``gap`` apart, in the order of the wanted positions and near them."""
+    """Return positions from 0 to ``end``, at least ``gap`` apart, in the order of the wanted positions and
+    close to them.
+    """
     order = np.argsort(wanted, kind="stable")
     groups: list[tuple[float, int]] = []  # middle and number of labels that touch
     for place in wanted[order].tolist():

@@ -53,7 +53,7 @@ _STYLE: dict[Any, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The look of all charts, independent of the user's matplotlib settings, which stay unchanged."""
+    """Apply the look of all charts, regardless of the user's matplotlib settings, which stay unchanged."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
@@ -74,7 +74,7 @@ def _shown(character: str) -> str:
 
 
 def shown(text: str) -> str:
-    """The text with a box for each character missing from the font."""
+    """Return the text with a box for each character missing from the font."""
     return text if text.isascii() else "".join(map(_shown, text))
 
 
@@ -85,7 +85,7 @@ def _advance(character: str) -> float:
 
 
 def text_width(text: str, size: float) -> float:
-    """The width of a text of `shown` characters in inches; ``size`` in points."""
+    """Return the width in inches of a text of `shown` characters; ``size`` is in points."""
     return sum(map(_advance, text)) * size / 72
 
 
@@ -93,7 +93,7 @@ _UNIT = re.compile(r"(?<=\d) (?=%|[nµm]?s\b|min\b)")  # a number keeps its unit
 
 
 def wrap(text: str, size: float, width: float, most: int = 2) -> list[str]:
-    """The text in at most ``most`` lines of ``width`` inches, broken at spaces; overflow ends in ``…``."""
+    """Break a text at spaces into at most ``most`` lines of ``width`` inches; overflow ends in ``…``."""
     lines = [""]
     for word in _UNIT.sub("\u00a0", text).split(" "):
         longer = f"{lines[-1]} {word}".strip()
@@ -108,7 +108,7 @@ def wrap(text: str, size: float, width: float, most: int = 2) -> list[str]:
 
 
 def fitting(text: str, size: float, width: float, least: int) -> str:
-    """The text, shortened to ``width`` inches; empty if fewer than ``least`` letters would remain."""
+    """Shorten a text to ``width`` inches; empty if fewer than ``least`` letters would remain."""
     while (wide := text_width(text, size)) > width:  # more than once, as letters are not equally wide
         most = int(len(text) * width / wide) - 1
         if most < least:
@@ -134,7 +134,7 @@ def write(
 
 
 def write_title(axes: Axes, y: float, title: str) -> None:
-    """Write the title of a panel, left-aligned; ``y`` is 1 at its upper edge."""
+    """Write the title of a panel, left-aligned; ``y`` is 1 at the upper edge of the panel."""
     write(axes, 0, y, title, "left", "baseline", size=TEXT + 0.5, at=axes.transAxes, weight="bold")
 
 
@@ -147,13 +147,13 @@ def _title_height(title: str) -> float:
 
 
 def heading_height(heading: Heading) -> float:
-    """The height of title, subtitle and legend in inches."""
+    """Return the height of title, subtitle and legend in inches."""
     places = _legend_places([label for label, _ in heading.legend])
     return _title_height(heading.title) + 0.24 * (1 + max((line for line, _ in places), default=-1))
 
 
 def framed(heading: Heading, height: float) -> Figure:
-    """A figure of ``height`` inches with title, subtitle and legend at the top and footnotes at the bottom."""
+    """Make a figure of ``height`` inches with title, subtitle and legend at the top and footnotes at the bottom."""
     figure = Figure(figsize=(WIDTH, height), dpi=DPI)
     FigureCanvasAgg(figure)
     lines = _title_lines(heading.title)
@@ -210,10 +210,10 @@ def panel_column(
     between: float,
     foot: float = 0.0,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with panels one below the other, at ``left`` and ``wide`` inches.
+    """Make a figure with panels one below the other, at ``left`` and ``wide`` inches.
 
-    ``sizes`` are, per panel, the inches above it for its title, and its own height. ``first`` are the inches below the
-    heading, ``between`` below each panel, ``foot`` at the bottom.
+    ``sizes``: for each panel, the inches above it for its title, and the height of the panel. ``first``: inches below
+    the heading; ``between``: inches below each panel; ``foot``: inches at the bottom.
     """
     y = heading_height(heading) + first
     height = y + sum(above + high + between for above, high in sizes) + foot
@@ -226,7 +226,9 @@ def panel_column(
 
 
 def panel_grid(heading: Heading, count: int, *, high: float, left: float, right: float) -> tuple[Figure, list[Axes]]:
-    """A figure with panels of ``high`` inches, up to three in a row, with ``left`` and ``right`` margins in inches."""
+    """Make a figure with panels of ``high`` inches, up to three in a row, with ``left`` and ``right`` margins
+    in inches.
+    """
     columns = max(min(count, 3), 1)
     rows = -(-count // columns)
     top, bottom, between = heading_height(heading) + (0.42 if count == 1 else 0.6), 0.85, 1.0
@@ -243,7 +245,9 @@ def panel_grid(heading: Heading, count: int, *, high: float, left: float, right:
 
 
 def shown_rows(count: int, row: float, strong: Sequence[int] = ()) -> list[int]:
-    """The rows (of ``row`` inches each) whose labels fit: the ``strong`` ones, and others at regular steps."""
+    """Return the rows (of ``row`` inches each) whose labels fit: the ``strong`` rows, and other rows at regular
+    steps.
+    """
     step = next(step for step in (1, 2, 5, 10, 20, 50, 100) if step * row >= WRITTEN or step == 100)
     shown: list[int] = []
     for at in (*strong, *range(0, count, step)):
@@ -258,7 +262,7 @@ def size_of(axes: Axes) -> tuple[float, float]:
 
 
 def inches(axes: Axes, x: float, y: float) -> tuple[float, float]:
-    """The position of a data point in inches from the lower left corner of the axes."""
+    """Return the position of a data point in inches from the lower left corner of the axes."""
     across, up = (axes.transData + axes.transAxes.inverted()).transform((x, y))
     wide, high = size_of(axes)
     return float(across) * wide, float(up) * high
@@ -282,7 +286,7 @@ _TICK, _PAD, _LINE = 3.0, 3.5, 7.5  # points: length of a tick, gap below it, he
 
 
 def draw_axis(axes: Axes, ticks: Sequence[float], text: Callable[[float], str], label: str, *, gap: float) -> None:
-    """Draw the axis below ``axes``, whose limits must be final: ticks outside are left out.
+    """Draw the axis below ``axes``, whose limits must be final: ticks outside the limits are left out.
 
     ``text`` formats a tick; ``gap`` is the distance between numbers and label in points.
     """

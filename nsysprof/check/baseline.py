@@ -53,9 +53,9 @@ _TOTALS = ["instances", "unclosed", "span_ns", "busy_ns", "cpu_ns"]
 class Baseline:
     """Earlier calls.
 
-    ``label`` is the file. ``gpus`` are the names of its GPUs, empty if not recorded. ``samples`` are its `TIMES`.
-    ``without_samples`` are the ranges of which only sums and medians are known, by merged path and kind. ``needs`` are
-    the `needs_of_kernels` of ranges, by merged path and kind.
+    ``label`` is the file. ``gpus``: the names of the GPUs of the file, empty if not recorded. ``samples`` are its
+    `TIMES`. ``without_samples``: the ranges with known sums and medians but no single calls, by merged path and kind.
+    ``needs``: the `needs_of_kernels` of ranges, by merged path and kind.
     """
 
     label: str
@@ -67,7 +67,7 @@ class Baseline:
 
 
 def baseline_of(breakdown: Breakdown, steps: Sequence[int] = (), kernels: Sequence[int] = ()) -> Baseline:
-    """The calls of a report, which must be broken down like the report to check.
+    """Return the calls of a report, which must be broken down like the report to check.
 
     ``steps``: the rows timed as steps; ``kernels``: the rows with limits on kernel resources.
     """
@@ -80,15 +80,15 @@ def baseline_of(breakdown: Breakdown, steps: Sequence[int] = (), kernels: Sequen
 
 
 def gpu_names(breakdown: Breakdown) -> frozenset[str]:
-    """The names of the GPUs that CUDA could use, according to a report."""
+    """Return the names of the GPUs that CUDA could use, according to a report."""
     return frozenset(gpu.name for gpu in breakdown.attribution.trace.report.about.cuda_gpus)
 
 
 def read_analysis(path: Path, budget: Budget, reading: Mapping[str, str] = _READING) -> Baseline:
-    """The calls of an ``analysis.json``, from ``instances.csv`` beside it or from ranges with a single instance.
+    """Return the calls of an ``analysis.json``, from ``instances.csv`` beside it or from ranges with a single instance.
 
-    Raises `NsysprofError` if the file is not an analysis, or was written with other options than the budget needs, or
-    with another ``reading`` (the options ``graphs`` and ``ranges``).
+    Raises `NsysprofError` if the file is not an analysis, or if it was written with options other than those of the
+    budget, or with another ``reading`` (the options ``graphs`` and ``ranges``).
     """
     analysis = read_analysis_document(path)
     _check_options(path, {**_READING, **analysis.options}, budget, reading)
@@ -167,10 +167,10 @@ def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, l
 
 @dataclass(frozen=True)
 class Growth:
-    """The growth of a median time, relative to the baseline; None if unknown.
+    """The growth of a median time, relative to the baseline, or None if unknown.
 
-    ``slower``: the result of a test; None if there are too few calls. Only growth above its tolerance is tested.
-    ``why``: medians, counts and the reason of the verdict.
+    ``slower``: the result of a test, or None if there are too few calls. A test is done only if growth exceeds the
+    tolerance. ``why``: medians, counts and the reason for the verdict.
     """
 
     by: float | None
@@ -186,15 +186,16 @@ def growths(
     tolerances: Mapping[tuple[int, str], float],
     clock_step: int = 0,
 ) -> dict[tuple[int, str], Growth]:
-    """The `Growth` of times, by row of ``samples`` and measure.
+    """Compute the `Growth` of times, by row of ``samples`` and measure.
 
-    ``tolerances``: a time is tested only if it grew by more than this. All limits form one family for Holm's
-    correction, even those without a test, so that limits do not break by chance. ``other_gpu``: the reason that times
-    cannot be compared, if any. ``clock_step``: the resolution of the GPU clock, by which a time may seem to grow.
+    ``tolerances``: a time is tested only if it grew by more than its tolerance. All limits form one family for Holm's
+    correction, including limits without a test, so that limits do not break by chance. ``other_gpu``: the reason that
+    times cannot be compared, if any. ``clock_step``: the resolution of the GPU clock, which can make a time seem to
+    grow.
 
     Several baselines are runs of one program in order, and each run counts as one sample: growth must exceed the
-    differences between runs of the newest level. With one baseline, calls are compared; times set by the host are then
-    not judged, because they differ between runs.
+    differences between runs of the newest level. With one baseline, calls are compared; times that depend on the host
+    are then not judged, because they differ between runs.
     """
     out: dict[tuple[int, str], Growth] = {}
     tests: dict[tuple[int, str], Contrast] = {}
@@ -241,7 +242,7 @@ def _paced_by_host(samples: CallSamples, baseline: Baseline, key: tuple[str, str
     """Why one earlier report cannot tell whether a time grew, if the host sets it; else nothing."""
     other = "give --baseline three times, once per capture; or limit busy"
     if measure == "cpu":
-        return f"CPU time varies between runs, and one baseline does not show how much: {other}"
+        return f"CPU time varies between runs, and one baseline does not show by how much: {other}"
     if measure not in ("span", STEP):
         return ""
     places = ((samples, row), (baseline.samples, baseline.samples.keys[key]))
@@ -250,7 +251,7 @@ def _paced_by_host(samples: CallSamples, baseline: Baseline, key: tuple[str, str
         return ""
     return (
         f"the GPU is busy for only {format_share(min(shares))} of this time; the rest depends on the host and varies"
-        f" between runs, and one baseline does not show how much: {other}"
+        f" between runs, and one baseline does not show by how much: {other}"
     )
 
 
@@ -319,10 +320,7 @@ def _earlier(baseline: Baseline | None, key: tuple[str, str], measure: str) -> F
     if baseline is None:
         return "no --baseline given"
     if key in baseline.without_samples:
-        return (
-            "the baseline has no times of single calls: keep instances.csv beside its analysis.json, or "
-            "give the report itself"
-        )
+        return "the baseline has no times of single calls: keep instances.csv beside it, or give the report itself"
     if key not in baseline.samples.keys:
         return "not in the baseline"
     known = measure in baseline.samples.columns
@@ -335,7 +333,7 @@ def _earlier(baseline: Baseline | None, key: tuple[str, str], measure: str) -> F
 
 
 def other_gpu(breakdown: Breakdown, baselines: Sequence[Baseline]) -> str:
-    """A sentence if report and baseline record different GPUs, else empty."""
+    """Return a sentence if report and baseline record different GPUs, otherwise an empty text."""
     own = gpu_names(breakdown)
     for each in baselines:
         if own and each.gpus and own != each.gpus:

@@ -1,4 +1,4 @@
-"""Budgets: limits for every report of a program, read from TOML. docs/check.md lists the keys."""
+"""Define budgets: limits for every report of a program, read from TOML. docs/check.md lists the keys."""
 
 from __future__ import annotations
 
@@ -90,14 +90,16 @@ class Expression(str):
 
 @dataclass(frozen=True)
 class Forbidden:
-    """GPU ops that a range must not contain: ``by`` family, cause (``text`` is a glob) or kernel (an expression)."""
+    """GPU ops that a range must not contain, selected ``by`` family, cause (``text`` is a glob) or kernel (an
+    expression).
+    """
 
     by: str
     text: str
 
 
 class UnitShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``unit`` must run at least the share ``least`` of the time of ``family``."""
+    """A ``unit`` that must run at least the share ``least`` of the time of ``family``."""
 
     family: Family
     unit: Literal["tensor core", "FP32 FMA"]
@@ -108,11 +110,11 @@ class UnitShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RangeBudget:
     """One ``[[range]]`` table.
 
-    ``label`` is its name in messages. ``caps`` has limits per call: counts (``kernels, launches, memops,
+    ``label`` is the name of the table in messages. ``caps`` has limits per call: counts (``kernels, launches, memops,
     graph_launches, syncs``), times in ns (``step, span, busy, cpu, exposed_communication``) and fractions (``idle,
-    launch_bound_share``). It also has a limit over all calls (``slow_step_share``) and limits per thread of any kernel
-    (``registers``, ``local_memory`` in bytes). ``growth`` is the allowed growth of a time or of a kernel's resources,
-    relative to the baseline. None or empty means no limit.
+    launch_bound_share``). ``caps`` also has a limit over all calls (``slow_step_share``) and limits per thread of any
+    kernel (``registers``, ``local_memory`` in bytes). ``growth`` is the allowed growth of a time or of a kernel's
+    resources, relative to the baseline. None or empty means no limit.
     """
 
     glob: str
@@ -128,12 +130,12 @@ class RangeBudget:
 
     @property
     def of_kernels(self) -> bool:
-        """Whether there is a limit on resources per thread of kernels."""
+        """Return whether there is a limit on resources per thread of kernels."""
         return not {*self.caps, *self.growth}.isdisjoint(OF_KERNELS)
 
     @property
     def is_limited(self) -> bool:
-        """Whether the table requires more than the existence of the range."""
+        """Return whether the table requires more than the existence of the range."""
         return bool(self.caps or self.forbidden or self.backend or self.units or self.growth or self.min_instances)
 
 
@@ -203,9 +205,9 @@ class _Top(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_budget(path: Path) -> Budget:
-    """Read a budget from a TOML file, whose keys docs/check.md lists.
+    """Read a budget from a TOML file; docs/check.md lists its keys.
 
-    Raises `NsysprofError` with file, table and reason if it cannot be read or a value is invalid.
+    Raises `NsysprofError` with file, table and reason if the file cannot be read or a value is invalid.
     """
     path = Path(path)
     content = read_toml(path, "budget", "nsysprof check REPORT budget.toml", "nsysprof check --init REPORT")

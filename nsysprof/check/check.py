@@ -6,7 +6,7 @@
     def test_attention_keeps_to_its_budget():
         nsysprof.check("run.sqlite", "budget.toml").assert_ok()
 
-On failure, it shows the table that ``nsysprof check`` prints.
+On failure, the assertion shows the table that ``nsysprof check`` prints.
 """
 
 import os
@@ -48,10 +48,10 @@ _MAX_NEAR = 20  # looking for names that are near takes its time
 class BudgetCheck:
     """The result of `check`.
 
-    ``rows``: a row per limit and range, in budget order: ``range`` (merged path, or the glob if nothing matches),
-    ``rule, stat`` (over calls: median, p95, max; or ``total``), ``bound`` (max: found ≤ allowed; min: found ≥
-    allowed; is: both are equal), ``allowed, found, unit`` (count, ns, share as a fraction of 1, text), ``ok`` (pandas'
-    boolean; missing if untested), ``instances``, ``evidence, glob``.
+    ``rows``: a row per limit and range, in budget order: ``range`` (merged path, or the glob if nothing matches);
+    ``rule``; ``stat`` (median, p95 or max over calls, or ``total``); ``bound`` (max: found ≤ allowed; min: found ≥
+    allowed; is: both are equal); ``allowed, found, unit`` (count, ns, share as a fraction of 1, text); ``ok`` (pandas'
+    boolean; missing if untested); ``instances``, ``evidence, glob``.
     """
 
     report: str
@@ -62,7 +62,7 @@ class BudgetCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether no limit is broken. Untested limits count as not broken."""
+        """Return whether no limit is broken. Untested limits count as not broken."""
         return self.broken.empty
 
     @property
@@ -89,7 +89,7 @@ class BudgetCheck:
             raise AssertionError(f"\n{self}")
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows for JSON: ``ok`` and ``found`` are None if unknown."""
+        """Return the rows for JSON, with None for an unknown ``ok`` or ``found``."""
         rows = self.rows.astype(object).to_dict("records")
         return [{str(name): None if value is pd.NA else value for name, value in row.items()} for row in rows]
 
@@ -111,9 +111,9 @@ def check(
 
     ``baseline`` is needed for limits with ``max_growth``, which are otherwise untested: an earlier report, an
     ``analysis.json`` or its folder, or several of these from different runs, whose variation then limits the detectable
-    growth. ``rules`` is a file of kernel rules with priority over the shipped ones, ``nsys`` exports a ``.nsys-rep``;
+    growth. ``rules`` is a file of kernel rules with priority over the shipped rules; ``nsys`` exports a ``.nsys-rep``;
     ``threads``, ``graphs``, ``ranges`` and ``memory_limit`` (bytes) are as in `attribute`; ``progress`` receives each
-    task and its number of rows. Raises `NsysprofError` for unreadable or meaningless input, such as a report without
+    task and the number of rows. Raises `NsysprofError` for unreadable or meaningless input, such as a report without
     ranges or a backend without a rule; a broken limit raises nothing.
     """
     asked = budget if isinstance(budget, Budget) else read_budget(Path(budget))
@@ -142,7 +142,7 @@ def draft(
     memory_limit: int | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """The TOML text of a budget that a report keeps, and each ``baseline`` too, for counts and times.
+    """Return the TOML text of a budget that this report keeps; each ``baseline`` must also keep its counts and times.
 
     See `draft_budget`; the arguments are as in `check`.
     """

@@ -71,12 +71,13 @@ stat = "median"
 
 
 def draft_budget(breakdown: Breakdown, rules: Rules, others: Sequence[Breakdown] = ()) -> str:
-    """The TOML text of a budget that the report keeps, and ``others`` too, for counts and times; ranges sorted by path.
+    """Return the TOML text of a budget that the report keeps; ``others`` must also keep its counts and times. Ranges
+    are sorted by path.
 
-    It limits the merged repetitions (``iter*``) in the outermost ``RUN::`` ranges, or else in all outermost ranges, if
-    they have GPU work and a name. If an outermost range has no such repetitions, the budget limits the range itself
-    (if it has several calls or no repeated parts) or its repeated parts. If a report has no NVTX ranges, the budget
-    also limits the whole trace. Raises `NsysprofError` if there is nothing to limit.
+    The budget limits the merged repetitions (``iter*``) in the outermost ``RUN::`` ranges, or otherwise in all
+    outermost ranges, if they have GPU work and a name. If an outermost range has no such repetitions, the budget limits
+    the range itself (if it has several calls or no repeated parts) or its repeated parts. If a report has no NVTX
+    ranges, the budget also limits the whole trace. Raises `NsysprofError` if there is nothing to limit.
     """
     chosen = _chosen(breakdown)
     rows = chosen[(breakdown.merged["merged_path"] != "").to_numpy()[chosen]]

@@ -1,4 +1,4 @@
-"""Apply the limits of a budget to the ranges of a report: the value found for each, and whether it holds."""
+"""Apply the limits of a budget to the ranges of a report: find the value for each limit, and whether it is kept."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -107,11 +107,11 @@ class Facts:
 
     @cached_property
     def needs_of_kernels(self) -> dict[int, dict[str, dict[str, int]]]:
-        """The resources of kernels in the rows with a limit on them."""
+        """Return the resources of kernels in the rows with a limit on these resources."""
         return needs_of_kernels(self.breakdown, self._rows_where(lambda asked: asked.of_kernels))
 
     def needed_before(self, row: int, measure: str) -> dict[str, int] | None:
-        """The same in the baselines, their maximum; None if no baseline has them."""
+        """Return the maximum of these resources in the baselines, or None if no baseline has them."""
         key = next((key for key, at in self.samples.keys.items() if at == row), ("", ""))
         known = [each.needs[key][measure] for each in self.baselines if measure in each.needs.get(key, {})]
         if not known or len(known) < len(self.baselines):
@@ -120,7 +120,7 @@ class Facts:
 
     @cached_property
     def spreads(self) -> dict[str, dict[str, Floats]]:
-        """The distribution of each measure over the calls of each row."""
+        """Return the distribution of each measure over the calls of each row."""
         return self.samples.spreads()
 
     @cached_property
@@ -130,7 +130,7 @@ class Facts:
 
     @cached_property
     def growths(self) -> dict[tuple[int, str], Growth]:
-        """The growth of every limited time, by row and measure."""
+        """Return the growth of every limited time, by row and measure."""
         tolerances: dict[tuple[int, str], float] = {}
         for each in self.matched:
             for measure, tolerance in each.asked.growth.items():
@@ -141,7 +141,7 @@ class Facts:
 
     @cached_property
     def works(self) -> Mask:
-        """Mask of the rows with GPU work in any call."""
+        """Mark the rows with GPU work in any call."""
         works: Mask = self.breakdown.merged["launches"].to_numpy() > 0
         return np.append(works, self.breakdown.totals["span_ns"] > 0)
 
@@ -153,7 +153,9 @@ class Facts:
 
     @cached_property
     def backends(self) -> dict[int, list[tuple[str, int, str]]]:
-        """The backends observed in each row with a required backend, with number of instances and evidence."""
+        """Return the backends observed in each row with a required backend, with number of instances and
+        evidence.
+        """
         rows = self._rows_where(lambda asked: bool(asked.backend) and asked.glob != WHOLE_TRACE)
         out: dict[int, list[tuple[str, int, str]]] = {row: [] for row in rows}
         for row, *seen in backends_seen(self.breakdown, rows, self.rules).itertuples(index=False):
@@ -164,7 +166,7 @@ class Facts:
         return sorted({row for each in self.matched if wanted(each.asked) for row in each.rows.tolist()})
 
     def named(self, by: str, text: str) -> Mask:
-        """Mask of GPU op names by ``family``, ``cause`` (glob), ``kernel`` name or ``unit``."""
+        """Mark GPU op names by ``family``, ``cause`` (glob), ``kernel`` name or ``unit``."""
         if (by, text) not in self._named:
             kinds = self.breakdown.kinds
             if by == "kernel":
@@ -179,9 +181,9 @@ class Facts:
 
 
 def outcomes(facts: Facts, matched: MatchedBudget) -> Iterator[Outcome]:
-    """The outcomes of one table, range by range, in the order of limits in `RangeBudget`.
+    """Yield the outcomes of one table, range by range, in the order of limits in `RangeBudget`.
 
-    A limit counts as broken if it cannot be judged (nothing ran, or nothing ended), unless the range is optional.
+    A limit that cannot be judged (nothing ran, or nothing ended) counts as broken, unless the range is optional.
     """
     asked = matched.asked
     for row in matched.rows.tolist():
@@ -283,7 +285,7 @@ class _LimitedRange:
         return self.outcome(f"max_{measure}", MAX, allowed, known[name], UNIT_COUNT, ok, evidence, stat="max")
 
     def growth_of_kernels(self, measure: str, tolerance: float) -> Outcome:
-        """Check that no kernel needs more than in the baseline, or more than 0 if it is missing there."""
+        """Check that no kernel needs more than in the baseline, or more than 0 if the baseline lacks the kernel."""
         known, before = self.facts.needs_of_kernels[self.row].get(measure), self.facts.needed_before(self.row, measure)
         rule = f"max_growth {measure}"
         if known is None or before is None:
@@ -366,7 +368,7 @@ class _LimitedRange:
         )  # fmt: skip
 
     def growth(self, measure: str, allowed: float) -> Outcome:
-        """Check that growth over the baseline stays below the allowed one, or is not significant."""
+        """Check that growth over the baseline stays below the allowed growth, or is not significant."""
         growth = self.facts.growths[self.row, measure]
         ok, evidence = None, growth.why
         if growth.by is not None:

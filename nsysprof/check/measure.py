@@ -39,7 +39,7 @@ SLOW_STEPS = "slow_step_share"
 
 
 class RangeFinder:
-    """Finds rows of ``breakdown.merged`` by globs."""
+    """Finder of rows of ``breakdown.merged`` by globs."""
 
     def __init__(self, breakdown: Breakdown) -> None:
         merged = breakdown.merged
@@ -52,11 +52,11 @@ class RangeFinder:
 
     @property
     def whole(self) -> int:
-        """The row for the whole trace, after all others."""
+        """Return the row for the whole trace, after all other rows."""
         return len(self.texts)
 
     def find(self, glob: str) -> Index:
-        """The rows whose merged path matches, or else whose name matches, in order.
+        """Return the rows whose merged path matches, or otherwise whose name matches, in order.
 
         If matching ranges are nested, only the outermost counts. A star also matches ``/``. `WHOLE_TRACE` matches the
         whole trace, unless a range has this name.
@@ -99,10 +99,10 @@ class CallSamples:
         return values[~np.isnan(values)]
 
     def spreads(self) -> dict[str, dict[str, Floats]]:
-        """The distribution of each measure in each row: ``min, median, p95, max`` of its ``n`` known samples, NaN if
+        """Return the distribution of each measure in each row: ``min, median, p95, max`` of ``n`` known samples, NaN if
         there are none.
 
-        Percentiles interpolate linearly, as `numpy.quantile` does.
+        Percentiles interpolate linearly, like `numpy.quantile`.
         """
         by_row = pd.DataFrame(dict(self.columns)).groupby(self.row)
         parts = {"n": by_row.count(), "min": by_row.min(), "max": by_row.max()}
@@ -112,10 +112,10 @@ class CallSamples:
 
 
 def call_samples(breakdown: Breakdown, more: Mapping[str, Floats] | None = None) -> CallSamples:
-    """The samples of the rows of ``breakdown.merged``, which must not be split by process or device.
+    """Make the samples of the rows of ``breakdown.merged``, which must not be split by process or device.
 
-    ``more`` are further measures of all range instances. ``idle`` is the share of the span in which the call's GPUs
-    run none of its GPU ops; NaN without a span. ``cpu`` of a call that was never closed is NaN, because it ends only
+    ``more`` are further measures of all range instances. ``idle`` is the share of the span in which the call's GPUs run
+    none of its GPU ops, NaN without a span. ``cpu`` of a call that was never closed is NaN, because the call ends only
     with the recording.
     """
     [(part, rows)] = breakdown.parts
@@ -148,7 +148,9 @@ def call_samples(breakdown: Breakdown, more: Mapping[str, Floats] | None = None)
 def with_whole_trace(
     samples: CallSamples, breakdown: Breakdown, *, waits: bool = False, syncs: bool = False
 ) -> CallSamples:
-    """The samples, followed by one call for the whole trace; ``waits`` and ``syncs``: include these measures."""
+    """Return the samples, followed by one call for the whole trace; ``waits`` and ``syncs``: whether to include these
+    measures.
+    """
     attribution, totals = breakdown.attribution, breakdown.totals
     trace = attribution.trace
     graphs = trace.ops.launch[(trace.ops.kind == GRAPH) | trace.ops.from_graph]
@@ -189,10 +191,10 @@ def _parts_of_windows(answer: Why) -> tuple[Ints, dict[str, Floats]]:
 
 
 def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Floats]:
-    """The measures `OF_WINDOWS` of each range instance of some rows of ``breakdown.merged``.
+    """Return the measures `OF_WINDOWS` of each range instance of some rows of ``breakdown.merged``.
 
-    The measures refer to the GPU window of the instance (see `gpu_windows`), and are NaN if it has none. With several
-    GPUs, the largest value counts.
+    The measures refer to the GPU window of the instance (see `gpu_windows`), and are NaN if there is no window. With
+    several GPUs, the largest value counts.
     """
     [(part, of_path)] = breakdown.parts
     attribution = part.attribution
@@ -209,9 +211,9 @@ def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
 
 
 def steps_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Floats]:
-    """The step time of each range instance of some rows of ``breakdown.merged``, see `step_times`.
+    """Return the step time of each range instance of some rows of ``breakdown.merged``, see `step_times`.
 
-    NaN for instances that are not steps, and for warm-up unless the budget chooses instances.
+    Step time is NaN for instances that are not steps, and for warm-up unless the budget chooses instances.
     """
     [(part, of_path)] = breakdown.parts
     row = of_path[breakdown.merged_of].astype(np.int32)
@@ -225,7 +227,9 @@ def steps_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
 
 
 def slow_steps(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, list[Chain]]:
-    """The calls of each of ``rows`` of ``breakdown.merged`` as steps, per process and GPU (none without GPU work)."""
+    """Return the calls of each of ``rows`` of ``breakdown.merged`` as steps, per process and GPU (none without
+    GPU work).
+    """
     instances, row = _instances(breakdown, rows)
     numbers = [str(number) for number in range(len(breakdown.merged))]  # paths of two kinds may have one text
     answer = steps_of_ranges(breakdown.attribution, instances, row[instances], numbers, breakdown.kinds)
@@ -236,7 +240,7 @@ def slow_steps(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, list[Chai
 
 
 def syncs_of_calls(breakdown: Breakdown) -> Floats:
-    """The number of synchronizing host calls in each range instance; NaN if no host calls are recorded.
+    """Return the number of synchronizing host calls in each range instance, NaN if no host calls are recorded.
 
     Calls count on the thread of a push/pop range, or on all threads of the process for a start/end range.
     """
@@ -256,7 +260,9 @@ def syncs_of_calls(breakdown: Breakdown) -> Floats:
 
 
 def samples_of_frame(frame: pd.DataFrame, measures: Sequence[str]) -> CallSamples:
-    """The samples in a frame of calls in time order: ``merged_path``, ``kind`` and a column per measure."""
+    """Return the samples in a frame of calls in time order, with ``merged_path``, ``kind`` and a column per
+    measure.
+    """
     named = ["merged_path", "kind"]
     row = frame.groupby(named, sort=False).ngroup().to_numpy()
     distinct = frame[named].drop_duplicates().to_numpy().tolist()
@@ -274,12 +280,12 @@ class OpsInside(NamedTuple):
     sum_ns: Ints
 
     def take(self, which: slice | Array) -> OpsInside:
-        """Some entries, in the given order."""
+        """Keep some entries, in the given order."""
         return OpsInside(*(column[which] for column in self))
 
 
 def ops_inside(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, OpsInside]:
-    """The `OpsInside` of each row. A GPU op counts once per row, even if it is in several instances.
+    """The `OpsInside` of each row. A GPU op counts once per row, even if several instances contain it.
 
     The last row is the whole trace, with all ops that keep a GPU busy.
     """
@@ -301,7 +307,7 @@ def ops_inside(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, OpsInside
 
 
 def needs_of_kernels(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, dict[str, dict[str, int]]]:
-    """The maximum of each of `OF_KERNELS` per thread, by kernel name in some rows; empty if not recorded."""
+    """Return the maximum of each of `OF_KERNELS` per thread, by kernel name in some rows; empty if not recorded."""
     trace = breakdown.attribution.trace
     details = trace.report.reader.op_details(trace)
     out: dict[int, dict[str, dict[str, int]]] = {}
@@ -327,7 +333,7 @@ def backends_seen(breakdown: Breakdown, rows: Sequence[int], rules: Rules) -> pd
     """Return ``row, observed, instances, evidence``: the attention backends in each of some rows of
     ``breakdown.merged``.
 
-    If the instances of a row ran different backends, the row appears several times. Words are the same as in
+    If the instances of a row ran different backends, the row appears several times. The words are those of
     `BackendVerdict`.
     """
     instances, row = _instances(breakdown, rows)

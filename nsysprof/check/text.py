@@ -27,7 +27,9 @@ _COLUMNS = (
 
 
 def check_summary(answer: BudgetCheck) -> str:
-    """Broken limits as a table, followed by untested limits, kept limits and warnings. The text ends with a newline."""
+    """Show broken limits as a table, followed by untested limits, kept limits and warnings. The text ends with
+    a newline.
+    """
     broken, untested = answer.broken, answer.untested
     lines = [_folded(_verdict(answer))]
     if len(broken):
@@ -49,7 +51,7 @@ def _folded(text: str, first: str = "") -> str:
 
 
 def check_markdown(answer: BudgetCheck) -> str:
-    """The result for a GitHub comment: a heading, a table of broken limits, and the rest as a list."""
+    """Format the result for a GitHub comment: a heading, a table of broken limits, and the rest as a list."""
     broken, untested = answer.broken, answer.untested
     lines = [f"### {'✅' if answer.ok else '❌'} {escape_markdown(_verdict(answer))}", ""]
     if len(broken):
@@ -65,7 +67,7 @@ def check_markdown(answer: BudgetCheck) -> str:
 
 
 def check_document(answer: BudgetCheck) -> dict[str, Any]:
-    """The whole result for JSON, times in ns and shares as fractions of 1."""
+    """Return the whole result for JSON, with times in ns and shares as fractions of 1."""
     counts = {"broken": len(answer.broken), "not_tested": len(answer.untested), "held": len(answer.held)}
     return {
         "schema": _SCHEMA,

@@ -1,1 +1,1 @@
-"""One small file per subcommand: parse, call the library, print."""
+"""One small module per subcommand: parse, call the library, print."""

@@ -33,19 +33,23 @@ def analyze(
     since: Annotated[
         str | None,
         option(
-            "Only ranges that begin after this time (in seconds), or after the start of this range.", "S|GLOB", "--from"
+            "Only ranges that begin after this time (in seconds), or after the start of the named range.",
+            "S|GLOB",
+            "--from",
         ),
     ] = None,
     until: Annotated[
         str | None,
         option(
-            "Only ranges that end before this time (in seconds), or before the end of this range.", "S|GLOB", "--to"
+            "Only ranges that end before this time (in seconds), or before the end of the named range.",
+            "S|GLOB",
+            "--to",
         ),
     ] = None,
     sort: Annotated[
         _Sort | None,
         option(
-            "Order of ranges with the same parent [default: by start; shows only the ranges with the most time].",
+            "Order of sibling ranges [default: by start, and only the ranges with the most time].",
             "time|busy|span|cpu|instances|launches|name",
         ),
     ] = None,
@@ -57,7 +61,9 @@ def analyze(
     merge: options.MergeOption = None,
     no_merge: options.NoMergeOption = False,
     by: Annotated[_By | None, option("Split all tables by this.", "process|device|thread|stream")] = None,
-    calls: Annotated[str, option("Host calls to summarize: any of cuda,mpi,os; or none.", "LIST")] = "cuda,mpi,os",
+    calls: Annotated[
+        str, option("Host calls to summarize: any of cuda,mpi,os (comma-separated), or none.", "LIST")
+    ] = "cuda,mpi,os",
     instances: Annotated[bool, option("Write instances.csv, whatever its length.", "--instances")] = False,
     verify: Annotated[
         bool,
@@ -74,9 +80,9 @@ def analyze(
     if verify and writing.as_json:
         raise typer.BadParameter("--verify prints text: leave --json out")
     if verify and reading.graphs == "captured":
-        raise typer.BadParameter("--verify compares launches with nsys: leave --graphs captured out")
+        raise typer.BadParameter("--verify compares launches with nsys: leave out --graphs captured")
     if verify and reading.ranges != "auto" and "nvtx" not in reading.ranges:
-        raise typer.BadParameter("--verify compares NVTX ranges with nsys: leave --ranges out")
+        raise typer.BadParameter("--verify compares NVTX ranges with nsys: leave out --ranges")
     left_out: list[str] = []
 
     def question() -> Question[Breakdown]:

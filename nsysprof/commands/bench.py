@@ -37,7 +37,7 @@ _NO_SIZES = ("backend", "axis", "dtype", "deterministic", "backward", "train")
 
 
 def finite(value: float) -> float:
-    """The value of an option. Infinity and NaN are refused, because range checks do not catch them."""
+    """Return the value of an option. Infinity and NaN are refused, because range checks do not catch them."""
     if not math.isfinite(value):
         raise typer.BadParameter(f"{value} is no finite number")
     return value
@@ -45,7 +45,7 @@ def finite(value: float) -> float:
 
 def _part_of_median(value: float | None) -> float | None:
     if value is not None and not 0 < value < 1:
-        raise typer.BadParameter(f"{value:g} is not a share of the median between 0 and 1, such as 0.01")
+        raise typer.BadParameter(f"{value:g} is not a share of the median: give a number between 0 and 1, such as 0.01")
     return value
 
 
@@ -88,7 +88,7 @@ def bench(
             "NAME",
         ),
     ] = None,
-    full: Annotated[bool, option("The preset with more lengths, and with bf16.", "--full")] = False,
+    full: Annotated[bool, option("Add more lengths, and bf16, to the preset.", "--full")] = False,
     workload: Annotated[
         str | None, option("Workload: sdpa, transformer_block, gpt, or a file [default: sdpa].", "NAME|FILE")
     ] = None,
@@ -118,7 +118,7 @@ def bench(
         float, option("Repeat calls shorter than this (µs) within a sample.", "US", min=0, max=1e6, callback=finite)
     ] = 20,
     warm_cache: Annotated[bool, option("Do not flush the L2 cache before a call.", "--warm-cache")] = False,
-    graph: Annotated[bool, option("Time replays of a CUDA graph as well.", "--graph/--no-graph")] = True,
+    graph: Annotated[bool, option("Also time CUDA graph replays.", "--graph/--no-graph")] = True,
     measure_peaks: Annotated[
         bool,
         option(
@@ -214,15 +214,15 @@ def _named(folder: Path) -> Path:
     if not folder.name:
         folder = folder.resolve()
     if folder.name in ("", ".."):
-        raise typer.BadParameter(f"-o {folder}: not a name for a folder")
+        raise typer.BadParameter(f"-o {folder}: not a valid folder name")
     return folder
 
 
 def run_job(job: SweepJob, made: ResultOptions, *, resume: bool, force: bool, as_json: bool = False) -> None:
     """Measure, make the results and print them.
 
-    Raises `typer.Exit` 3 if a backend computed a wrong result or a target is missed, 1 if nothing could be measured;
-    results are written in all cases.
+    Raises `typer.Exit` 3 if a backend computed a wrong result or a target is missed, and 1 if no point could be
+    measured; results are written in all cases.
     """
     import shutil
 
@@ -247,7 +247,7 @@ def run_job(job: SweepJob, made: ResultOptions, *, resume: bool, force: bool, as
         print_message(f"nsysprof: wrong results, not measured: {', '.join(wrong)}")
         raise typer.Exit(3)
     if not any(point["status"] == "measured" for point in points):
-        print_message("nsysprof: nothing could be measured: see the table")
+        print_message("nsysprof: no point could be measured: see the table")
         raise typer.Exit(1)
     _check_targets(results, made.target or ())
 

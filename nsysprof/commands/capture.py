@@ -1,4 +1,4 @@
-"""``nsysprof capture``: run a program under nsys and write a report with a record of how it was made."""
+"""``nsysprof capture``: run a program under nsys, and write a report and a record of how it was made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TRACE = "cuda,nvtx,osrt"
 
 @dataclass(frozen=True)
 class RecordingOptions:
-    """The recorder and what it records."""
+    """The recorder, and the data that it records."""
 
     profiler: Annotated[
         Literal["nsys", "torch"], option("Profiler: nsys, or PyTorch's own without nsys.", "nsys|torch")
@@ -56,7 +56,14 @@ class RecordingOptions:
     nsys_arg: Annotated[list[str] | None, option("One more argument for nsys profile; repeatable.", "ARG")] = None
     memory: Annotated[bool, option("Also record GPU memory allocations.", "--memory")] = False
     gpu_metrics: Annotated[
-        int | None, option("Also sample GPU metrics, such as at 10000 Hz.", "HZ", "--gpu-metrics", min=10, max=200_000)
+        int | None,
+        option(
+            "Also sample GPU metrics at this frequency in Hz, such as 10000.",
+            "HZ",
+            "--gpu-metrics",
+            min=10,
+            max=200_000,
+        ),
     ] = None
     nsys: Annotated[Path | None, option("The nsys to capture with.", "PATH")] = None
     overhead: Annotated[
@@ -70,17 +77,19 @@ class RecordingOptions:
 
     @property
     def given(self) -> bool:
-        """Whether any option besides nsys was given, which only a new recording can honour."""
+        """Return whether any option besides nsys was given, because only a new recording can use it."""
         of_nsys = self.trace != _TRACE or self.memory or bool(self.capture_range or self.nsys_arg or self.gpu_metrics)
         return of_nsys or self.overhead is not None or self.with_torch or self.injection().needed
 
     @property
     def with_torch(self) -> bool:
-        """Whether PyTorch's profiler records."""
+        """Return whether PyTorch's profiler records."""
         return self.profiler == "torch"
 
     def injection(self, workload: bool = False) -> Injection:
-        """The code to run inside the program. Raises `typer.BadParameter` for options of the other profiler."""
+        """Return the code to run inside the program. Raises `typer.BadParameter` for options of the other
+        profiler.
+        """
         from nsysprof.capture.injection import PROGRAM_SECONDS, WORKLOAD_SECONDS, Injection
 
         most = WORKLOAD_SECONDS if workload else PROGRAM_SECONDS
@@ -189,7 +198,8 @@ def capture(
             staged = resume_capture(resume, folder, outputs, nsys)
             if staged.record["program"] is None:
                 print_message(
-                    "there is no run record beside it, so the new one does not name the program and the machine"
+                    "the interrupted capture left no run record, so the new record does not name the "
+                    "program and the machine"
                 )
         else:
             staged = capture_program(request, folder, outputs, ["nsysprof", *sys.argv[1:]], echo)

@@ -21,7 +21,7 @@ def check(
     baseline: Annotated[
         list[Path] | None,
         option(
-            "Earlier report for limits on growth, or the folder of its analysis; give it once per "
+            "Earlier report, or its analysis folder, as the baseline of growth limits; give it once per "
             "run. With --init: another report that the budget must accept.",
             "BASE",
         ),
@@ -42,7 +42,9 @@ def check(
     """Compare REPORT with BUDGET and print the broken limits. Exit code 3: at least one limit is broken."""
     if init:
         if budget or as_json or as_md or skip is not None or instance or no_merge:
-            raise typer.BadParameter("--init takes a report, --baseline, -o, --force and the options of reading")
+            raise typer.BadParameter(
+                "--init takes a report, --baseline, -o, --force and the options for reading reports"
+            )
         _draft(report, baseline or [], output or _DRAFT, reading.values, force=force)
         return
     if budget is None:

@@ -54,7 +54,7 @@ def compare(
     no_merge: options.NoMergeOption = False,
     output: Annotated[Path | None, options.folder_option("REPORT.compare in the current folder")] = None,
     top: Annotated[int, option("Causes to print per pair.", "N", min=1)] = 8,
-    every: Annotated[bool, option("Like --full: also evidence, traffic and warnings of every pair.", "--all")] = False,
+    every: Annotated[bool, option("Like --full, plus evidence, traffic and warnings of every pair.", "--all")] = False,
     markdown: options.MarkdownOption = False,
     record: Annotated[
         list[Path] | None,
@@ -80,7 +80,7 @@ def compare(
     also_new: Annotated[list[Path] | None, option("Another recording of OTHER's program.", "REPORT")] = None,
     noise: Annotated[
         list[Path] | None,
-        option("A recording of unchanged code, to measure the difference between recordings.", "REPORT"),
+        option("A recording of unchanged code, to measure the variation between recordings.", "REPORT"),
     ] = None,
     *,
     reading: options.ReadingOptions,
@@ -116,7 +116,7 @@ def _refuse(
 ) -> None:
     """Raise `typer.BadParameter` for options that do not go together."""
     if instance and (len(instance) > 2 or skip):
-        raise typer.BadParameter("give --instance once, or once for each side; it excludes --skip")
+        raise typer.BadParameter("give --instance once, or once per side, and without --skip")
     if instance and slowest:
         raise typer.BadParameter("give --instance or --slowest")
     if (base is None) != (new is None):

@@ -32,7 +32,7 @@ _RUNS = "RUN::*"
 
 @dataclass(frozen=True)
 class CountingOptions:
-    """What ncu counts, and how."""
+    """The settings for counting with ncu."""
 
     select: Annotated[
         str | None,
@@ -40,19 +40,22 @@ class CountingOptions:
             "Count kernels in these ranges only [default: RUN::* of a workload, all of a program].", "GLOB", "--range"
         ),
     ] = None
-    quick: Annotated[bool, option("Run the program once only: bytes and occupancy, but no FLOPs.", "--quick")] = False
+    quick: Annotated[bool, option("Run the program only once: count bytes and occupancy, but no FLOPs.", "--quick")] = (
+        False
+    )
     threads: ThreadsOption = "follow"
     cache_control: Annotated[
-        Literal["none", "all"], option("Keep the caches as the previous kernel left them, or flush them.", "none|all")
+        Literal["none", "all"],
+        option("Caches before each kernel: as the previous kernel left them (none), or flushed (all).", "none|all"),
     ] = "none"
     clock_control: Annotated[
-        Literal["none", "base"], option("Keep the clocks unlocked, or lock them to base.", "none|base")
+        Literal["none", "base"], option("Clocks: unlocked (none), or locked to the base clock.", "none|base")
     ] = "none"
     ncu_arg: Annotated[list[str] | None, option("One more argument for ncu; repeatable.", "ARG")] = None
     ncu: Annotated[Path | None, option("The ncu to count with.", "PATH")] = None
-    keep_report: Annotated[
-        bool, option("Also keep ncu's own reports; they contain the host name.", "--keep-report")
-    ] = False
+    keep_report: Annotated[bool, option("Also keep ncu's reports (these contain the host name).", "--keep-report")] = (
+        False
+    )
 
     def request(self, command: tuple[str, ...], workload: bool) -> CountRequest:
         """The request to count a command, possibly a workload's."""

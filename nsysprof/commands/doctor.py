@@ -68,7 +68,7 @@ def _verdict(checks: Sequence[Check], works: bool) -> str:
         no_gpu = any(check.name == "GPU" and check.state == "missing" for check in checks)
         return (
             "Capture works on this "
-            f"machine{', but there is no GPU, so it records ranges and CPU time only' if no_gpu else ''}."
+            f"machine{', but without a GPU: only ranges and CPU time can be recorded' if no_gpu else ''}."
         )
     missing = ", ".join(check.name for check in checks if check.needed and check.state == "missing")
     if not any(check.name == TORCH_PROFILER and check.state == "ok" for check in checks):

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 def fleet(
     reports: Annotated[
         list[str] | None,
-        typer.Argument(metavar="REPORT…", help="Reports, folders of them, globs, or URLs that fsspec opens."),
+        typer.Argument(metavar="REPORT…", help="Reports, folders of reports, globs, or URLs that fsspec can open."),
     ] = None,
     listed: Annotated[Path | None, option("A file with the names of reports, one per line.", "FILE", "--from")] = None,
     output: Annotated[
         Path | None, folder_option("NAME.fleet in the current folder, if NAME is the folder of the reports")
     ] = None,
     per: Annotated[
-        str | None, option("Ranges that are iterations [default: steps, as iter7, batch 3].", "GLOB")
+        str | None, option("Ranges that are iterations [default: steps, such as iter7 or batch 3].", "GLOB")
     ] = None,
     skip: Annotated[int, option("Leave out the first N iterations (warm-up).", "N", min=0)] = 0,
     merge: MergeOption = None,
@@ -83,7 +83,7 @@ def fleet(
     pattern = rank_pattern(rank_from) if rank_from is not None else None
     names = [*(reports or ()), *(names_in(listed) if listed is not None else ())]
     if not names:
-        raise typer.BadParameter("name the reports, or name a file that lists them with --from")
+        raise typer.BadParameter("give the reports, or --from FILE with a file that lists the reports")
     files, notes = find_reports(names)
     asked = [file.name for file in files]
     folder = output or default_folder(names, asked)

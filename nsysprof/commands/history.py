@@ -30,7 +30,8 @@ class Order(str, Enum):
 @options.options_unfolded
 def history(
     reports: Annotated[
-        list[str], typer.Argument(metavar="REPORT…", help="Reports, folders of them, or globs: each report is a run.")
+        list[str],
+        typer.Argument(metavar="REPORT…", help="Reports, folders of reports, or globs: each report is a run."),
     ],
     select: options.StepsOption = None,
     order: Annotated[
@@ -47,8 +48,8 @@ def history(
     limit: Annotated[
         float,
         option(
-            "Exit with 3 if the newest level is slower than the one before by more than this, and "
-            "the program is the cause.",
+            "Exit with 3 if the newest level is slower than the previous level by more than this, and the "
+            "program is the cause.",
             "PERCENT",
             min=0,
         ),

@@ -1,4 +1,4 @@
-"""``nsysprof hotspots``: which kernel to optimize first, what limits it, and how much the step gains."""
+"""``nsysprof hotspots``: find the kernel to optimize first, its limit, and the gain per step."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def print_message(text: str) -> None:
 
 
 def echo(text: str) -> None:
-    """Print on stderr without buffering, such as a program's output; continue if stderr is closed."""
+    """Print on stderr without buffering, such as a program's output; continues if stderr is closed."""
     with suppress(OSError, ValueError):
         sys.stderr.write(text)
         sys.stderr.flush()

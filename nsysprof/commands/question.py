@@ -1,4 +1,4 @@
-"""How a command answers a question about reports: read them, ask, draw, print, and write files and a page."""
+"""Answer a question about reports for a command: read the reports, ask, draw, print, and write files and a page."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Read:
 
 @dataclass(frozen=True)
 class Question(Generic[A]):
-    """A question of the room ``room``: ``ask`` returns the result, and ``text`` formats it.
+    """A question that the package ``room`` answers: ``ask`` returns the result, and ``text`` formats it.
 
     ``doing`` is the text of the progress bar, ``earlier`` the name of an earlier result in messages. ``write`` makes
-    the ``files`` in a folder, the first of which is the document with ``schema``; ``page`` is a function in the room's
-    `page.py`. ``drawn`` selects from the ``charts``. ``ending`` is the ending of the folder name (by default, the
-    room). ``pictures`` are the files of charts that may be missing in ``charts`` if no chart is drawn.
+    the ``files`` in a folder, the first of which is the document with ``schema``; ``page`` is a function in the
+    package's `page.py`. ``drawn`` selects from the ``charts``. ``ending`` is the ending of the folder name (by default,
+    the room). ``pictures`` are the files of charts that ``charts`` may lack if no chart is drawn.
     """
 
     room: str
@@ -116,7 +116,9 @@ def give_answer(
     *,
     asked: bool,
 ) -> None:
-    """Draw and print a result, and write its files unless ``unwritten`` says why not; ``asked``: a folder was named."""
+    """Draw and print a result, and write its files unless ``unwritten`` says why not; ``asked``: whether a folder was
+    named.
+    """
     from nsysprof.charts.chart import plans_of
 
     charts = question.drawn(answer) if question.drawn else question.charts

@@ -46,7 +46,7 @@ def near_ranges(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def option(about: str, *shown: str, **more: Any) -> Any:
-    """Declare an option: its help, and its names and the placeholder of its value if typer's own do not do."""
+    """Declare an option: its help, and its names and placeholder if typer's defaults do not fit."""
     names = [each for each in shown if each.startswith("-")]
     metavar = next((each for each in shown if not each.startswith("-")), None)
     return typer.Option(*names, metavar=metavar, help=about, **more)
@@ -68,17 +68,21 @@ ReportArgument = Annotated[
 ChartsOption = Annotated[bool, option("Draw the PNG charts.", "--charts/--no-charts")]
 HtmlOption = Annotated[bool, option("Also write report.html: everything on one page.", "--html")]
 PerOption = Annotated[
-    str | None, option("Inner ranges that count as calls [default: steps, as iter7, batch 3].", "GLOB")
+    str | None, option("Inner ranges that count as calls [default: steps, such as iter7 or batch 3].", "GLOB")
 ]
 MergeOption = Annotated[
     list[str] | None,
-    option("Merge all ranges whose names match into one row; repeatable [default: steps, as iter7, batch 3].", "GLOB"),
+    option(
+        "Merge all ranges with matching names into one row; repeatable [default: steps, such as iter7 or batch 3].",
+        "GLOB",
+    ),
 ]
 SkipOption = Annotated[int | None, option("Leave out the first N instances of repeating ranges (warm-up).", "N", min=0)]
 SlowestOption = Annotated[bool, option("Only the slowest instance of each range.", "--slowest")]
 NoMergeOption = Annotated[bool, option("Keep every name as recorded.", "--no-merge")]
 StepsOption = Annotated[
-    str | None, glob_option("--range", "Ranges that are steps [default: as all commands choose them].")
+    str | None,
+    glob_option("--range", "Ranges that are steps [default: chosen automatically, equally in all commands]."),
 ]
 ThreadsOption = Annotated[
     Literal["follow", "strict"],
@@ -104,7 +108,7 @@ RangesOption = Annotated[
     ),
 ]
 RulesOption = Annotated[Path | None, option("Kernel rules (TOML) to apply before the shipped ones.", "FILE")]
-NsysOption = Annotated[Path | None, option("nsys to use for exports and for --verify.", "PATH")]
+NsysOption = Annotated[Path | None, option("Path of the nsys for exports and for --verify.", "PATH")]
 MemoryLimitOption = Annotated[
     str | None,
     option("Memory limit, such as 3GB; larger tables go to scratch files [default: half of the memory].", "SIZE"),
@@ -113,7 +117,7 @@ SpreadsheetOption = Annotated[
     bool, option("In CSV files, put a ' before names that a spreadsheet would read as formulas.", "--spreadsheet-safe")
 ]
 JsonOption = Annotated[bool, option("Print the answer as one JSON document.", "--json")]
-FullOption = Annotated[bool, option("Print the whole answer instead of one screen of it.", "--full")]
+FullOption = Annotated[bool, option("Print the whole answer instead of one screen.", "--full")]
 MarkdownOption = Annotated[bool, option("Print Markdown, for a pull request.", "--md")]
 ReplaceOption = Annotated[bool, option("Replace any files in the output folder.", "--force")]
 
@@ -133,7 +137,7 @@ def _reuse_memory() -> None:
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """How reports are read, and how GPU ops are attributed."""
+    """The options for reading reports and attributing GPU ops."""
 
     threads: ThreadsOption = "follow"
     graphs: GraphsOption = "launched"
@@ -162,7 +166,7 @@ class ReadingOptions:
 
 @dataclass(frozen=True)
 class ResultOptions:
-    """What a command writes in addition to its text."""
+    """The files that a command writes in addition to its text."""
 
     charts: ChartsOption = True
     html: HtmlOption = False
@@ -192,8 +196,8 @@ class ResultOptions:
     def check(self, results: ResultFolder, *, asked: bool = True) -> NsysprofError | None:
         """If files will be written, refuse a folder that nsysprof did not create.
 
-        If the folder was not ``asked`` for and cannot be created, this is not a failure: return the reason that
-        nothing is written.
+        If the folder was not ``asked`` for and cannot be created, return the reason that nothing is written instead of
+        failing.
         """
         from nsysprof.results.folder import writable_around
 
@@ -217,9 +221,9 @@ class ResultOptions:
         *,
         asked: bool = True,
     ) -> None:
-        """Write tables, and the requested page and charts, whose plans ``painter`` has; name them on stderr.
+        """Write tables, and the requested page and charts (``painter`` has their plans); name the files on stderr.
 
-        With ``--json``, print the document (the first file) instead, and write only if a folder is ``asked``.
+        With ``--json``, print the document (the first file) instead, and write files only if a folder is ``asked`` for.
         """
         from nsysprof.charts.chart import files_of
         from nsysprof.commands.progress import progress_bar
@@ -246,7 +250,7 @@ def folder_option(default: str) -> Any:
 
 
 def bytes_of(memory_limit: str | None) -> int:
-    """The bytes in `MemoryLimitOption`, or its default; raises `NsysprofError` for an invalid size."""
+    """Return the bytes in `MemoryLimitOption`, or its default; raises `NsysprofError` for an invalid size."""
     from nsysprof.core.arena import default_limit, parse_size
 
     return default_limit() if memory_limit is None else parse_size(memory_limit)

@@ -57,7 +57,7 @@ def print_json(document: Mapping[str, Any] | Path) -> None:
 
 
 def written_document(command: str, written: Path, **more: Any) -> dict[str, Any]:
-    """The JSON document of a command that writes files: their names and sizes."""
+    """Make the JSON document of a command that writes files: the file names and sizes."""
     files = sorted(written.iterdir()) if written.is_dir() else [written]
     sizes = [{"path": str(file), "size_bytes": file.stat().st_size} for file in files]
     return {"schema": "nsysprof-written/1", "command": command, "files": sizes, **more}

@@ -63,7 +63,7 @@ def scrub(
     if KinetoReader.claims(report):
         raise NsysprofError(
             f"{report} is JSON, but scrub handles only reports of nsys",
-            "it may contain names of functions, files and the host: check the file before you share it",
+            "the file may contain names of functions, files and the host: check it before you share it",
         )
     if identify(report) == "parquet":
         raise NsysprofError(

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def steps(
     report: options.ReportArgument,
     per: Annotated[
-        str | None, options.glob_option("--per", "Ranges that are steps [default: as all commands choose them].")
+        str | None,
+        options.glob_option("--per", "Ranges that are steps [default: chosen automatically, equally in all commands]."),
     ] = None,
     output: Annotated[Path | None, options.folder_option("REPORT.steps in the current folder")] = None,
     top: Annotated[int, option("Rows to print of a table.", "N", min=1)] = 8,

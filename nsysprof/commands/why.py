@@ -24,12 +24,12 @@ def why(
         str | None, option("Inner ranges that count as calls [default: times are per step].", "GLOB")
     ] = None,
     instance: Annotated[
-        str | None, option("Only these steps of each path, as `steps` numbers them, from 0.", "N|N-M")
+        str | None, option("Only these steps of each path, numbered from 0 as in `steps`.", "N|N-M")
     ] = None,
     slowest: options.SlowestOption = False,
     skip: options.SkipOption = None,
     output: Annotated[Path | None, options.folder_option("REPORT.why in the current folder")] = None,
-    top: Annotated[int, option("How many causes of each kind to print.", "N", min=1)] = 8,
+    top: Annotated[int, option("Number of causes to print for each kind.", "N", min=1)] = 8,
     markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,
     verify: Annotated[bool, option("Print how well dependencies explain the steps.", "--verify")] = False,

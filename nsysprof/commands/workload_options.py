@@ -35,10 +35,10 @@ class ShapeOptions:
     backend: Annotated[_Names, option("Backend of the workload; repeatable.", "NAME")] = None
     seq: Annotated[_Numbers, option("Sequence length; repeatable.", "N", min=1)] = None
     batch: Annotated[_Numbers, option("Batch size; repeatable.", "N", min=1)] = None
-    heads: Annotated[_Numbers, option("Attention heads; repeatable.", "N", min=1)] = None
+    heads: Annotated[_Numbers, option("Number of attention heads; repeatable.", "N", min=1)] = None
     head_dim: Annotated[_Numbers, option("Head dimension; repeatable.", "N", min=1)] = None
     kv_heads: Annotated[
-        _Numbers, option("Heads of keys and values (grouped-query attention); repeatable.", "N", min=1)
+        _Numbers, option("Number of key/value heads (grouped-query attention); repeatable.", "N", min=1)
     ] = None
     axis: Annotated[_Names, option("Sizes of one workload axis, such as m=64,128; repeatable.", "NAME=N,N")] = None
     dtype: Annotated[list[DType] | None, option("Data type; repeatable.", "fp16|bf16|fp32")] = None
@@ -87,12 +87,12 @@ class ProgramOptions(ShapeOptions):
 
     @property
     def given(self) -> bool:
-        """Whether a program, a workload or a workload option was given."""
+        """Return whether a program, a workload or a workload option was given."""
         return bool(self.program) or self.workload != WORKLOAD or any(self._typed())
 
     @property
     def default_name(self) -> str:
-        """`sdpa-math-flash-S1024-S4096`, or the name of a script: `train` for `python train.py`."""
+        """Return `sdpa-math-flash-S1024-S4096`, or the name of a script: `train` for `python train.py`."""
         if self.program:
             scripts = [part for part in self.program if part.endswith(".py")]
             return Path(scripts[0] if scripts else self.program[0]).stem
@@ -102,10 +102,10 @@ class ProgramOptions(ShapeOptions):
         return "-".join([name, *(self.backend or ()), *lengths, *sizes])
 
     def command(self, **defaults: int) -> tuple[str, ...]:
-        """The command of a workload with its options, or of the given program.
+        """Return the command of a workload with its options, or of the given program.
 
-        Options not given are left to the workload, except ``defaults``. Raises `typer.BadParameter` if both a program
-        and workload options are given.
+        Options that are not given are left to the workload, except ``defaults``. Raises `typer.BadParameter` if both a
+        program and workload options are given.
         """
         from nsysprof.catalog import find_workload, workload_command
 

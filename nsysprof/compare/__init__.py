@@ -1,1 +1,1 @@
-"""Why is one range slower than another?"""
+"""Explain why one range is slower than another."""

@@ -1,7 +1,7 @@
-"""The minimal bytes and FLOPs of an attention call by cause, computed from its shape.
+"""Compute the minimal bytes and FLOPs of an attention call by cause, from the shape of the call.
 
 Fused attention reads Q, K and V and writes O: bytes grow with S·D. Unfused attention writes and reads the S × S score
-matrix many times; the model has the number of accesses of each kernel. The model ignores caches.
+matrix many times; the model counts the accesses of each kernel. The model ignores caches.
 """
 
 import re
@@ -39,8 +39,8 @@ _KERNEL_COUNTS = {GUARD: 4, CAST_DOWN: 2}
 
 @dataclass(frozen=True)
 class Expected:
-    """The expected work of one call: ``flops`` of its matrix products, ``least_bytes`` that every implementation
-    moves, ``matrix_bytes`` of one score matrix in the side's data type (0 if fused), and ``bytes_of`` each cause.
+    """The expected work of one call: ``flops`` of its matrix products, ``least_bytes`` that every implementation moves,
+    ``matrix_bytes`` of one score matrix in the data type of the side (0 if fused), and ``bytes_of`` each cause.
     """
 
     shape: AttentionShape
@@ -59,7 +59,7 @@ class Expected:
 
     @property
     def total_bytes(self) -> int:
-        """The bytes of all causes, 0 if none is modelled."""
+        """Return the bytes of all causes, 0 if no cause is modelled."""
         return sum(self.bytes_of.values())
 
 
@@ -86,7 +86,9 @@ def read_shape(text: str) -> RecordedRun:
 
 
 def shape_of(name: str, run: RecordedRun | None) -> RecordedRun | None:
-    """The run with the sizes in its range's name (`RUN::flash::B4::S4096`), which take precedence."""
+    """Return the run with the sizes that the name of its range has (`RUN::flash::B4::S4096`); these take
+    precedence.
+    """
     return msgspec.structs.replace(run, **_sizes(name.split("::"))) if run else None
 
 
@@ -96,7 +98,7 @@ def _sizes(words: Iterable[str]) -> dict[str, Any]:
 
 
 def unlike_shapes(base: Selection, new: Selection) -> str:
-    """The differences between the shapes of two sides, according to their run records or the names in their paths.
+    """Describe how the shapes of two sides differ, according to their run records or the names in their paths.
 
     For example, `S=1024 and S=4096, fp16 and bf16`; empty if all sizes that are known for both sides are equal.
     """
@@ -128,7 +130,7 @@ def _known_shape(side: Selection) -> dict[str, Any]:
 
 
 def shape_warnings(given: RecordedRun | None, sides: Iterable[Selection]) -> Iterator[str]:
-    """Warn if ``--shape`` yields no model, and name the missing parts (of the side that lacks fewest)."""
+    """Warn if ``--shape`` yields no model, and name the missing parts (for the side that lacks the fewest)."""
     if given is None:
         return
     runs = [shape_of(side.name, given) for side in sides if side.name not in side.loaded.runs]
@@ -144,7 +146,9 @@ def shape_warnings(given: RecordedRun | None, sides: Iterable[Selection]) -> Ite
 
 
 def expected(run: RecordedRun | None, ledger: SideLedger) -> Expected | None:
-    """The `Expected` work of a call of this shape with these causes; None if the shape is not fully known."""
+    """Compute the `Expected` work of a call of this shape with these causes; None if the shape is not fully
+    known.
+    """
     if run is None or run.dtype not in _DTYPES or run.causal is None:
         return None
     if run.batch is None or run.heads is None or run.seq is None or run.head_dim is None:
@@ -188,9 +192,9 @@ def _unfused(shape: AttentionShape, given: int, held: int) -> dict[str, int]:
 
 
 def traffic_rows(base: Expected | None, new: Expected | None, gaps: pd.DataFrame) -> pd.DataFrame:
-    """Return ``cause`` and per side ``base_bytes, base_bytes_per_s, new_bytes, new_bytes_per_s``, per call.
+    """Return ``cause`` and for each side ``base_bytes, base_bytes_per_s, new_bytes, new_bytes_per_s``, per call.
 
-    One row per cause that is modelled on either side, in the order of ``gaps``; NaN if unknown.
+    There is one row per cause that is modelled on either side, in the order of ``gaps``; NaN if unknown.
     """
     models = {"base": base.bytes_of if base else {}, "new": new.bytes_of if new else {}}
     rows = gaps[gaps["cause"].isin([*models["base"], *models["new"]])]

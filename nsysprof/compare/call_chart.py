@@ -34,13 +34,13 @@ _NAME, _TITLED, _LABEL = 40, 30, 27
 
 @dataclass(frozen=True)
 class MedianCall:
-    """One call of a side; all times are int64 ns after its first GPU op.
+    """One call of a side; all times are int64 ns after the start of the first GPU op.
 
-    ``length_ns`` is its span, to the first GPU op of the next call; ``of``, the number of calls it was chosen from;
-    ``kernels``, the number it runs. Per GPU op, by start: ``start``, ``end``, ``family`` uint8 into `FAMILIES`,
-    ``cause`` int32 into ``causes``, ``name`` int32 into ``names``, ``stream`` into ``streams``, which are codes of
-    `Trace.streams`. ``gap_start``, ``gap_end``, ``gap_kind`` (of `Gaps`): intervals without its GPU ops.
-    ``launch_start``, ``launch_end``: its host calls, possibly long before 0.
+    ``length_ns``: the span, up to the first GPU op of the next call; ``of``: the number of calls from which the call
+    was chosen; ``kernels``, the number it runs. For each GPU op, by start: ``start``, ``end``, ``family`` uint8 into
+    `FAMILIES`, ``cause`` int32 into ``causes``, ``name`` int32 into ``names``, ``stream`` into ``streams`` (codes of
+    `Trace.streams`). ``gap_start``, ``gap_end``, ``gap_kind`` (of `Gaps`): intervals without GPU ops of the call.
+    ``launch_start``, ``launch_end``: the launching host calls, possibly long before 0.
     """
 
     length_ns: int
@@ -63,12 +63,12 @@ class MedianCall:
 
     @property
     def idle_ns(self) -> int:
-        """The part of ``length_ns`` in which none of its GPU ops runs."""
+        """Return the part of ``length_ns`` in which no GPU op of the call runs."""
         return int((self.gap_end - self.gap_start).sum())
 
 
 def median_call(side: Selection) -> MedianCall:
-    """The `MedianCall` of a side with GPU work: the lower median of its steps, or of the calls with a valid span.
+    """Find the `MedianCall` of a side with GPU work: the lower median of the steps, or of the calls with a valid span.
 
     If no call contains GPU work, each instance of the range counts as a call.
     """
@@ -115,7 +115,9 @@ def median_call(side: Selection) -> MedianCall:
 
 
 def plan_calls(comparison: Comparison) -> Calls:
-    """Plan the pair with the largest difference over all calls: its calls one below the other, on one axis from 0."""
+    """Plan the pair with the largest difference over all calls: its two calls one below the other, on one axis
+    from 0.
+    """
     difference = comparison.differences[comparison.largest]
     sides = difference.pair.sides
     calls = [median_call(side) for side in sides]

@@ -34,7 +34,7 @@ _MINUTES = 60 * 10**9
 
 
 def plan_gap(comparison: Comparison) -> Waterfalls:
-    """A waterfall of the pair, or of the pairs with the largest differences over all calls."""
+    """Plan a waterfall of the pair, or of the pairs with the largest differences over all calls."""
     ranked = comparison.ranked[:MAX_PANELS]
     shown = [comparison.differences[pair.name] for pair in comparison.sides if pair.name in ranked]
     single = shown[0] if len(shown) == 1 else None
@@ -272,7 +272,7 @@ CHARTS: tuple[Chart[Comparison], ...] = (
 
 
 def comparison_charts(comparison: Comparison) -> tuple[Chart[Comparison], ...]:
-    """The charts with something to show: the roofline only if there are counters."""
+    """Return the charts that have content; the roofline needs counters."""
     return CHARTS if comparison.measured else CHARTS[:-1]
 
 

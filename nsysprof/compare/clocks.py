@@ -1,6 +1,6 @@
-"""The time of a call by five clocks: step, host, CUDA events, first to last GPU op, and busy.
+"""Time calls by five clocks: step, host, CUDA events, first to last GPU op, and busy.
 
-Also the host calls and copies of whole traces, summed per report.
+Also sum the host calls and copies of whole traces per report.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,14 +51,14 @@ def clock_rows(
     *,
     recordings: bool = False,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """A row per pair and clock, and warnings about the samples behind the verdicts.
+    """Return a row per pair and clock, and warnings about the samples behind the verdicts.
 
-    A pair consists of its name, the names of its sides (for warnings), and the samples of both. ``steps`` are the
-    resolutions of the GPU clocks (`clock_step`). ``recordings``: whether the sides are from two recordings (which
-    always differ).
+    A pair consists of a name, the names of its sides (for warnings), and the samples of both sides. ``steps`` are the
+    resolutions of the GPU clocks (`clock_step`). ``recordings``: whether the sides are from two recordings, which
+    always differ.
 
-    Columns: ``pair, clock``, per side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``; ``ratio`` of the medians,
-    base/new, with its interval ``ratio_low`` to ``ratio_high`` at a ``level``; Cliff's ``delta``, ``p`` and
+    Columns: ``pair, clock``; for each side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``; ``ratio`` of the medians
+    (base/new), with the interval ``ratio_low`` to ``ratio_high`` at a ``level``; Cliff's ``delta``, ``p`` and
     ``adjusted_p`` (Holm, over the pairs of a clock), ``verdict`` on the new side and its ``reason``. A clock without
     samples on a side, or with a median of 0, has NaN and empty texts; pairs that are not steps have no row of `STEP`.
     """
@@ -162,10 +162,10 @@ _COLUMNS = ("base_count", "base_ns", "new_count", "new_ns")
 
 
 def compare_totals(base: LoadedReport, new: LoadedReport) -> dict[str, pd.DataFrame]:
-    """Sum the host calls and copies of two reports: a frame per summary that is not empty, by its name.
+    """Sum the host calls and copies of two reports; return a frame per non-empty summary, by name.
 
-    One row per name, largest difference first: ``name``, per side ``base_count, base_ns, new_count, new_ns`` (added
-    durations), and ``delta_ns``.
+    One row per name, largest difference first: ``name``; for each side ``base_count, base_ns, new_count, new_ns``
+    (added durations); and ``delta_ns``.
     """
     out = {}
     for summary in (each for each in SUMMARIES if each.name in _COMPARED):
@@ -185,7 +185,9 @@ def compare_totals(base: LoadedReport, new: LoadedReport) -> dict[str, pd.DataFr
 
 
 def totals_table(name: str, totals: pd.DataFrame, sides: Sequence[str], top: int) -> TextTable:
-    """The ``top`` rows of a frame of `compare_totals` and the total: counts and added durations per side."""
+    """Make a table of the ``top`` rows of a frame of `compare_totals` and the total: counts and added durations
+    per side.
+    """
     whole = totals.drop(columns="name").sum().to_frame().T.assign(name="total")
     rows = pd.concat([totals.head(top), whole])
     counts = [dict.fromkeys(map(mean_text, pair)) for pair in rows[["base_count", "new_count"]].to_numpy()]
@@ -196,6 +198,6 @@ def totals_table(name: str, totals: pd.DataFrame, sides: Sequence[str], top: int
         Column("delta_ns", "", "change", lambda ns: f"{'-' if ns < 0 else '+'}{format_ns(abs(ns))}"),
     )
     more = len(totals) - top
-    note = "sum of the durations in all threads and streams, which may overlap"
-    note += f"; gap.json has {more:,} more with smaller changes" if more > 0 else ""
+    note = "summed over all threads and streams, whose times may overlap"
+    note += f"; gap.json has {more:,} more rows with smaller changes" if more > 0 else ""
     return show_columns(columns, rows.assign(count=[" → ".join(pair) for pair in counts]), note=note, last_apart=True)

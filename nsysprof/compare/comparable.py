@@ -1,4 +1,4 @@
-"""Choose what to compare in two reports if no ranges are named: common steps, or else the whole recordings."""
+"""Choose what to compare in two reports if no ranges are named: common steps, or otherwise the whole recordings."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,8 @@ Kernels = dict[str, tuple[int, int, int]]  # by their short names: how many, for
 class Agreement:
     """What to compare: ``codes`` are pairs of merged paths of the ``reports``, empty for whole recordings.
 
-    ``notes`` are sentences for the user; ``reasons`` say why the reports cannot be compared, empty if they can.
+    ``notes`` are sentences for the user; ``reasons``: why the reports cannot be compared, empty if they can be
+    compared.
     """
 
     reports: tuple[LoadedReport, ...] = ()
@@ -41,8 +42,8 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
 
     Annotated steps with the same path form a pair, even if they run different kernels. Loops with different names form
     a pair if they run the same kernels. Detected iterations form a pair if they launch the same kernels equally often;
-    they then become ranges of the reports. If there is no pair, whole recordings are compared, if they have kernels in
-    common.
+    these iterations then become ranges of the reports. If there is no pair, whole recordings are compared, if they have
+    kernels in common.
     """
     levels = [choose_level(each.attribution, None, merge) for each in (first, last)]
     reports = first, last
@@ -85,7 +86,9 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
 
 
 def conditions(first: LoadedReport, last: LoadedReport) -> dict[str, tuple[str, str]]:
-    """The recording conditions that differ, if both reports state them: name and both texts."""
+    """Return the recording conditions that differ and that both reports state: the name, and the texts of both
+    reports.
+    """
     base, new = (dict(conditions_of(each)) for each in (first, last))
     return {
         name: (base[name], new[name])
@@ -95,12 +98,12 @@ def conditions(first: LoadedReport, last: LoadedReport) -> dict[str, tuple[str, 
 
 
 def same_version(one: str, other: str) -> bool:
-    """Whether two versions are equal, or one only has more parts."""
+    """Return whether two versions are equal, apart from additional parts of one version."""
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 def conditions_of(loaded: LoadedReport) -> Iterator[tuple[str, str]]:
-    """The recording conditions of a report, as names and texts, empty if unknown."""
+    """Yield the recording conditions of a report, as names and texts, empty if unknown."""
     trace, about, reader = loaded.trace, loaded.report.about, loaded.report.reader
     used = np.unique(trace.stream_device[np.unique(trace.ops.stream)]).tolist()
     devices = [trace.devices[device] for device in used]
@@ -122,7 +125,9 @@ def _code(level: Level, path: str) -> int:
 
 
 def kernels_of(loaded: LoadedReport, level: Level | None) -> Kernels:
-    """The count, the time in ns and the summed grid size of each kernel name, in the whole recording or in a level."""
+    """Return the count, the time in ns and the summed grid size of each kernel name, in the whole recording or in a
+    level.
+    """
     ops = loaded.trace.ops
     rows: Index = np.arange(len(ops))
     if level is not None:
@@ -142,7 +147,7 @@ def kernels_of(loaded: LoadedReport, level: Level | None) -> Kernels:
 
 
 def shares_of(one: Kernels, other: Kernels) -> tuple[float, float]:
-    """The share of each side's time in kernels that both sides run."""
+    """Return the share of each side's time in kernels that both sides run."""
     both = one.keys() & other.keys()
     base, new = (
         sum(side[name][1] for name in both) / max(sum(ns for _, ns, _ in side.values()), 1) for side in (one, other)

@@ -47,18 +47,19 @@ from nsysprof.waits.causes import CAUSE_BEFORE
 class Comparison(Shown):
     """The answer of `compare`; all frames have a default index, times are int64 ns per call.
 
-    ``pairs``: a row per pair, ``pair, base, new`` (merged paths), ``base_calls, new_calls``, the ``clock`` of the
-    verdict (`step`, or `span` if it is no step), ``base_mean_ns, new_mean_ns, delta_ns`` by that clock, ``base_span_ns,
-    new_span_ns, base_busy_ns, new_busy_ns`` (means), ``base_n, new_n, base_median_ns, new_median_ns`` by the clock,
-    ``base_busy_median_ns, new_busy_median_ns``, and the ``verdict`` on new. ``gaps``: the columns of ``gap.csv``; the
-    ``delta_ns`` of a pair add up to its ``delta_ns`` in ``pairs``. ``clocks``: the columns of `clock_rows`.
-    ``evidence``: ``pair, cause, side, kernel, math_unit, grid, count, sum_ns`` over all calls. ``models``: per pair the
-    expected work of a call of each side, if its shape is known; ``traffic``: ``pair, cause``, per side its bytes by
-    that model, and bytes per second of its time. ``work``: ``pair`` and the columns of `work_rows`. ``sides`` are the
-    pairs as objects, with all GPU ops. ``options``: the arguments of `compare`. ``measured``: per pair the hardware
-    counter measurement of each side, empty without counters; ``gaps`` then also has the columns `traffic.COLUMNS` per
-    side. ``records``: the run record of each report, None if there is none; ``conditions``: the result of `conditions`.
-    ``totals``: the result of `compare_totals`, for whole traces.
+    ``pairs``: a row per pair with ``pair, base, new`` (merged paths), ``base_calls, new_calls``, the ``clock`` of the
+    verdict (`step`, or `span` if the pair is not a step), ``base_mean_ns, new_mean_ns, delta_ns`` by that clock,
+    ``base_span_ns, new_span_ns, base_busy_ns, new_busy_ns`` (means), ``base_n, new_n, base_median_ns, new_median_ns``
+    by that clock, ``base_busy_median_ns, new_busy_median_ns``, and the ``verdict`` about the new side. ``gaps``: the
+    columns of ``gap.csv``; the ``delta_ns`` of the causes of a pair add up to the pair's ``delta_ns``. ``clocks``: the
+    columns of `clock_rows`. ``evidence``: ``pair, cause, side, kernel, math_unit, grid, count, sum_ns`` over all calls.
+    ``models``: for each pair, the expected work per call on each side, if the call's shape is known; ``traffic``:
+    ``pair, cause``, and for each side the bytes by that model, and bytes per second of the side's time. ``work``:
+    ``pair`` and the columns of `work_rows`. ``sides`` are the pairs as objects, with all GPU ops. ``options``: the
+    arguments of `compare`. ``measured``: for each pair, the hardware counter measurement of each side, empty without
+    counters; ``gaps`` then also has the columns `traffic.COLUMNS` for each side. ``records``: the run record of each
+    report, None if a report has none; ``conditions``: the result of `conditions`. ``totals``: the result of
+    `compare_totals`, for whole traces.
     """
 
     pairs: pd.DataFrame
@@ -80,7 +81,7 @@ class Comparison(Shown):
 
     @property
     def one_report(self) -> bool:
-        """Whether both sides are from one report."""
+        """Return whether both sides are from one report."""
         return all(pair.one_report for pair in self.sides)
 
     @property
@@ -94,7 +95,7 @@ class Comparison(Shown):
         """The pairs in order: program steps, then clear differences, then unchanged pairs; within each group, sorted
         by total time difference.
 
-        The total is the difference of the medians times the number of calls that both sides have.
+        The total difference is the difference of the medians times the number of calls that both sides have.
         """
         pairs = self.pairs
         certainty = pairs["verdict"].map({FASTER: 0, SLOWER: 0, NO_CLEAR_CHANGE: 2}).fillna(1)
@@ -107,7 +108,7 @@ class Comparison(Shown):
 
     @property
     def comparable(self) -> bool:
-        """Whether the reports run the same work, as far as known."""
+        """Return whether the reports run the same work, as far as known."""
         return not self.agreement.reasons
 
     @property
@@ -117,7 +118,7 @@ class Comparison(Shown):
 
     @cached_property
     def differences(self) -> dict[str, Difference]:
-        """Each pair with its rows of every frame, in the order of `ranked`."""
+        """Return each pair with its rows of every frame, in the order of `ranked`."""
         rows = {row["pair"]: row for row in row_dicts(self.pairs)}
         pairs, out = {pair.name: pair for pair in self.sides}, {}
         for name in self.ranked:
@@ -157,17 +158,18 @@ def compare(
 ) -> Comparison:
     """Compare ranges of one or two reports, attributed or given as files: ``report`` before, ``other`` after.
 
-    ``base`` and ``new`` are globs of range paths, in ``report`` and in ``other`` (or both in one report); ranges pair
-    up if their wildcards match the same text. For two reports, ``select`` pairs equal paths; without any glob, the
-    outermost ranges are paired. ``per`` is a glob of the inner ranges that count as calls; by default these are
-    numbered ``iter*`` and ``step*``, or else whole instances. ``skip`` leaves out the first instances of repeated
-    ranges; ``instances`` keeps only these of each range, `"3"` or `"20-39"` counted from 0, or a pair of these, so a
-    range can be compared with itself; ``slowest`` keeps the longest one of each. With one report and ``select``, the
-    chosen instance is compared with a typical one of median time. ``records`` are the run records of the reports; a
-    record beside a report is found. ``shape`` is the attention shape, if no record has it: `B=1,H=8,D=64,fp16,causal`.
-    ``counters`` are the hardware counters of the reports, as written by `nsysprof counters`; files beside a report are
-    found. ``also_base`` and ``also_new`` are more recordings of either side; the verdict on the largest difference is
-    then over runs; ``noise`` are recordings of unchanged code: a change has to exceed their differences.
+    ``base`` and ``new`` are globs of range paths, in ``report`` and in ``other`` (or both in one report); two ranges
+    form a pair if the wildcards match the same text. For two reports, ``select`` pairs equal paths; without any glob,
+    the outermost ranges are paired. ``per`` is a glob of the inner ranges that count as calls; by default these are
+    numbered ``iter*`` and ``step*``, otherwise whole instances. ``skip`` leaves out the first instances of repeated
+    ranges; ``instances`` keeps only some instances of each range (`"3"` or `"20-39"`, counted from 0), or a pair of
+    these, so that a range can be compared with itself; ``slowest`` keeps the longest instance of each range. With one
+    report and ``select``, the chosen instance is compared with a typical one of median time. ``records`` are the run
+    records of the reports; a record beside a report is found. ``shape`` is the attention shape, if no record has it:
+    `B=1,H=8,D=64,fp16,causal`. ``counters`` are the hardware counters of the reports, as written by `nsysprof
+    counters`; files beside a report are found. ``also_base`` and ``also_new`` are more recordings of either side; the
+    verdict on the largest difference then covers several runs; ``noise`` are recordings of unchanged code: a change
+    must exceed their differences.
 
     Raises `NsysprofError` if a glob matches nothing, or if nothing can be compared.
     """

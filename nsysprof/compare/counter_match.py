@@ -1,8 +1,8 @@
 """Match launches with hardware counters to the GPU ops of a report: by range, order within a call, and name.
 
 Counters come from another run of the same program with fewer calls. Launches of a call in that run are matched with
-launches of a call here: by position if the sequences are equal or one contains the other; otherwise by name, grid and
-order, if both runs have equally many. Several calls with counters are combined by their median.
+launches of a call in the report: by position if the sequences are equal or one contains the other; otherwise by name,
+grid and order, if both runs have equally many. Several calls with counters are combined by their median.
 """
 
 from collections import Counter
@@ -22,9 +22,10 @@ from nsysprof.trace.trace import KERNEL
 
 @dataclass(frozen=True)
 class CounterMatch:
-    """Per GPU op of a side, in the order of its work: ``of``, the position of its values in ``values``, -1 for none.
+    """For each GPU op of a side, in the order of its work: ``of``: the position of the op's counters in ``values``, -1
+    for none.
 
-    ``values``: one per metric, NaN if not measured. ``calls``: the number of calls with counters behind the medians.
+    ``values``: one per metric, NaN if not measured. ``calls``: the number of counted calls behind the medians.
     """
 
     counters: CounterFile
@@ -41,7 +42,7 @@ _Call = tuple[str | None, Index]
 def match_counters(
     side: Selection, counters: CounterFile, merge: Sequence[str] | None = DEFAULT_MERGE
 ) -> CounterMatch | None:
-    """The `CounterMatch` of a side; None if the counters lack its range. ``merge`` as in `compare`.
+    """Match the counters of a side; returns None if the counters lack the range of the side. ``merge`` as in `compare`.
 
     Whole traces get no counters: the counted run has fewer calls, so order cannot be matched.
     """

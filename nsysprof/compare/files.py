@@ -1,4 +1,4 @@
-"""The machine-readable files of a comparison: the gap ledger as CSV, and everything as one document."""
+"""Write the machine-readable files of a comparison: the gap ledger as CSV, and everything as one document."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +24,9 @@ GAPS = table(
     {
         "pair": "name of the two ranges",
         "cause": "kernel family (by the kernel rules), or kind of idle time",
-        "base_launches base_kernels": "launches and kernels per call of the base side",
+        "base_launches base_kernels": "launches and kernels per call, base side",
         "base_ns": "time per call of the base side",
-        "new_launches new_kernels": "launches and kernels per call of the new side",
+        "new_launches new_kernels": "launches and kernels per call, new side",
         "new_ns": "time per call of the new side",
         "delta_ns": "new_ns - base_ns",
         "share": "share of the pair's difference; empty if the causes cancel each other",
@@ -42,7 +42,7 @@ _MEASURED = {
     "dram_bytes dram_read_bytes dram_write_bytes l2_bytes": "traffic of a call, by hardware counters",
     "tensor_instructions tensor_flops fp32_flops fp16_flops fp64_flops": "work of a call, by hardware counters",
     "dram_bytes_per_s dram_share": "dram_bytes per second of kernel time; % of the GPU's memory bandwidth",
-    "expected_bytes": "traffic of a call, computed from its shape",
+    "expected_bytes": "expected memory traffic per call, computed from the shape",
 }
 MEASURED = table(
     "gap.csv",
@@ -64,7 +64,7 @@ def write_gaps(comparison: Comparison, folder: Path) -> list[Path]:
 
 
 def gap_document(comparison: Comparison) -> dict[str, Any]:
-    """The whole comparison for JSON: reports, options, warnings, and the pairs with their parts."""
+    """Return the whole comparison for JSON: reports, options, warnings, and the pairs with their parts."""
     about = [describe_report(loaded.report) for loaded in comparison.reports]
     frames = ("clocks", "gaps", "evidence", "traffic", "work")
     pairs = []

@@ -69,7 +69,9 @@ _UNITS = {"FP32 FMA": "FP32 units (CUDA cores)"}
 
 @dataclass(frozen=True)
 class Difference:
-    """A pair with its rows of every frame of a `Comparison`: its ``row`` of ``pairs``, and its rows of the others."""
+    """A pair with its rows of every frame of a `Comparison`: the ``row`` of ``pairs``, and the rows of the
+    other frames.
+    """
 
     pair: Pair
     row: Mapping[str, Any]
@@ -109,12 +111,12 @@ class Difference:
 
     @cached_property
     def no_shares(self) -> str:
-        """The reason why the causes get no shares of the difference; empty if they do."""
+        """Return why the causes have no shares of the difference; empty if they have shares."""
         return no_shares_reason(self.row, self.gaps)
 
     @cached_property
     def largest_cause(self) -> tuple[str, float] | None:
-        """The cause with the largest share, and the share; None if there are no shares."""
+        """Return the cause with the largest share, and the share, or None if there are no shares."""
         if self.no_shares or self.gaps["share"].isna().all():
             return None
         largest = self.gaps.iloc[int(self.gaps["share"].argmax())]
@@ -122,7 +124,7 @@ class Difference:
 
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
-        """The doubts whether the new side does the same work as the base."""
+        """Return doubts that the new side does the same work as the base."""
         return () if self.work is None else tuple(find_doubts(self.work, self.pair.sides, self.names, self.noun))
 
     @cached_property
@@ -155,9 +157,9 @@ def speed(base_ns: float, new_ns: float) -> str:
 
 
 def compared(pair: Mapping[str, Any], names: tuple[str, str], place: str, clock: str = "") -> str:
-    """`math is 24.1x slower than flash at S=1024`, by the median call, as far as the verdict supports it.
+    """Return `math is 24.1x slower than flash at S=1024`, by the median call, as far as the verdict supports it.
 
-    The headline of a pair (a row of `Comparison.pairs`); the titles of all its charts start with it.
+    This headline of a pair (a row of `Comparison.pairs`) also starts the titles of all charts of the pair.
     """
     where = at(place) + clock
     text = f"{names[0]} is {speed(pair['base_median_ns'], pair['new_median_ns'])} {names[1]}{where}"
@@ -165,7 +167,7 @@ def compared(pair: Mapping[str, Any], names: tuple[str, str], place: str, clock:
 
 
 def at(place: str) -> str:
-    """` at S=1024`, ` over the whole trace`, or nothing."""
+    """Return ` at S=1024`, ` over the whole trace`, or nothing."""
     return f" over the {place}" if place == WHOLE_TRACE else f" at {place}" if place else ""
 
 
@@ -246,7 +248,7 @@ def _signed(ns: float) -> str:
 
 
 def calls_text(pair: Mapping[str, Any]) -> str:
-    """`n = 20`, or `n = 20 and 10`: the number of calls by which the ledger of each side is divided."""
+    """Return `n = 20`, or `n = 20 and 10`: the number of calls by which the ledger of each side is divided."""
     return counts_text(pair["base_calls"], pair["new_calls"])
 
 

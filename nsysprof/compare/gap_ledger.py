@@ -1,9 +1,9 @@
-"""The gap ledger: rows that explain why one side takes longer and add up to the difference, to the nanosecond.
+"""The gap ledger: rows that explain why one side takes longer, and that add up to the difference to the nanosecond.
 
-A side's span is the time of its GPU ops, minus their overlap, plus the gaps between them; the time of steps also
-includes the gaps before the first and after the last GPU op of each. Every GPU op has a cause and every gap a reason,
-so the rows of a side add up to its time; divided by calls, they are rounded to whole nanoseconds that still add up to
-its time per call.
+A side's span is the time of its GPU ops, minus overlap, plus the gaps between the ops; the time of steps also includes
+the gaps before the first and after the last GPU op of each step. Every GPU op has a cause and every gap a reason, so
+the rows of a side add up to its time; after division by calls, the rows are rounded to whole nanoseconds that still add
+up to the time per call.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,9 +50,9 @@ class SideLedger:
     calls: int
 
     def per_call(self, causes: Sequence[str]) -> list[int]:
-        """The time of each cause per call, in whole ns that add up to `span_per_call`; 0 for causes that it lacks.
+        """Return the time of each cause per call, in whole ns that add up to `span_per_call`; 0 for other causes.
 
-        ``causes`` must contain all of its causes.
+        ``causes`` must contain all causes of the side.
         """
         totals = [self.entries[cause].ns if cause in self.entries else 0 for cause in causes]
         if sum(totals) != self.total_ns:
@@ -70,8 +70,8 @@ class Edges:
     """The time of steps outside the spans of their GPU ops: ``total_ns`` may be negative.
 
     ``pieces`` are the gaps before the first and after the last GPU op of a step, with the number of the ``step``.
-    ``ahead_ns`` is the time in which GPU ops of the step ran before the previous step ended, or after the step's own
-    end.
+    ``ahead_ns``: the time in which GPU ops of the step ran before the previous step ended, or after the step itself
+    ended.
     """
 
     pieces: IdlePieces
@@ -80,7 +80,7 @@ class Edges:
 
     @property
     def total_ns(self) -> int:
-        """The total time of the steps minus the spans of their GPU ops."""
+        """Return the total time of the steps minus the spans of their GPU ops."""
         return int((self.pieces.end - self.pieces.start).sum()) - self.ahead_ns
 
 
@@ -106,7 +106,7 @@ def step_edges(index: WorkIndex, work: RangeWork, steps: StepTimes, facts: WaitF
 def side_ledger(
     index: WorkIndex, work: RangeWork, causes: Causes, gaps: Gaps, edges: Edges | None = None
 ) -> SideLedger:
-    """The `SideLedger` of a range's work; `SideLedger.per_call` asserts that it adds up."""
+    """The `SideLedger` of a range's work; `SideLedger.per_call` asserts that the ledger adds up."""
     ops = index.attribution.trace.ops
     count = len(causes.texts)
     length = work.end - work.start
@@ -152,7 +152,7 @@ def apportion(totals: Sequence[int], parts: int) -> list[int]:
 
 
 def nearest(total: int, parts: int) -> int:
-    """``total / parts`` rounded half up to a whole number; exact for any size."""
+    """Round ``total / parts`` half up to a whole number; exact for any size."""
     return (2 * total + parts) // (2 * parts)
 
 
@@ -161,8 +161,8 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
     call.
 
     Largest difference first. ``delta_ns`` is new minus base, and adds up to the difference of the times per call.
-    ``share`` is the share of this difference; NaN if the difference is 0. Counts are whole numbers if they are equal
-    in all calls.
+    ``share`` is the share of this difference, NaN if the difference is 0. Counts are whole numbers if they are equal in
+    all calls.
     """
     causes = sorted({*base.entries, *new.entries})  # which rest is given first must not depend on rows
     columns: dict[str, Any] = {"cause": pd.Series(causes, dtype=object)}
@@ -183,13 +183,15 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
 
 
 def causes_cancel(gaps: pd.DataFrame) -> bool:
-    """Whether the causes of a pair gain and lose far more than the pair's difference; ``gaps`` as in `gap_rows`."""
+    """Return whether gains and losses of the causes are far larger than the difference of the pair; ``gaps`` as in
+    `gap_rows`.
+    """
     changes = gaps["delta_ns"]
     return bool(changes.abs().sum() > MAX_CHANGE_TO_DIFFERENCE * abs(int(changes.sum())))
 
 
 def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
-    """The reason why the causes in a row of `Comparison.pairs` get no shares of its difference; empty if they do.
+    """Return why the causes in a row of `Comparison.pairs` have no shares of its difference; empty if they have shares.
 
     Causes add up to the difference of the means. If this difference is not significant, or the medians differ in the
     other direction, shares would explain a difference that does not exist.
@@ -211,8 +213,8 @@ def evidence_rows(
     """Return ``cause, kernel, math_unit, grid, count, sum_ns``: the GPU ops behind each cause over all calls, most time
     first.
 
-    ``kernel`` is the full name (or the name of a memory operation), ``grid`` the blocks as `32x32x8`, if recorded. Also
-    returns the row for each GPU op.
+    ``kernel`` is the full name (or the name of a memory operation); ``grid`` is the number of blocks as `32x32x8`, if
+    recorded. Also returns the row for each GPU op.
     """
     trace = index.attribution.trace
     name = trace.ops.name[work.op]
@@ -244,9 +246,9 @@ def evidence_rows(
 def evidence_texts(
     rows: pd.DataFrame, gaps: Gaps, work: RangeWork, edges: Edges | None = None, *, whole: bool = False
 ) -> dict[str, str]:
-    """One line per cause of a side: its kernels with count per call, math unit and grid, or its gaps.
+    """Make one line per cause of a side: its kernels with count per call, math unit and grid, or its gaps.
 
-    ``whole``: the side is a whole trace, without calls.
+    ``whole``: whether the side is a whole trace, without calls.
     """
     out = {}
     for cause, of_cause in rows.groupby("cause", sort=False):
@@ -290,5 +292,5 @@ def per_call_text(count: float, calls: int) -> str:
 
 
 def mean_text(count: float, decimals: int = 1) -> str:
-    """A mean of counts, with decimals only if it is not a whole number: `20`, `0.9`."""
+    """Format a mean of counts, with decimals only if it is not a whole number: `20`, `0.9`."""
     return f"{count:,.{0 if count == int(count) else decimals}f}"

@@ -27,7 +27,7 @@ WHOLE = -1  # stands for the code of a merged path where the whole trace is mean
 @dataclass(frozen=True)
 class LoadedReport:
     """An attributed report with its merged paths, ready for selecting ranges: ``texts`` of the paths, ``kinds`` of the
-    op names, and the entries of the run record, by range name. ``left_out`` are warm-up instances, None if there are
+    op names, and the entries of the run record by range name. ``left_out`` are warm-up instances, None if there are
     none.
     """
 
@@ -73,7 +73,7 @@ class LoadedReport:
 
     @cached_property
     def flops(self) -> Floats:
-        """The FLOPs of each GPU op by the shapes of its operator, NaN if not recorded."""
+        """Return the FLOPs of each GPU op by the shapes of its operator, NaN if not recorded."""
         return op_work(self.trace).flops
 
     @cached_property
@@ -94,7 +94,7 @@ class LoadedReport:
         return annotated(self.trace)
 
     def covered(self, code: int) -> float:
-        """The share of all GPU op time that a merged path and its inner ranges own."""
+        """Return the share of all GPU op time that a merged path and its inner ranges own."""
         if code == WHOLE:
             return 1.0
         mine = self.attribution.inclusive.sum_ns[self.instances([code])].sum()
@@ -107,7 +107,9 @@ class LoadedReport:
         return load_report(attribution, self.kinds, merge, self.runs)
 
     def title(self, code: int) -> str:
-        """The text of a merged path, marked if it is a start/end range and a push/pop range has the same text."""
+        """Return the text of a merged path, with a mark for a start/end range if a push/pop range has the same
+        text.
+        """
         if code == WHOLE:
             return WHOLE_TRACE
         twin = self.merged.kind[code] == START_END and self._uses[self.texts[code]] > 1
@@ -127,7 +129,7 @@ def load_report(
 ) -> LoadedReport:
     """Prepare a report for selecting ranges, without the first ``skip`` instances of repeated ranges.
 
-    ``rules`` may be the kinds of its op names, if already known.
+    ``rules`` may be the kinds of the op names, if already known.
     """
     paths = range_paths(attribution)
     merged = merged_paths(paths, merge)

@@ -1,8 +1,8 @@
-"""Assign each GPU op a cause (Q·Kᵀ GEMM, softmax, mask, …) from its kernel name and its neighbours in the call.
+"""Assign each GPU op a cause (Q·Kᵀ GEMM, softmax, mask, …) from the kernel name and the neighbours in the call.
 
 Unfused attention is a matrix product, a softmax and a matrix product, with only small kernels in between. In such a
-sequence, the first product is Q·Kᵀ, the second is P·V, and the kernels before, between and after them belong to the
-same attention. A fill before Q·Kᵀ builds the mask, and a fill after the softmax is its guard. Kernels outside such
+sequence, the first product is Q·Kᵀ, the second is P·V, and the kernels around these belong to the same attention. A
+fill before Q·Kᵀ builds the mask; a fill after the softmax handles rows without valid keys. Kernels outside such
 sequences (convolutions, backward passes, optimizers) keep the cause of their rule.
 """
 
@@ -50,7 +50,7 @@ def op_causes(names: Sequence[str], kinds: Kinds, *, name: AnyInts, kind: Bytes,
     """The `Causes` of GPU ops sorted by group and, within a group, by time.
 
     A group is the GPU ops of one call on one stream. ``name`` indexes ``names``, and ``kinds`` has one entry per name;
-    ``kind`` is the kind in `Ops`: GPU ops other than kernels have their name as cause.
+    ``kind`` is the kind in `Ops`; GPU ops other than kernels have their name as cause.
     """
     used, place = np.unique(name, return_inverse=True)
     codes: dict[str, int] = {}

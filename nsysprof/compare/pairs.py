@@ -36,7 +36,7 @@ _WHOLE_PAIR = Match(WHOLE, WHOLE_TRACE, ()), Match(WHOLE, WHOLE_TRACE, ())
 
 @dataclass(frozen=True)
 class Pair:
-    """Two selections with names: of the pair, of ``base``, of ``new``, and the ``place`` that they share."""
+    """Two selections with the names of the pair, of ``base`` and of ``new``, and with their common ``place``."""
 
     name: str
     base_name: str
@@ -62,17 +62,17 @@ class Pair:
 
     @property
     def clock(self) -> str:
-        """The time that the verdict compares: step time, or the GPU time span if the range is not a step."""
+        """Return the clock of the verdict: step time, or the GPU time span if the range is not a step."""
         return STEP if self.base.steps is not None else SPAN
 
     @property
     def covered(self) -> float:
-        """The share of all GPU op time that a side of the pair has, for the side with the smaller share."""
+        """Return the share of all GPU op time of the side with the smaller share."""
         return min(side.loaded.covered(side.code) for side in self.sides)
 
     @property
     def titles(self) -> tuple[str, str]:
-        """The paths of both sides, with their files if these differ."""
+        """Return the paths of both sides, with the file names if these differ."""
         if self.one_report:
             return self.base.title, self.new.title
         return f"{self.base.loaded.path}, {self.base.title}", f"{self.new.loaded.path}, {self.new.title}"
@@ -89,7 +89,9 @@ class Paired:
 
 
 def find_pairs(reports: Sequence[LoadedReport], request: Request, merge: Sequence[str] | None) -> Paired:
-    """The requested pairs, or pairs of work that both reports contain. Raises `NsysprofError` if there are no pairs."""
+    """Find the requested pairs, or pairs of work that both reports contain. Raises `NsysprofError` if there are
+    no pairs.
+    """
     wanted, agreement = request.wanted, Agreement()
     if request.is_open:
         agreement = agree(reports[0], reports[-1], merge)
@@ -114,7 +116,9 @@ def find_pairs(reports: Sequence[LoadedReport], request: Request, merge: Sequenc
 def match_ranges(
     reports: Sequence[LoadedReport], base: str | None, new: str | None, select: str | None, *, apart: bool = False
 ) -> tuple[Matched, list[str]]:
-    """The pairs of merged paths, and the paths without a partner; ``apart``: a range may be compared with itself."""
+    """Return the pairs of merged paths, and the paths without a partner; ``apart``: whether a range may be compared
+    with itself.
+    """
     first, last = reports[0], reports[-1]
     if base is None or new is None:
         return _match_equal_paths(first, last, select)
@@ -349,7 +353,7 @@ def _distinct_names(one: Path, other: Path) -> tuple[str, str]:
 
 
 def pair_warnings(pairs: Sequence[Pair]) -> Iterator[str]:
-    """Warnings about the pairs: first about each side, then about each pair."""
+    """Yield warnings about the pairs: first about each side, then about each pair."""
     every = {title: side for pair in pairs for title, side in zip(pair.titles, pair.sides, strict=True)}
     for title, side in every.items():
         yield from (f"{title}: {text}" for text in selection_warnings(side))

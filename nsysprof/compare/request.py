@@ -1,4 +1,4 @@
-"""The request of a comparison: which ranges of which reports, and which of their calls."""
+"""The request of a comparison: the ranges of each report, and the calls in these ranges."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ Wanted = tuple[Instances | None, Instances | None]
 
 @dataclass(frozen=True)
 class Request:
-    """The comparison that the arguments of `compare` ask for; raises `NsysprofError` if they are ambiguous.
+    """The comparison that the arguments of `compare` request; raises `NsysprofError` if they are ambiguous.
 
-    ``instances`` are chosen for each range, or for each side; ``slowest`` means the longest of each.
+    ``instances`` are chosen for each range, or for each side; ``slowest`` chooses the longest instance of each range.
     """
 
     base: str | None
@@ -34,8 +34,8 @@ class Request:
             raise NsysprofError(f"{given} names one side only", f"name the other with {missing} GLOB")
         if self.select is not None and self.base is not None:
             raise NsysprofError(
-                "--range compares equal paths, --base and --new compare different ones: give either "
-                "--range or both others"
+                "--range compares equal paths, --base and --new compare different paths: give --range, or "
+                "--base and --new"
             )
         if self.one_report and self.base is None and not (self.select and (self.instances or self.slowest)):
             raise NsysprofError(
@@ -45,12 +45,12 @@ class Request:
 
     @property
     def chooses_calls(self) -> bool:
-        """Whether it restricts the calls."""
+        """Return whether the request restricts the calls."""
         return bool(self.per or self.skip or self.slowest or self.instances)
 
     @property
     def is_open(self) -> bool:
-        """Whether it names no ranges."""
+        """Return whether the request names no ranges."""
         return (self.base, self.new, self.select) == (None,) * 3 and not self.chooses_calls
 
     @property

@@ -1,8 +1,8 @@
 """``roofline.png``: every kernel of a pair below the limits of memory and arithmetic, from hardware counters.
 
-A kernel with few FLOPs per byte of memory traffic is memory-bound, however fast the GPU multiplies (Williams, Waterman
+A kernel with few FLOPs per byte of memory traffic is memory-bound, regardless of arithmetic speed (Williams, Waterman
 and Patterson 2009). Bytes and FLOPs come from hardware counters, times from the report, and ceilings from the report's
-description of the GPU, at its highest clock.
+GPU description, at the highest clock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,9 +50,9 @@ class Roofline:
 
     ``points``, a row per side, cause, kernel and grid: ``side`` base or new, ``cause, kernel, grid``, ``count``
     (launches per call), ``ns`` (per launch), ``sum_ns`` (per call), ``dram_bytes, flops, tensor_share`` of a launch,
-    ``intensity`` (FLOPs per byte; NaN without bytes), ``flops_per_s``, ``bytes_per_s``. ``bytes_per_s`` of the GPU and
-    ``ceilings`` are None and empty if the report does not describe it. ``refused``: a sentence per cause with kernels
-    above a ceiling, which have no points. ``lost`` is the share of kernel time without points.
+    ``intensity`` (FLOPs per byte, NaN without bytes), ``flops_per_s``, ``bytes_per_s``. ``bytes_per_s`` of the GPU is
+    None, and ``ceilings`` is empty, if the report does not describe the GPU. ``refused``: a sentence per cause with
+    kernels above a ceiling; these kernels have no points. ``lost`` is the share of kernel time without points.
     """
 
     pair: Pair
@@ -64,12 +64,14 @@ class Roofline:
     lost: float
 
     def ridge(self, ceiling: FlopCeiling) -> float | None:
-        """FLOPs per byte above which memory no longer limits a kernel."""
+        """Return the FLOPs per byte above which memory no longer limits a kernel."""
         return ceiling.flops_per_s / self.bytes_per_s if self.bytes_per_s else None
 
 
 def roofline(comparison: Comparison, pair: str | None = None) -> Roofline | None:
-    """The `Roofline` of a pair (by default, the pair with the largest difference); None without counters."""
+    """Compute the `Roofline` of a pair (by default, the pair with the largest difference), or None without
+    counters.
+    """
     difference = comparison.differences[pair or comparison.largest]
     frames = [
         _side_points(side, selection, measured)

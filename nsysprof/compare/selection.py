@@ -1,4 +1,4 @@
-"""Select a merged range of a report with its calls, and account for its GPU ops and its span."""
+"""Select a merged range of a report with its calls, and account for the GPU ops and the span of the range."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,11 +37,10 @@ STEP, SPAN = "step", "span"  # the clocks by which calls are judged: as steps, o
 
 @dataclass(frozen=True)
 class SelectedCalls:
-    """A merged path with its instances, and the calls in them by which its time is divided.
+    """A merged path with its instances, and the calls by which the time of the path is divided.
 
-    ``per`` is the name of the calls. ``calls`` are the ``windows`` themselves if each instance is one call. ``since``
-    is the time from which the work of each window counts (None: all work). ``counted`` are the chosen calls (None:
-    all).
+    ``per`` is the name of the calls. ``calls`` are the ``windows`` if each instance is one call. ``since``: the time
+    from which the work of each window counts (None: all work). ``counted`` are the chosen calls (None: all).
     """
 
     code: int
@@ -61,7 +60,7 @@ def select_calls(
     *,
     inner: bool = True,
 ) -> SelectedCalls:
-    """The `SelectedCalls` of a merged path; ``per`` is a glob of names; None means numbered ``iter*``, ``step*``.
+    """Select the calls of a merged path; ``per`` is a glob of names; None means numbered ``iter*``, ``step*``.
 
     ``inner``: whether repeated inner ranges may be the calls. ``instances``: use only these instances of the merged
     path (possibly none); with ``steps``, use the slowest. Raises `NsysprofError` if no inner range matches ``per``.
@@ -136,11 +135,12 @@ def _counted(
 class Selection(SelectedCalls):
     """One side of a pair: the selected calls with all their work.
 
-    ``work`` are the GPU ops inside, ``causes`` their causes, ``gaps`` the intervals without them, ``pieces`` the span
-    cut into calls, ``ledger`` the rows that add up to the time of its calls. ``evidence`` are the rows of
-    `evidence_rows`, ``evidence_of`` the row for each GPU op. If the calls are timed as steps, ``steps`` are the steady
-    steps. ``samples``, ``span_ns`` and ``busy_ns`` (means per call) then describe these steps, and ``edges`` is their
-    time outside the spans. ``clock_hz`` is the median GPU clock while they ran, NaN if it was not sampled.
+    ``work``: the GPU ops inside; ``causes``: the cause of each op; ``gaps``: the intervals without ops; ``pieces``: the
+    span cut into calls; ``ledger``: the rows that add up to the time of the calls. ``evidence``: the rows of
+    `evidence_rows`; ``evidence_of``: the row for each GPU op. If the calls are timed as steps, ``steps`` are the steady
+    steps. ``samples``, ``span_ns`` and ``busy_ns`` (means per call) then describe the steady steps, and ``edges`` is
+    the time of these steps outside the spans. ``clock_hz`` is the median GPU clock during the calls, NaN if it was not
+    sampled.
     """
 
     loaded: LoadedReport = field(kw_only=True)
@@ -165,12 +165,12 @@ class Selection(SelectedCalls):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is the whole trace."""
+        """Return whether the selection is the whole trace."""
         return self.code == WHOLE
 
     @property
     def title(self) -> str:
-        """The merged path, with its kind if another one has the same text."""
+        """Return the merged path, with its kind if another path has the same text."""
         return self.loaded.title(self.code)
 
     @property
@@ -182,15 +182,15 @@ class Selection(SelectedCalls):
 
     @cached_property
     def complete(self) -> Mask:
-        """Mask of `pieces` that are samples of the span of a call, see `complete_pieces`."""
+        """Mark the `pieces` that are samples of the span of a call, see `complete_pieces`."""
         return complete_pieces(self.pieces)
 
     @cached_property
     def parts_ns(self) -> dict[str, int]:
-        """The part of the mean step time outside the span of its GPU ops; empty if there are no steps.
+        """Return the parts of the mean step time outside the span of the GPU ops; empty if there are no steps.
 
-        ``between`` is the pause before the first code of the step, ``before`` the remaining time until its first GPU
-        op, ``behind`` the time after its last GPU op.
+        ``between`` is the pause before the first code of the step, ``before`` the remaining time until the first GPU
+        op, ``behind`` the time after the last GPU op.
         """
         if self.steps is None or not len(self.steps):
             return {}
@@ -202,28 +202,28 @@ class Selection(SelectedCalls):
 
     @property
     def gpus(self) -> list[int]:
-        """The numbers of the GPUs on which it ran."""
+        """Return the numbers of the GPUs on which the calls ran."""
         together = int(np.bitwise_or.reduce(self.work.gpus)) if len(self.work.gpus) else 0
         return [number for number in range(DEVICE_BITS + 1) if together >> number & 1]
 
     @property
     def described_gpus(self) -> list[Gpu | None]:
-        """The description of each GPU on which it ran, None if the report has none."""
+        """Return the description of each GPU on which the calls ran, None if the report has no description."""
         devices = dict(zip(self.loaded.trace.gpu_numbers, self.loaded.trace.devices, strict=True))
         described = [devices[number].gpu for number in self.gpus if number in devices]
         return [None if gpu is None else self.loaded.report.about.gpus[gpu] for gpu in described]
 
     @property
     def only_gpu(self) -> Gpu | None:
-        """The GPU on which it ran; None if unknown or not unique."""
+        """Return the GPU on which all calls ran, or None if it is unknown or not unique."""
         gpus = self.described_gpus
         return gpus[0] if len(gpus) == 1 else None
 
 
 def complete_pieces(pieces: Pieces) -> Mask:
-    """Mask of pieces that are samples of the span of a call.
+    """Mark the pieces that are samples of the span of a call.
 
-    The last of several calls is not a sample: no call follows it, so its piece ends too early, with the range.
+    The last of several calls is not a sample: no call follows, so its piece ends with the range, which is too early.
     """
     window = pieces.window
     last = np.append(window[1:] != window[:-1], True)[: len(window)]
@@ -232,7 +232,9 @@ def complete_pieces(pieces: Pieces) -> Mask:
 
 
 def steps_of_calls(loaded: LoadedReport, wanted: Sequence[SelectedCalls]) -> dict[int, StepTimes]:
-    """The times of the calls of each merged path that are steps, over all instances; empty for other paths."""
+    """Return the times of the calls of each merged path that are steps, over all instances; empty for other
+    paths.
+    """
     replay = loaded.attribution.replay
     if replay is not None and (replay >= 0).any():  # what a capture replays has no place on the host
         return {}
@@ -360,7 +362,7 @@ def _named(causes: Causes, loaded: LoadedReport, name: Ints32) -> Causes:
 
 
 def selection_warnings(selection: Selection) -> Iterator[str]:
-    """Warnings about one side; the caller names the side."""
+    """Yield warnings about one side; the caller names the side."""
     ranges, work = selection.loaded.trace.ranges, selection.work
     open_windows = int(ranges.unclosed[selection.windows].sum())
     if open_windows:
@@ -394,7 +396,7 @@ def _unknown(selection: Selection) -> Iterator[str]:
     share = int((selection.work.end - selection.work.start)[whole].sum()) / span if span else 0.0
     if share >= MIN_UNKNOWN_SHARE:
         yield (
-            f"CUDA graphs recorded as one operation take {format_share(share)} of its span: capture "
+            f"CUDA graphs recorded as one operation take {format_share(share)} of the span: capture "
             "with --cuda-graph-trace=node to see their kernels"
         )
     codes = [code for code, rule in enumerate(selection.loaded.kinds.rule) if rule == UNMATCHED]
@@ -404,6 +406,6 @@ def _unknown(selection: Selection) -> Iterator[str]:
     if share >= MIN_UNKNOWN_SHARE:
         some = ", ".join(short_name(name) for name in rows["kernel"].unique()[:MAX_NAMES].tolist())
         yield (
-            f"kernels of unknown family take {format_share(share)} of its span ({some}): name them "
+            f"kernels of unknown family take {format_share(share)} of the span ({some}): name them "
             "in a rule file (--rules FILE)"
         )

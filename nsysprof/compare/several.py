@@ -24,7 +24,7 @@ ENOUGH_STEPS = 20  # of a recording, for a verdict on them
 
 @dataclass(frozen=True)
 class Recordings:
-    """More recordings: of the base, of the new side, and ``noise``, of one unchanged program."""
+    """More recordings: of the base, of the new side, and of one unchanged program (``noise``)."""
 
     base: Sequence[Attribution] = ()
     new: Sequence[Attribution] = ()
@@ -36,7 +36,7 @@ class Recordings:
 
 @dataclass(frozen=True)
 class OverRecordings:
-    """The result over recordings: ``times`` are the median of each run of the base and of the new side, in ns."""
+    """The result over recordings: ``times`` are the medians of each run of the base and of the new side, in ns."""
 
     times: tuple[tuple[float, ...], tuple[float, ...]]
     verdict: str
@@ -44,7 +44,7 @@ class OverRecordings:
 
 
 def over_recordings(pair: Pair, more: Recordings, rules: Rules, merge: Sequence[str] | None) -> OverRecordings:
-    """Compare a pair with the recording as the unit.
+    """Compare a pair with a recording as the unit.
 
     Raises `NsysprofError` if a recording lacks the range of its side, or is given twice.
     """
@@ -79,7 +79,9 @@ def over_recordings(pair: Pair, more: Recordings, rules: Rules, merge: Sequence[
 
 
 def to_record(pair: Pair) -> str:
-    """The number of steps to record to show a difference of this size, given the variation of both sides."""
+    """Return how many steps to record so that a difference of this size is shown, given the variation of both
+    sides.
+    """
     times = [side.samples.get(pair.clock, np.empty(0)) for side in pair.sides]
     noun = "steps" if pair.clock == STEP else "calls"
     spread = max((float(np.ptp(each)) / float(np.median(each)) for each in times if len(each) > 1), default=0)

@@ -43,8 +43,8 @@ _SPREAD = ("median_ns", "iqr_ns", "min_ns", "max_ns", "n")
 
 
 def comparison_text(comparison: Comparison, *, top: int = 20, every: bool = False, markdown: bool = False) -> str:
-    """The answer: the finding on the pair with the largest difference, its causes and clocks, and all pairs if there
-    are several; ``every`` adds all details of every pair, with evidence, traffic, totals and warnings.
+    """Format the answer: the finding on the pair with the largest difference, its causes and clocks, and all pairs if
+    there are several; ``every`` adds all details of every pair, with evidence, traffic, totals and warnings.
 
     Each ledger has the ``top`` causes, and one row for all others, so that it adds up. Control characters in names are
     escaped; the text ends with a newline.
@@ -109,8 +109,8 @@ def _report(report: Report) -> str:
 
 
 def pair_table(comparison: Comparison, most: int | None = None) -> TextTable:
-    """A row for each of the first ``most`` pairs, in the order of `Comparison.ranked`. Names that all pairs have in
-    common are in the head.
+    """Make a row for each of the first ``most`` pairs, in the order of `Comparison.ranked`. Names that all pairs have
+    in common are in the head.
     """
     names = list(dict.fromkeys(pair.names for pair in comparison.sides))
     alike = len(names) == 1 and all(pair.place for pair in comparison.sides)
@@ -153,7 +153,8 @@ def _difference(
 
 
 def gap_table(difference: Difference, top: int) -> TextTable:
-    """The ``top`` causes of a pair, all others and the total, in one unit, rounded so that the digits add up.
+    """Make a table of the ``top`` causes of a pair, all others and the total, in one unit, rounded so that the digits
+    add up.
 
     ``values`` of the table are the ns per cause.
     """
@@ -193,7 +194,7 @@ def gap_table(difference: Difference, top: int) -> TextTable:
 
 
 def clock_table(difference: Difference) -> TextTable:
-    """The time of a call of each side of a pair by each clock, with the verdict."""
+    """Make a table of the time of a call on each side by each clock, with the verdict."""
     rows = []
     for row in row_dicts(difference.clocks):
         spreads = [spread_text(*(row[f"{side}_{name}"] for name in _SPREAD)) for side in SIDES]
@@ -213,8 +214,8 @@ def clock_table(difference: Difference) -> TextTable:
 
 
 def work_table(difference: Difference, top: int) -> TextTable | None:
-    """The launches and moved bytes of each side, name by name, and whether the new side does less, the same or more
-    work.
+    """Make a table of the launches and moved bytes of each side, name by name, and whether the new side does less, the
+    same or more work.
     """
     if difference.work is None or difference.work.empty:
         return None
@@ -235,7 +236,7 @@ def work_table(difference: Difference, top: int) -> TextTable | None:
             ]
         )
     more = len(difference.work) - len(rows)
-    note = f"{difference.each}; ratio: new ÷ base, in threads or bytes of copies"
+    note = f"{difference.each}; ratio: new ÷ base (threads of kernels, bytes of copies)"
     note += f"; {more:,} names more: gap.json" if more > 0 else ""
     heads = ["work", "launches", "ratio", "FLOP", "bytes", "local memory, B", "math", "work is"]
     return TextTable(*without_empty(heads, rows, "lrrrrrll"), note)
@@ -248,7 +249,7 @@ def _change(both: Sequence[float], shown: Callable[[float], str]) -> str:
 
 
 def totals_tables(comparison: Comparison, top: int) -> Iterator[TextTable]:
-    """The host calls and copies of whole traces; empty for other comparisons."""
+    """Yield the host calls and copies of whole traces; empty for other comparisons."""
     for pair in comparison.sides:
         if pair.base.is_whole:
             heads = shorten_both(*pair.names, _SIDE_WIDTH, one_line)
@@ -278,8 +279,8 @@ def _evidence(difference: Difference, top: int, markdown: bool) -> list[str]:
 
 
 def traffic_tables(difference: Difference) -> Iterator[TextTable]:
-    """One table for both sides with the expected bytes; with counters, a table per side with expected and measured
-    bytes.
+    """Yield one table for both sides with the expected bytes; with counters, a table per side with expected and
+    measured bytes.
     """
     both, gaps = difference.measured, difference.gaps
     if not any(both):

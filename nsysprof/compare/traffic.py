@@ -1,6 +1,7 @@
-"""Bytes and FLOPs of selected ranges from hardware counters: per kernel and per cause, divided by times of the report.
+"""Compute bytes and FLOPs of selected ranges from hardware counters: per kernel and per cause, divided by times of the
+report.
 
-The counters are from another run under Nsight Compute, in which kernels take longer. So only counts are from that run,
+The counters are from another run under Nsight Compute, in which kernels take longer, so only counts are from that run,
 and times are from the report. A rate above the GPU's limit is refused.
 """
 
@@ -46,11 +47,11 @@ SUSPECTS = (
 class Measured:
     """The measurement of one side, per call.
 
-    ``kernels``, a row per kernel row of `Selection.evidence`: ``cause, kernel, grid, count`` (launches over all
-    calls), ``sum_ns``, ``matched`` launches, and the `METRICS` of one launch. ``causes``: the `COLUMNS` of each cause,
-    NaN if unknown. ``total``: these values for the whole call, without kernels that have no counters.
-    ``matched_share`` is the share of kernel time with counters, ``calls`` the number of calls with counters behind the
-    medians, ``l2_bytes`` the size of the GPU's L2 cache if known. ``cold``: as in `CounterFile`.
+    ``kernels``, a row per kernel row of `Selection.evidence`: ``cause, kernel, grid, count`` (launches over all calls),
+    ``sum_ns``, ``matched`` launches, and the `METRICS` of one launch. ``causes``: the `COLUMNS` of each cause, NaN if
+    unknown. ``total``: these values for the whole call, without kernels that lack counters. ``matched_share`` is the
+    share of kernel time with counters, ``calls`` the number of counted calls behind the medians, ``l2_bytes`` the size
+    of the GPU's L2 cache if known. ``cold``: as in `CounterFile`.
     """
 
     path: Path
@@ -67,7 +68,7 @@ class Measured:
 
     @property
     def complete(self) -> bool:
-        """Whether enough kernels have counters for totals per call."""
+        """Return whether enough kernels have counters for totals per call."""
         return self.matched_share >= MIN_MATCHED_OF_SIDE
 
 
@@ -160,13 +161,13 @@ def _total(causes: pd.DataFrame, kernels: pd.DataFrame, calls: int) -> dict[str,
 
 
 def flops_of(amounts: Mapping[str, float]) -> float:
-    """All FLOPs, on any unit; NaN if not counted."""
+    """Return all FLOPs, on any unit, or NaN if not counted."""
     known = [float(amounts[name]) for name in FLOPS if not np.isnan(amounts[name])]
     return sum(known) if known else np.nan
 
 
 def tensor_share(amounts: Mapping[str, float]) -> float:
-    """The share of FLOPs on tensor cores; NaN if not counted, or if there are no FLOPs."""
+    """Return the share of FLOPs on tensor cores; NaN if not counted, or if there are no FLOPs."""
     flops = flops_of(amounts)
     return float(amounts["tensor_flops"]) / flops if flops else np.nan
 
@@ -192,10 +193,11 @@ def _unmatched(kernels: pd.DataFrame, match: CounterMatch, share: float) -> Iter
 def load_counters(
     reports: Sequence[LoadedReport], files: Sequence[Path | None], versions: Sequence[Mapping[str, str]]
 ) -> tuple[list[CounterFile | None], list[str]]:
-    """The counters of each report (None if it has none), and warnings about them.
+    """Load the counters of each report (None if a report has none), and warnings about them.
 
-    A file named by the user must be valid, otherwise `NsysprofError` gives the problem. An invalid file that is merely
-    beside a report is left out with a warning. ``versions`` are the library versions in the run record of each report.
+    A file named by the user must be valid, otherwise `NsysprofError` gives the problem. An invalid file that is beside
+    a report, but not named by the user, is left out with a warning. ``versions`` are the library versions in the run
+    record of each report.
     """
     loaded: list[CounterFile | None] = []
     warnings: list[str] = []
@@ -247,7 +249,7 @@ def measure_pairs(
     *,
     named: bool,
 ) -> tuple[dict[str, BothMeasured], list[str]]:
-    """The measurement of each side of each pair, empty if no report has ``counters``, and warnings.
+    """Measure each side of each pair (empty if no report has ``counters``); also return warnings.
 
     Files that match no side are an error if the user ``named`` them, otherwise a warning.
     """

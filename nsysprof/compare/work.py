@@ -43,7 +43,7 @@ _ELEMENTS = {
 
 
 class Doubt(NamedTuple):
-    """A caveat about the work behind a time: a sentence of one of these kinds."""
+    """A doubt about the work behind a time: a sentence of one of these kinds."""
 
     kind: str
     text: str
@@ -54,13 +54,13 @@ MOVED, SPILLS, UNJUDGED = "moved", "spills", "cannot be judged"
 
 
 def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
-    """A row per kernel name, copy direction and collective kind that either side runs.
+    """Make a row per kernel name, copy direction and collective kind that either side runs.
 
-    ``kind, name, family, math_unit``, ``element`` (type, empty if the name does not show it), per side and call
+    ``kind, name, family, math_unit``, ``element`` (type, empty if the name does not show it); for each side, per call,
     ``launches, threads`` (grid × block), ``bytes`` (of copies and collectives), ``flops`` (by operator shapes) and
     ``ns``, and ``local_memory`` (most bytes per thread), NaN if not recorded; ``as_launched``: whether both sides
     launch with the same grids, blocks, registers and shared memory. ``ratio``: the ratio of threads or bytes, in total
-    or per launch, whichever is nearer to 1 (because a launch may be split). ``verdict``: whether the new side does
+    or per launch, whichever is nearer to 1, because a launch may be split. ``verdict``: whether the new side does
     `less`, the `same`, `more` or `other` work (on one side only), or `unknown`. Rows with the most time come first.
     """
     sides = [_amounts(side) for side in (base, new)]
@@ -85,7 +85,7 @@ def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
 
 
 def element_type(name: str) -> str:
-    """The element type of a kernel, such as `BF16`; empty if its name does not show it."""
+    """Return the element type of a kernel, such as `BF16`; empty if the kernel name does not show it."""
     return next((element for element, written in _ELEMENTS.items() if re.search(written, name)), "")
 
 
@@ -166,7 +166,7 @@ def _verdict(row: dict[Any, Any]) -> str:
 
 
 def find_doubts(rows: pd.DataFrame, sides: Sequence[Selection], names: tuple[str, str], noun: str) -> Iterator[Doubt]:
-    """Caveats about a time: less, other or moved work, stated neutrally."""
+    """Yield doubts about a time: less, other or moved work, stated neutrally."""
     rows = rows.assign(often=rows["new_launches"] / rows["base_launches"])
     if noun == "step":  # of whole recordings one may hold more steps
         yield from _flops(rows, names)
@@ -352,7 +352,7 @@ def _migrated_before(sides: Sequence[Selection], names: tuple[str, str]) -> Iter
         ratio = (spans[0] + leads[0]) / (spans[1] + leads[1])
         how = f"{format_ratio(max(ratio, 1 / ratio))} {'faster' if ratio > 1 else 'slower'}"
         text = f"{names[1]} migrates unified memory before its first GPU operation, where timing starts"
-        yield Doubt(MOVED, f"{text} ({format_ns(leads[1])}); including the migrations, it is {how}")
+        yield Doubt(MOVED, f"{text} ({format_ns(leads[1])}); including the migrations, {names[1]} is {how}")
 
 
 def _lead(side: Selection) -> tuple[int, int]:

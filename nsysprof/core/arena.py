@@ -36,10 +36,10 @@ _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 class ColumnArena:
-    """Allocates columns: in memory if ``limit`` is None, otherwise in scratch files that are mapped in about ``limit``
-    bytes.
+    """Allocator of columns: in memory if ``limit`` is None; otherwise in mapped scratch files, about ``limit`` bytes of
+    which stay in memory.
 
-    ``roomy``: memory suffices for an analysis in parallel threads.
+    ``roomy``: whether memory suffices for an analysis in parallel threads.
     """
 
     def __init__(self, limit: int | None = None, *, roomy: bool = True) -> None:
@@ -80,7 +80,9 @@ class ColumnArena:
         return out
 
     def cast(self, values: Array, dtype: DTypeLike) -> Array:
-        """The values as a column of some type; in memory the same array, if it has that type."""
+        """Convert values to a column of the given type; returns an array in memory unchanged if it already has that
+        type.
+        """
         if self.limit is None and values.dtype == dtype:
             return values
         out = self.empty(len(values), dtype)
@@ -135,8 +137,8 @@ def sort_groups(
 ) -> tuple[Index, Ints]:
     """Return the order by group, start and end, and the starts in this order.
 
-    With ``longest``, rows with equal starts are sorted longest first. Linear in time if rows are already in order of
-    time, or consist of a few tables in order of time.
+    With ``longest``, rows with equal starts are sorted longest first. Takes linear time if rows are already sorted by
+    time, or consist of a few sorted tables.
     """
     order = np.lexsort((start, group))
     values = arena.take(start, order)
@@ -189,7 +191,7 @@ def _machine_memory() -> int:
 
 @contextmanager
 def enough_space(size: int = 0) -> Iterator[None]:
-    """Turn a failure to write a scratch file of ``size`` bytes into an error with the folder and a hint."""
+    """Report a failure to write a scratch file of ``size`` bytes as an error with the folder and a hint."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Types of numpy arrays, one name each."""
+"""Short names for types of numpy arrays."""
 
 from typing import Any, TypeAlias
 

@@ -93,9 +93,9 @@ def format_value(value: Any) -> str:
 
 
 def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
-    """Read the object of a JSON file with one of these schemas; messages call it ``what``. NaN becomes None.
+    """Read the object in a JSON file with one of these schemas; ``what`` names it in messages. NaN becomes None.
 
-    Raises `NsysprofError` if the file cannot be read, is no JSON, or has another schema.
+    Raises `NsysprofError` if the file cannot be read, is not JSON, or has another schema.
     """
     try:
         document = read_json(path, most, parse_constant=lambda name: None)
@@ -105,9 +105,7 @@ def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = M
         raise NsysprofError(f"{path}: not JSON, so no {what}: {error}", hint) from None
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema not in schemas:
-        raise NsysprofError(
-            (f"{path}: this file is no {what}: its schema is {format_value(schema)}, not {schemas[0]!r}"), hint
-        )
+        raise NsysprofError(f"{path}: the schema must be {schemas[0]!r} ({what}), not {format_value(schema)}", hint)
     return dict(document)
 
 
@@ -123,7 +121,7 @@ def read_if_document(path: Path, *schemas: str, most: int = MAX_BYTES) -> dict[s
 
 
 def members_at_head(path: Path) -> dict[str, Any]:
-    """Read the members of a JSON object that are complete within the first bytes of a possibly long file."""
+    """Read the complete members of a JSON object from the first bytes of a possibly long file."""
     decoder, members = json.JSONDecoder(), {}
     try:
         with open_regular(path) as file:

@@ -14,7 +14,7 @@ _PATIENCE_S = 5  # of the processor
 
 
 def compiled(text: str) -> re.Pattern[str]:
-    """Compile an expression; raises `ValueError` with the reason if Python refuses it or warns of it."""
+    """Compile an expression; raises `ValueError` with the reason if Python rejects the expression or warns about it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -27,14 +27,14 @@ def compiled(text: str) -> re.Pattern[str]:
 def bounded(what: str, where: str) -> Iterator[None]:
     """Stop searches for expressions that backtrack endlessly (only in the main thread).
 
-    Raises `NsysprofError` with the message that ``what`` takes more than some seconds; ``where`` has the expression.
+    Raises `NsysprofError` if ``what`` takes too many seconds; ``where`` names the place of the expression.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
 
     def stop(*_: object) -> NoReturn:
-        hint = f"do not repeat what repeats, such as (a+)+, in an expression of {where}"
+        hint = f"avoid nested repetition, such as (a+)+, in the expressions of {where}"
         raise NsysprofError(f"{what} take more than {_PATIENCE_S} s of CPU time", hint)
 
     before = signal.signal(signal.SIGVTALRM, stop)

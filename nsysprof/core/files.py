@@ -49,7 +49,7 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
 
 
 def give_final_name(part: Path, final: Path) -> None:
-    """Give a file a new, free name on its file system; it may also keep its old name.
+    """Give a file a new, free name on its file system; the old name may remain.
 
     Raises `FileExistsError` if the name is taken (even by a dangling link), and `OSError` if renaming fails.
     """
@@ -153,7 +153,7 @@ def _too_large(path: Path, most: int) -> OSError:
 def csv_field(text: object) -> str:
     """Format a CSV field, quoted as RFC 4180 requires.
 
-    The csv module takes ten times as long for long kernel names, and before Python 3.13 it does not quote a single CR.
+    The csv module is ten times slower for long kernel names, and does not quote a single CR before Python 3.13.
     """
     field = str(text)
     return '"' + field.replace('"', '""') + '"' if _SPECIAL(field) else field

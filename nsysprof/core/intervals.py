@@ -19,7 +19,9 @@ _BLOCK = 256  # values that `slice_reduce` reduces beforehand
 
 
 def clip(start: Ints, end: Ints, begin: int, stop: int) -> tuple[Ints, Ints]:
-    """Clip intervals to a period of time, and measure them from its start. No result has a negative length."""
+    """Clip intervals to a period, and return times relative to the start of the period. No result has a negative
+    length.
+    """
     first = np.clip(start, begin, stop)
     return first - begin, np.clip(end, first, stop) - begin
 
@@ -45,8 +47,7 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def settled(order: Index, equal: Mask, *keys: Array) -> Index:
-    """Reorder rows so that consecutive rows that are ``equal`` to the next row are sorted by ``keys``; the last key is
-    the most important.
+    """Sort each run of rows marked ``equal`` to the next row by ``keys``; the last key is the most important.
 
     Fast if few rows are equal.
     """
@@ -60,19 +61,19 @@ def settled(order: Index, equal: Mask, *keys: Array) -> Index:
 
 
 def union(*lines: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """The union of several sets of intervals, as in `merge`."""
+    """Return the union of several sets of intervals, as in `merge`."""
     start, end = (np.concatenate(edges) for edges in zip(*lines, strict=True))
     return merge(start, end)
 
 
 def union_length(start: Ints, end: Ints) -> int:
-    """The length of the union of the intervals, in their unit."""
+    """Return the length of the union of the intervals, in the unit of the intervals."""
     first, last = merge(start, end)
     return int((last - first).sum())
 
 
 def inside_any(start: Ints, end: Ints, asked_start: Ints, asked_end: Ints) -> Mask:
-    """Mask of the ``[start, end]`` that one of the intervals (in any order) contains entirely."""
+    """Mark each ``[start, end]`` that lies entirely inside one of the intervals (in any order)."""
     order = np.argsort(start, kind="stable")
     reach = np.append(_FIRST, np.maximum.accumulate(end[order]))
     return reach[np.searchsorted(start[order], asked_start, side="right")] >= asked_end
@@ -108,9 +109,9 @@ def contained_slices(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints)
 def contained_sums(start: Ints, end: Ints, values: Ints, outer_start: Ints, outer_end: Ints) -> Ints:
     """Add up the values of the items entirely inside each outer interval.
 
-    The items must be sorted by start. They are processed layer by layer (see `layers`). After `_MAX_LAYERS`, the
-    remaining items are found by bisection, in log(items) steps, because a layer of deeply nested items may have a
-    single item.
+    The items must be sorted by start. They are processed layer by layer (see `layers`). After `_MAX_LAYERS` layers,
+    bisection finds the remaining items in log(items) steps, because a layer of deeply nested items may have a single
+    item.
     """
     sums = np.zeros(len(outer_start), np.int64)
     rest, taken = np.arange(len(end)), 0
@@ -287,7 +288,7 @@ def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
 
 
 def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
-    """The time before each moment that disjoint, sorted intervals cover."""
+    """For each moment, return the earlier time that disjoint, sorted intervals cover."""
     before = np.append(0, np.cumsum(end - start))
     place = np.searchsorted(start, moment, side="right")
     last_end = np.append(_FIRST, end)[place]
@@ -295,12 +296,12 @@ def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
 
 
 def covered(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
-    """The time in each ``[start, end]`` that disjoint, sorted intervals cover."""
+    """For each ``[start, end]``, return the time that disjoint, sorted intervals cover."""
     return cover_before(*line, end) - cover_before(*line, start)
 
 
 def held(line: Line, start: Ints, end: Ints) -> Mask:
-    """Mask of the ``[start, end]`` that one of the disjoint, sorted intervals contains entirely."""
+    """Mark each ``[start, end]`` that lies entirely inside one of the disjoint, sorted intervals."""
     if len(line[0]) > _FEW:
         return np.append(_FIRST, line[1])[np.searchsorted(line[0], start, side="right")] >= end
     inside = np.zeros(len(start), bool)
@@ -310,7 +311,9 @@ def held(line: Line, start: Ints, end: Ints) -> Mask:
 
 
 def covered_by(lines: Mapping[int, tuple[Ints, Ints]], line: AnyInts, start: Ints, end: Ints) -> Ints:
-    """The time in each ``[start, end]`` that one of ``lines`` covers, chosen by ``line``; 0 without it."""
+    """For each ``[start, end]``, return the time that the intervals of ``lines[line]`` cover, 0 if there is no such
+    line.
+    """
     out, end = np.zeros(len(start), np.int64), np.maximum(end, start)
     for number in lines:
         rows = np.flatnonzero(line == number)
@@ -319,7 +322,7 @@ def covered_by(lines: Mapping[int, tuple[Ints, Ints]], line: AnyInts, start: Int
 
 
 def expand_ranges(first: AnyInts, size: AnyInts) -> Ints:
-    """The numbers of many ranges, concatenated: ``size`` numbers from each ``first``."""
+    """Concatenate many ranges of numbers: ``size`` numbers from each ``first``."""
     before = np.cumsum(size) - size
     return np.arange(int(size.sum())) + np.repeat(first - before, size)
 
@@ -328,7 +331,7 @@ NOTHING = 255  # the kind of a column in which nothing ran
 
 
 def column_edges(start: int, end: int, columns: int) -> Ints:
-    """Column edges such that the `column` of a time is ``(time - start) * columns // length``."""
+    """Return column edges, so that the `column` of a time is ``(time - start) * columns // length``."""
     length = max(end - start, 1)
     columns = max(1, min(columns, length))
     # Python integers: the products of a long time do not fit into 64 bits
@@ -336,14 +339,15 @@ def column_edges(start: int, end: int, columns: int) -> Ints:
 
 
 def column(times: Ints, edges: Ints) -> Ints:
-    """The column of each time; times outside are in the first or last one."""
+    """Return the column of each time; times outside are in the first or last column."""
     return np.clip(np.searchsorted(edges, times, side="right") - 1, 0, len(edges) - 2)
 
 
 def time_per_group(start: Ints, end: Ints, group: Bytes, edges: Ints) -> Ints:
-    """The summed time of intervals in each (group, column): int64 ns of shape (groups, columns).
+    """Sum the time of intervals in each (group, column): int64 ns of shape (groups, columns).
 
-    Most intervals are in one column. For longer intervals, whole columns are counted from their starts and ends.
+    Most intervals are in one column. For longer intervals, complete columns are counted from the starts and ends of the
+    intervals.
     """
     columns, groups = len(edges) - 1, int(group.max(initial=0)) + 1
     first, last = column(start, edges), column(np.maximum(end - 1, start), edges)
@@ -364,7 +368,7 @@ def time_per_group(start: Ints, end: Ints, group: Bytes, edges: Ints) -> Ints:
 
 
 def busy_columns(start: Ints, end: Ints, group: Bytes, edges: Ints) -> tuple[Ints, Bytes]:
-    """For each column, the time (ns) in which any interval ran, and the group that ran longest, or `NOTHING`."""
+    """For each column, return the time (ns) in which any interval ran, and the group that ran longest, or `NOTHING`."""
     busy: Ints = np.diff(cover_before(*merge(start, end), edges))
     longest = time_per_group(start, end, group, edges).argmax(axis=0)
     return busy, np.where(busy > 0, longest, NOTHING).astype(np.uint8)

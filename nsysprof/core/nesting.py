@@ -17,7 +17,7 @@ _ROUNDS = 24  # of jumps in `enclosing`, before the rest is searched
 
 
 def enclosing(end: Ints) -> Ints32:
-    """The index of the innermost interval that contains each interval entirely, -1 if there is none.
+    """Return the index of the innermost interval that contains each interval entirely, or -1.
 
     The intervals must be sorted by start, and by length (longest first) for equal starts. If intervals are identical,
     the earlier one contains the later one. Intervals that overlap only in part do not contain each other.
@@ -69,7 +69,9 @@ def _last_reaching(end: Ints, rows: Index) -> Ints32:
 
 @dataclass(frozen=True)
 class Nest:
-    """Intervals sorted by start, longest first, prepared for finding the one that encloses a moment or a span."""
+    """Sorted intervals (by start, longest first), prepared for finding the innermost interval around a moment or a
+    span.
+    """
 
     start: Ints
     end: Ints
@@ -77,7 +79,7 @@ class Nest:
     lifts: tuple[Ints32, ...]
 
     def innermost(self, start: Ints, end: Ints) -> Ints32:
-        """The index of the innermost interval (that started last) that contains each ``[start, end]``, or -1."""
+        """Return the index of the innermost interval (the last to start) that contains each ``[start, end]``, or -1."""
         at = np.searchsorted(self.start, start, side="right").astype(np.int32) - 1
         bound = np.append(self.end, _LAST)
         pending = np.flatnonzero(bound.take(at) < end)
@@ -111,7 +113,7 @@ def sum_ancestors(values: Ints, parent: Ints32) -> Ints:
 
 
 def ancestors_or_self(parent: Ints32, marked: Mask) -> Mask:
-    """Mask of the rows that are marked or have a marked ancestor, in a logarithmic number of rounds."""
+    """Mark the rows that are marked or have a marked ancestor, in a logarithmic number of rounds."""
     return _over_ancestors(np.logical_or, marked, False, parent)
 
 
@@ -126,13 +128,15 @@ def _over_ancestors(ufunc: np.ufunc, values: Array, empty: Any, parent: Ints32) 
 
 
 def outermost(parent: Ints32, marked: Mask) -> Mask:
-    """Mask of the marked rows without a marked ancestor."""
+    """Keep the marks of rows without a marked ancestor."""
     within: Mask = np.append(ancestors_or_self(parent, marked), False)[parent]
     return marked & ~within
 
 
 def innermost_marked(parent: Ints32, marked: Mask) -> AnyInts:
-    """The innermost marked row around each row (possibly the row itself); if there is none, its outermost ancestor."""
+    """Return the innermost marked row around each row (possibly the row itself), or its outermost ancestor if none is
+    marked.
+    """
     up = np.where(marked | (parent < 0), np.arange(len(parent)), parent)
     while (up[up] != up).any():
         up = up[up]
@@ -146,9 +150,9 @@ def depths(parent: Ints32) -> Ints32:
 
 @dataclass(frozen=True)
 class Lane:
-    """Some of the stacked intervals, in their order.
+    """A subset of the stacked intervals, in the same order.
 
-    ``members`` are their indices; ``up`` is, for each, the member of this lane around it, -1 for none.
+    ``members``: their indices; ``up``: for each member, the enclosing member of this lane, or -1.
     """
 
     members: Index
@@ -157,7 +161,7 @@ class Lane:
 
 def stack(start: Ints, end: Ints, parent: Ints32) -> list[Lane]:
     """Stack intervals into lanes without crossings: an interval inside another interval of its lane is a descendant of
-    it.
+    the other.
 
     Intervals must be sorted by start, longest first, each after its ``parent`` (-1: none). An interval is drawn inside
     its parent if possible, otherwise alone. Intervals that touch do not cross. The number of lanes is small, but not
@@ -182,7 +186,7 @@ def stack(start: Ints, end: Ints, parent: Ints32) -> list[Lane]:
 
 
 def crossing(start: Ints, end: Ints, parent: Ints32) -> Mask:
-    """Mask of intervals that cross an earlier one, or are inside an interval that is not their parent."""
+    """Mark intervals that cross an earlier interval, or are inside an interval that is not their parent."""
     around = enclosing(end)
     out: Mask = around != parent
     by_parent = np.argsort(around, kind="stable")
@@ -218,7 +222,7 @@ def _sort_out(start: Ints, end: Ints, rows: Index, up: Ints32, lane: Ints32) -> 
 
 
 def walk(up: Ints32) -> Ints:
-    """The starts and ends of the intervals of a lane in order: ``i`` for the start of interval i, ``~i`` for its end.
+    """List the starts and ends of a lane's intervals in order: ``i`` for the start of interval i, ``~i`` for its end.
 
     An interval ends after all intervals inside it, and before the next interval of its parent begins, even at equal
     times.
@@ -239,8 +243,8 @@ def walk(up: Ints32) -> Ints:
 
 
 def levels_inside(parent: Ints32, rows: Index, start: Ints, end: Ints, extent: tuple[int, int]) -> Iterator[Index]:
-    """Yield some intervals, then the intervals directly inside them, and so on. Of each level, only intervals that
-    reach into ``extent`` are yielded, sorted by start.
+    """Yield the intervals ``rows``, then the intervals directly inside these, and so on. Of each level, only intervals
+    that reach into ``extent`` are yielded, sorted by start.
     """
     while len(rows := rows[(start[rows] < extent[1]) & (end[rows] > extent[0])]):
         yield rows[np.argsort(start[rows], kind="stable")]

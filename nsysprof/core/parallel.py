@@ -14,7 +14,7 @@ MIN_ROWS = 3_000_000  # of GPU ops: below, threads that do different things gain
 
 
 def cores() -> int:
-    """The number of cores that this process may use, at most `MAX_THREADS`."""
+    """Return the number of cores that this process may use, at most `MAX_THREADS`."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(count, MAX_THREADS)
 
@@ -40,5 +40,5 @@ def map_in_order(
 
 
 def side_by_side(*tasks: Callable[[], Any], apart: bool) -> list[Any]:
-    """Return the results of independent tasks in order; ``apart``: with one thread per core."""
+    """Return the results of independent tasks in order; with ``apart``, threads on several cores run the tasks."""
     return list(map_in_order(lambda task: task(), tasks, min(len(tasks), cores()) if apart else 1))

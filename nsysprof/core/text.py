@@ -45,16 +45,16 @@ def cell_count(text: str) -> int:
 
 
 def one_line(text: str, width: int) -> str:
-    """Shorten a text for a terminal: it is escaped, stripped and on one line; if it is longer than ``width``, the
-    middle is removed.
+    """Shorten a text for a terminal: escape and strip it, put it on one line, and remove its middle if it is longer
+    than ``width``.
     """
     text = visible(" ".join(text.split()))
     return text if len(text) <= width else "…".join(_ends(text, width, (width - 1) // 3))
 
 
 def shorten(text: str, most: int) -> str:
-    """Shorten a text for a chart: it is printable; if it is longer than ``most``, the middle is removed, because both
-    ends distinguish names.
+    """Shorten a text for a chart: make it printable, and remove its middle if it is too long, because both ends
+    distinguish names.
     """
     # Names may be kilobytes long: skip what can never be shown.
     if len(text) > 4 * most:
@@ -148,14 +148,14 @@ def drop_repeats(sentences: Sequence[str]) -> list[str]:
 
 
 def read_list(text: str, option: str, known: Sequence[str], alone: str) -> list[str] | None:
-    """The comma-separated words of an option; None for the word ``alone``.
+    """Split the comma-separated words of an option; returns None for the word ``alone``.
 
     Raises `NsysprofError` for a word that is not ``known``.
     """
     names = [name.strip() for name in text.split(",")] if text != alone else None
     for name in names or ():
         if name not in known:
-            hint = f"--{option} {alone}, or some of {','.join(known)}, comma separated"
+            hint = f"--{option} {alone}, or a comma-separated list of {','.join(known)}"
             raise NsysprofError(f"unknown {option}: {name!r}", hint)
     return names
 

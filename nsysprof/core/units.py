@@ -19,12 +19,12 @@ def format_ns(ns: float) -> str:
 
 
 def scale_ns(max_ns: float) -> tuple[int, str]:
-    """Divisor and unit for a chart axis up to `max_ns`: `(1_000_000, "ms")` for 56,000,000."""
+    """Return divisor and unit for a chart axis up to `max_ns`: `(1_000_000, "ms")` for 56,000,000."""
     return _unit(max_ns, _time_units(max_ns))
 
 
 def scale_bytes(max_bytes: float) -> tuple[int, str]:
-    """The same for bytes: `(1_048_576, "MiB")` for 64 MiB."""
+    """Return divisor and unit for an axis of bytes up to `max_bytes`: `(1_048_576, "MiB")` for 64 MiB."""
     return _unit(max_bytes, _BYTES)
 
 

@@ -49,13 +49,13 @@ COUNTERS = table(
     "a row per kernel launch, in launch order; cells that the GPU cannot count are empty",
     {
         "range": "path of the range that owns it",
-        "order": "number of the launch within its range and process, from 0",
+        "order": "launch number within its range and process, from 0",
         "pid": "process",
         "kernel": "full name of the kernel",
         "grid block": "blocks; threads per block",
         "duration_ns": "time of the kernel, run alone under ncu; `compare` takes times from the report",
         "dram_read_bytes dram_write_bytes l2_bytes": (
-            "DRAM traffic while the kernel runs, and its requests to L2; data it writes may reach "
+            "DRAM traffic while the kernel runs, and the kernel's requests to L2; written data may reach "
             "DRAM only during a later kernel"
         ),
         "tensor_instructions tensor_flops": "FLOPs executed by tensor cores; a multiply-add counts as two",
@@ -89,7 +89,8 @@ def counter_rows(first: Sequence[NcuRow], second: Sequence[NcuRow]) -> tuple[lis
     partner.
 
     A partner has the same process (by order of appearance), range, kernel, grid and block, and the same index among
-    such rows. Order alone is not enough, because launches of several threads interleave differently in each run.
+    rows with these values. Order alone is not enough, because launches of several threads interleave differently in
+    each run.
     """
     partners = dict(zip(_keys(second), (row.values for row in second), strict=True))
     rows: list[CounterRow] = []
@@ -139,7 +140,7 @@ def counter_endings(request: CountRequest) -> list[str]:
 
 
 def counting_commands(request: CountRequest, outputs: Outputs) -> Iterator[list[str]]:
-    """Compose the ncu command of each run, for the local GPU, or for an H100 if there is none."""
+    """Compose the ncu command of each run for the local GPU, or for an H100 if there is no GPU."""
     options = ncu_options(request.ncu)
     try:
         available: Collection[str] | None = chip_metrics(request.ncu)
@@ -160,8 +161,8 @@ def count_program(
 ) -> Counted:
     """Run a program under ncu and tabulate the counters of its kernels, all within ``folder``.
 
-    ``command`` is the user's command line, for the record. Returns the files by ending, which get their final names
-    later, the rows and the record. Raises `NsysprofError`, with the program's exit code if it failed, and `Interrupt`;
+    ``command`` is the user's command line, for the record. Returns the files by ending (renamed to their final names
+    later), the rows and the record. Raises `NsysprofError`, with the program's exit code if it failed, and `Interrupt`;
     the log is then in ``folder``.
     """
     check_program(request.program[0], "ncu")

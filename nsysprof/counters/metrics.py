@@ -1,4 +1,4 @@
-"""Metrics of Nsight Compute: which ones form each column of the counters, by chip and run.
+"""Metrics of Nsight Compute that form each column of the counters, by chip and run.
 
 The *traffic* run requests so few metrics that one pass counts them all. If a kernel is replayed, ncu saves and
 restores its memory between replays. This flushes the L2 cache, regardless of ``--cache-control``, so the kernel would

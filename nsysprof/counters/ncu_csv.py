@@ -36,7 +36,7 @@ _SCALES = {
 class NcuRow:
     """A profiled kernel: ``ranges`` are the names of its ranges, outermost first, as far as recorded.
 
-    ``clear`` is False if several threads had ranges open, or if ncu's text is unreadable; there are then no ranges.
+    ``clear`` is False if several threads had ranges open, or if ncu's text is unreadable; the row then has no ranges.
     ``values`` are the requested columns, None if ncu has no number.
     """
 

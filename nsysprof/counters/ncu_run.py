@@ -36,7 +36,7 @@ _KNOWN = (
     (
         r"(?i)not supported on|unsupported (gpu|device|chip)|LibraryNotLoaded|Failed to initialize the profiler"
         r"|failed to connect to the CUDA driver",
-        f"nvidia-smi: is there a GPU, and is ncu new enough for it and its driver? {GET_NCU}",
+        f"check that nvidia-smi lists a GPU and that ncu is new enough for this GPU and driver: {GET_NCU}",
     ),
     (r"Failed to find metric|unrecogni[sz]ed option|Invalid option", "ncu --help lists what --ncu-arg may be"),
 )
@@ -46,10 +46,9 @@ _KNOWN = (
 class CountRequest:
     """A count to make: the program, the ncu, and what to count.
 
-    It counts kernels in ranges that ``select`` matches (None: all), with ``threads`` as in `attribute`.
-    ``cache_control`` (none, all) and ``clock_control`` (none, base) are ncu options; ``extra`` is passed to ncu
-    unchanged. ``results``: the program accepts ``--results FILE``, as the workloads do. ``keep_reports``: also keep
-    ncu's own reports.
+    Kernels count in ranges that ``select`` matches (None: all), with ``threads`` as in `attribute`. ``cache_control``
+    (none, all) and ``clock_control`` (none, base) are ncu options; ``extra`` is passed to ncu unchanged. ``results``:
+    the program accepts ``--results FILE``, as the workloads do. ``keep_reports``: also keep ncu's own reports.
     """
 
     program: tuple[str, ...]
@@ -104,7 +103,7 @@ def ncu_command(
 
 
 def ncu_import(options: Collection[str], report: Path) -> list[str]:
-    """The arguments with which ncu prints a report as CSV: a row per kernel, full names, base units."""
+    """Return the arguments with which ncu prints a report as CSV: a row per kernel, full names, base units."""
     chosen = ["--config-file=off", "--csv", "--page=raw", "--print-units=base", "--rename-kernels=off"]
     return [f"--import={report}", *[each for each in chosen if each.partition("=")[0] in options]]
 
@@ -124,7 +123,7 @@ def _filters(select: str | None) -> Iterator[str]:
 
 @contextmanager
 def kernels_counted(echo: Callable[[str], None], *, program: bool) -> Iterator[Callable[[str], None]]:
-    """Yield a function that takes the output of a run and passes the visible part on to ``echo``.
+    """Yield a function that receives the output of a run and passes the visible part to ``echo``.
 
     Lines about single kernels are replaced by an occasional count, which becomes rarer as the number of kernels grows.
     All output of a ``program`` is passed on, but no output of a workload, because ncu distorts its times. Warnings and
@@ -152,7 +151,7 @@ def kernels_counted(echo: Callable[[str], None], *, program: bool) -> Iterator[C
 
 
 def ncu_messages(log: Path, since: int) -> str:
-    """Read ncu's own messages from a log, from a byte offset on."""
+    """Read ncu's own messages from a log, starting at a byte offset."""
     with log.open(encoding="utf-8", errors="replace") as file:
         file.seek(since)
         return "".join(line for line in file if "==" in line)
@@ -195,7 +194,7 @@ def check_counted(ended: Ended, messages: str, request: CountRequest, report: Pa
 
 
 def profiled_kernels(messages: str) -> tuple[int, tuple[int, ...]]:
-    """The number of kernels that ncu profiled according to its messages, and the set of numbers of passes."""
+    """Return how many kernels ncu profiled according to its messages, and the set of numbers of passes."""
     profiled = _PASSES.findall(messages)
     kernels = max((int(number) + 1 for number, _ in profiled), default=0)
     return kernels, tuple(sorted({int(passes) for _, passes in profiled if passes}))

@@ -1,4 +1,4 @@
-"""A count as text: bytes, FLOPs and the distance from limits, per range and kernel family."""
+"""Format a count as text: bytes, FLOPs and the distance from limits, per range and kernel family."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from glob import escape

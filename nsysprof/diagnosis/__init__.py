@@ -1,1 +1,1 @@
-"""The bottlenecks of a program, their fixes, and the gain of each: one answer for all commands."""
+"""Find the bottlenecks of a program, their fixes, and the gain of each fix: one answer for all commands."""

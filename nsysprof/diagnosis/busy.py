@@ -1,4 +1,4 @@
-"""The kernels of steps. They are used to compute the gain of shorter kernels: a bound, or a replay if possible."""
+"""Collect the kernels of steps, to compute the gain of shorter kernels: a bound, or a replay if possible."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _FULL = 0.75  # of the steps: more than is left where launching takes twice as l
 
 @dataclass(frozen=True)
 class Busy:
-    """The compute kernels of the steps of a ``place``, rows ``op`` of `Trace.ops`, sorted by start.
+    """The compute kernels of the steps of a ``place``: rows ``op`` of `Trace.ops`, sorted by start.
 
     ``alone``: the time (ns) of each kernel in which no other kernel runs.
     """
@@ -33,7 +33,7 @@ class Busy:
 
     @property
     def name(self) -> Ints32:
-        """The name of each, as a code of `Trace.op_names`."""
+        """Return the name of each kernel, as a code of `Trace.op_names`."""
         return self.case.facts.attribution.trace.ops.name[self.op]
 
     @property
@@ -43,20 +43,21 @@ class Busy:
         return ops.end[self.op] - ops.start[self.op]
 
     def matches(self, test: Callable[[int], bool]) -> Mask:
-        """Mask of the kernels whose name, given by code, passes a test."""
+        """Mark the kernels with a name (given by code) that passes a test."""
         codes, inverse = np.unique(self.name, return_inverse=True)
         return np.array([test(code) for code in codes.tolist()], bool)[inverse]
 
     @cached_property
     def with_copies(self) -> Index:
-        """The rows of all GPU ops of the steps except collectives, including copies, by stream and start."""
+        """Return the rows of all GPU ops of the steps except collectives, including copies, by stream and start."""
         trace = self.case.facts.attribution.trace
         copies = np.flatnonzero(np.isin(trace.ops.kind, COPYING) & (trace.op_gpu == self.place.gpu))
         rows = np.concatenate([self.op, copies[_in_steps(self.case, self.place, trace.ops.start[copies])]])
         return rows[np.lexsort((trace.ops.end[rows], trace.ops.start[rows], trace.ops.stream[rows]))]
 
     def gained(self, op: Index, shorter: Ints, ns: int | None = None) -> int:
-        """The maximal gain of all steps if GPU ops were ``shorter`` (ns of each): by arithmetic, and by a replay.
+        """Return the maximal gain over all steps if GPU ops were ``shorter`` (ns of each op), by arithmetic and by a
+        replay.
 
         ``ns`` is the sum for ops that do not run at the same time.
         """
@@ -66,7 +67,7 @@ class Busy:
         return self._least(ns if gains is not None else round(ns * self._felt(op, shorter)), gains)
 
     def merged(self, op: Index, first: Mask, length: Ints) -> int:
-        """The maximal gain if one GPU op of ``length`` ns replaced several, see `edits.merge_ops`."""
+        """Return the maximal gain if one GPU op of ``length`` ns replaced several, see `edits.merge_ops`."""
         trace = self.case.facts.attribution.trace
         gains = self.case.shorter(self.place, lambda network: edits.merge_ops(network, trace, op, first, length))
         ns = int(self._length_of(op).sum() - length[first].sum())
@@ -100,12 +101,14 @@ class Busy:
         return ops.end[op] - ops.start[op]
 
     def finding(self, kind: str, cause: str, text: str, remedy: str, gain: int, ns: int | None = None) -> Finding:
-        """The finding with this maximal gain in all steps. ``text`` contains ``{amount}`` for the total time ``ns``."""
+        """Make the finding with this maximal gain over all steps. ``text`` contains ``{amount}`` for the total time
+        ``ns``.
+        """
         amount = each_step(self.place, gain if ns is None else ns)
         return counted(self.place, kind, cause, text.format(amount=amount), remedy, gain, gain)
 
     def enough(self, ns: int) -> bool:
-        """Whether a gain is large enough to report."""
+        """Return whether a gain is large enough to report."""
         return ns >= max(LEAST * self.place.total_ns, LEAST_NS)
 
 

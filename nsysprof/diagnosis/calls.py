@@ -1,4 +1,4 @@
-"""The GPU waits while the host is in a call: allocation, pinning, a lock, input, and one-time work."""
+"""Find GPU waits while the host is in a call: allocation, pinning, a lock, input, and one-time work."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -47,7 +47,7 @@ from nsysprof.waits.purposes import (
 )
 from nsysprof.waits.whole import Cause
 
-OVERLAP = "; start MPI_Isend and MPI_Irecv before the work that needs none of their data, and balance the ranks"
+OVERLAP = "; start MPI_Isend and MPI_Irecv before independent work, and balance the ranks"
 _SOON = 0.25  # of a wait for input: another thread that woke up within so much of its end made the input then
 _CALL = "the GPU waits for {cause}: {amount}"
 _ONCE = "the GPU waits for {cause}: {amount}"
@@ -169,7 +169,7 @@ def _waits_for_input(case: Case) -> Mask:
 
 
 def source_sleeps(case: Case, group: Group) -> bool:
-    """Whether another thread, which sets the pace, sleeps until shortly before most waits for input end."""
+    """Return whether another thread, which sets the pace, sleeps until shortly before most waits for input end."""
     calls, threads = case.facts.activity.calls, case.facts.attribution.trace.threads
     end, ns, thread = (case.pieces[name][group.rows] for name in ("end_ns", "ns", "thread"))
     sleeps = np.flatnonzero((case.purpose[:-1] == SLEEP) & (calls.end - calls.start >= np.median(ns) / 2))
@@ -192,7 +192,7 @@ def writes(case: Case) -> Mask:
 WRITING = _kind(
     "input-wait",
     writes,
-    {"cuda": ("write less often and more data at a time, or write from another thread while the GPU works")},
+    {"cuda": ("buffer the output, and write large blocks from another thread while the GPU works")},
 )
 WAITING_FOR_INPUT = _kind(
     "input-wait",

@@ -1,5 +1,5 @@
-"""The facts about a program's steps for a diagnosis: pieces of waits, purposes of calls, and a replay for trying
-changes.
+"""Collect the facts about a program's steps for a diagnosis: pieces of waits, purposes of calls, and a replay for
+trying changes.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Case:
-    """The steady steps ``rows`` of the windows ``chosen``, with the ``facts`` of their trace; made by `diagnose`.
+    """The steady steps ``rows`` of the windows ``chosen``, with the ``facts`` about their trace; made by `diagnose`.
 
-    ``merge_names`` is the same as for the paths. ``part_of``: if this case is a part of another case, that case, and
-    the rows of its GPU ops in it. ``launched``: the launches of the case, if already known.
+    ``merge_names`` is the same as for the paths. ``part_of``: if this case is a part of another case, the other case,
+    and the rows of this part's GPU ops in the other case. ``launched``: the launches of the case, if already known.
     """
 
     chosen: Chosen
@@ -109,7 +109,7 @@ class Case:
 
     @cached_property
     def pieces(self) -> dict[str, Ints]:
-        """The pieces of waits of the steady steps: columns `PIECE`, and ``ns``."""
+        """Return the pieces of waits of the steady steps: columns `PIECE`, and ``ns``."""
         parts = [wait_pieces(self.facts, self.windows, gpu, lines) for gpu, lines in self.lines.items()]
         none = np.empty(0, np.int64)
         names = (*PIECE, "communication_ns", "copies_ns")
@@ -118,7 +118,7 @@ class Case:
 
     @cached_property
     def prepares(self) -> Mask:
-        """Mask of the pieces in ranges of warm-up, and of checks before a measurement (no piece, if the user chose the
+        """Mark the pieces in ranges of warm-up, and of checks before a measurement (no piece, if the user chose the
         steps).
         """
         attribution = self.facts.attribution
@@ -133,7 +133,7 @@ class Case:
 
     @cached_property
     def place_of(self) -> Ints:
-        """The place of each piece, a number in `places`."""
+        """Return the place of each piece, as a number in `places`."""
         of_window = np.empty(len(self.windows), np.int64)
         for number, place in enumerate(self.places):
             of_window[place.windows] = number
@@ -141,12 +141,14 @@ class Case:
 
     @cached_property
     def purpose(self) -> Bytes:
-        """The purpose of each host call, with an extra last entry that stands for "no call"; see `purposes`."""
+        """Return the purpose of each host call, with an extra last entry that stands for "no call"; see
+        `purposes`.
+        """
         return purposes(self.facts.attribution.trace, self.facts.activity)
 
     @cached_property
     def once(self) -> Mask:
-        """Mask of the set-up host calls, with an extra last entry that stands for "no call"."""
+        """Mark the set-up host calls, with an extra last entry that stands for "no call"."""
         order = np.argsort(self.windows.start, kind="stable")
         start, end = self.windows.start[order], self.windows.end[order]
         if len(self.chosen.level.rows) == 0:
@@ -155,7 +157,7 @@ class Case:
 
     @cached_property
     def long_code_ns(self) -> int:
-        """The length (ns) above which code between two calls is separate work, and not part of launching."""
+        """Return the length (ns) above which code between two calls is separate work, and not part of launching."""
         code = self.pieces["ns"][(self.pieces["thread"] >= 0) & (self.pieces["call"] < 0)]
         code = code[code < LONG_CODE_NS]
         usual = int(np.median(code)) if len(code) else 0
@@ -164,12 +166,12 @@ class Case:
 
     @property
     def inflation(self) -> float:
-        """The factor by which recording lengthens launches on the CPU, at least in the measured programs."""
+        """Return the factor by which recording lengthens launches on the CPU, at least in the measured programs."""
         return INFLATION.get(self.facts.attribution.trace.report.reader.recorder, _NSYS)
 
     @cached_property
     def launches(self) -> Launches | None:
-        """The launch parameters of GPU ops; None if the reader's ops differ from the trace's."""
+        """Return the launch parameters of GPU ops, or None if the reader's ops differ from the trace's ops."""
         if self.part_of is not None:
             whole, rows = self.part_of
             return None if whole.launches is None else whole.launches.take(rows)
@@ -177,7 +179,7 @@ class Case:
 
     @cached_property
     def dialect(self) -> str:
-        """The language of the program: the first word of one of `DIALECTS`."""
+        """Return the language of the program: the first word of one of `DIALECTS`."""
         return dialect(self.facts.attribution.trace).split()[0].split("-")[0]
 
     def once_for_all(self, make: Callable[[Case], Made]) -> Made:
@@ -187,19 +189,19 @@ class Case:
         return self._made[make]
 
     def waited(self, place: Place, rows: Index) -> Ints:
-        """The time that the GPU waited in each step of a place for some pieces."""
+        """Return the time that the GPU waited in each step of a place for some pieces."""
         at = np.full(len(self.windows), -1, np.int64)
         at[place.windows] = np.arange(place.steps)
         return sums(at[self.pieces["window"][rows]], self.pieces["ns"][rows], place.steps)
 
     @cached_property
     def program(self) -> Program:
-        """The program with all its steps, including warm-up, for trying changes."""
+        """Return the program with all its steps, including warm-up, for trying changes."""
         return Program(self.facts, self.chosen.windows, self.merge_names)
 
     @cached_property
     def doubt(self) -> str:
-        """The reason that nothing can be replayed; empty if a replay is possible."""
+        """Return why nothing can be replayed; empty if a replay is possible."""
         ops = self.facts.attribution.trace.ops
         length = ops.end - ops.start
         lost = int(length[ops.launch < 0].sum()) / max(int(length.sum()), 1)
@@ -209,26 +211,28 @@ class Case:
 
     @cached_property
     def residual(self) -> Floats:
-        """The relative error of each steady step in a replay that uses typical delays of GPU ops."""
+        """Return the relative error of each steady step in a replay that uses typical delays of GPU ops."""
         return self.program.residual[self.rows]
 
     def known(self, place: Place) -> bool:
-        """Whether the steps of a place can be replayed."""
+        """Return whether the steps of a place can be replayed."""
         return not self.doubt and float(np.median(self.residual[place.windows])) <= MAX_RESIDUAL
 
     def shorter(self, place: Place, *edit: Edit) -> Ints | None:
-        """The time (ns) by which edits make each step of a place shorter; None if unknown."""
+        """Return the time (ns) by which edits make each step of a place shorter, or None if unknown."""
         if not self.known(place):
             return None
         gained = self.program.lengths - self.program.lengths_with(*edit)
         return gained[self.rows][place.windows]
 
     def without(self, place: Place, cause: Cause) -> Ints | None:
-        """The same without a cause."""
+        """Return the time (ns) by which each step of a place is shorter without a cause, or None if unknown."""
         return self.shorter(place, lambda network: edits.remove(network, cause))
 
     def changed(self, place: Place, changes: Changes) -> Ints | None:
-        """The same with changes of the program; None also if they cannot be applied."""
+        """Return the time (ns) by which changes make each step of a place shorter, or None if unknown or if the changes
+        cannot be applied.
+        """
         if not self.known(place):
             return None
         try:

@@ -1,5 +1,5 @@
-"""Findings about a recording of a single pass that is mostly set-up: facts, but no advice, which such a recording
-cannot support.
+"""Make findings about a recording of a single pass that is mostly set-up: facts without advice, because such a
+recording cannot support advice.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,9 +42,9 @@ _WARM = "record steps after a warm-up, because this pass is mostly set-up"
 
 
 def set_up(case: Case) -> Iterator[tuple[str, int]]:
-    """One-time host work by purpose of call, with its time in ns, the longest first.
+    """Yield one-time host work by purpose of call, with its time in ns, the longest first.
 
-    Creating memory and streams counts if it happens before the first GPU operation; freeing them counts after the last.
+    Creation of memory and streams counts before the first GPU operation; their release counts after the last.
     """
     calls, ops = case.facts.activity.calls, case.facts.attribution.trace.ops
     if not len(ops):
@@ -68,7 +68,7 @@ def set_up(case: Case) -> Iterator[tuple[str, int]]:
 
 
 def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding], recorded_ns: int) -> list[Finding]:
-    """Findings about a recording that is only a demo or a cold start: first its kind, then facts without advice.
+    """Return findings about a recording that is only a demo or a cold start: first its kind, then facts without advice.
 
     If annotated steps repeat with more than a little work, or if GPUs are busy for long, the findings are returned
     unchanged.
@@ -103,7 +103,9 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         names = join_words([name for name, ns in once if ns >= MIN_NS] or [name for name, _ in once[:1]])
         who = "the GPU is" if len(trace.gpu_busy) == 1 else "GPUs are"
         text = f"too little GPU work to optimize: {who} busy for {format_ns(busy)}, set-up takes {format_ns(total)}"
-        pages = "; how long kernels wait for managed memory is not in the report" * (fault_share(case) >= SOME_FAULTS)
+        pages = "; the report does not show how long kernels wait for managed memory" * (
+            fault_share(case) >= SOME_FAULTS
+        )
         text, remedy = f"{text} ({names}){pages}", _REPEAT
     elif hardly if not len(level.rows) else brief:
         all_of_it = f" and all GPU operations for {format_ns(busy)}" * (format_ns(kernels) != format_ns(busy))

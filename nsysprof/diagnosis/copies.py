@@ -1,4 +1,4 @@
-"""The GPU waits for copies: of pageable memory, in blocking calls, of a few bytes each, or in the same stream as
+"""Find GPU waits for copies: of pageable memory, in blocking calls, of a few bytes each, or in the same stream as
 kernels.
 """
 
@@ -235,7 +235,7 @@ def _link(case: Case, group: Group) -> str:
     rate = sizes.sum() / max(int((trace.ops.end[op] - trace.ops.start[op]).sum()), 1) * 1e9
     speed = format_bandwidth(rate)
     if rate >= _SLOW or np.median(sizes) < _LARGE:
-        return f"; copies run at {speed} and there is little compute to hide them, so only fewer bytes help"
+        return f"; copies run at {speed} and there is little compute to hide them, so only copying fewer bytes helps"
     if "pageable" in group.cause:
         return f"; copies at {speed} are slow: pin these buffers once and reuse them, with a stream for each direction"
     return f"; {speed} is slow for pinned memory: nvidia-smi -q shows the width of the PCIe link"

@@ -1,4 +1,4 @@
-"""The GPU waits while the launching thread runs long CPU code (which is neither a call nor part of launching)."""
+"""Find GPU waits while the launching thread runs long CPU code (neither a call nor part of launching)."""
 
 import re
 from collections.abc import Iterable
@@ -46,9 +46,10 @@ _LOADER = {
     "cuda": "read the next input in another thread while the GPU works on this one",
 }
 _AWAITED = {
-    "pytorch": "let what the thread waits for come earlier: load ahead in DataLoader workers that keep up (more of"
-    " them, prefetch_factor, less work per sample)",
-    "cuda": "let what the thread waits for come earlier: another thread or process, a file, or the network",
+    "pytorch": "load batches earlier, so that this thread does not wait: more DataLoader workers, a larger "
+    "prefetch_factor, or less work per sample",
+    "cuda": "find out what blocks this thread (another thread, a process, a file or the network), and start "
+    "that work earlier",
 }
 _MESSAGES = re.compile(r"\((?:lib(?:p?mpi|uc[pst]|hcoll|open-|psm|fabric)|h?mca_)")  # MPI, and what it runs on
 _ENOUGH, _HARDLY = 20, 0.1  # samples of a thread that runs; part of these in one that sleeps
@@ -244,7 +245,7 @@ def _sampled_in(case: Case, group: Group) -> str:
 
 
 def most_samples(found: CpuSamples | None, mine: Index | None) -> str:
-    """The innermost function that is in most of some samples (None: all samples); empty if unknown."""
+    """Return the innermost function that is in most of some samples (None: all samples); empty if unknown."""
     if found is None:
         return ""
     mine = np.arange(len(found.time)) if mine is None else mine

@@ -50,26 +50,26 @@ class StepTimes:
 
     @property
     def total_ns(self) -> int:
-        """How long all steps take."""
+        """Return the total time of all steps."""
         return self.compute_ns + self.communication_ns + self.copies_ns + self.idle_ns
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The bottlenecks of a program's steps: ``findings``, those that gain most first.
+    """The bottlenecks of a program's steps: ``findings``, largest gain first.
 
-    ``chosen`` are the steps; ``steps`` is the number of steady ones; ``once``: one-time work of the host, in words with
+    ``chosen`` are the steps; ``steps``: the number of steady steps; ``once``: one-time work of the host, as text with
     its ns, longest first; ``doubt``: why nothing was replayed, otherwise empty; ``idle_share``: the part of the steady
-    steps in which the GPU computes nothing; ``busy_ns`` that of GPUs in the recording; ``times`` of each path on its
-    GPU; ``left_out`` steps are warm-up; ``early_share``: the part of a recording without steps that waits in warm-up
-    ranges; ``busiest``: the kernels with most time, with their shares of the steps; ``recorded_ns``: from the first to
-    the last of all calls and GPU operations; ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the GPUs'
-    busy time outside all steps, ``outside``: its largest contributor, with its time. ``idle_outside_ns``: mean idle
-    time of a GPU outside found steps, between first and last operations, ``gap_ns``: the longest gap in it,
-    ``during``: what the CPU does meanwhile; ``mostly``: without a finding, the largest cause of waits in the steps,
-    with its share; ``tried``: whether a replay that reproduces the steps showed that nothing helps; ``launches`` that
-    are recorded; ``before``: the range that takes longest of those that end before the first GPU operation, and for how
-    many ns.
+    steps in which the GPU computes nothing; ``busy_ns``: the time in which GPUs are busy in the recording; ``times``:
+    the `StepTimes` of each path on its GPU; ``left_out``: the number of warm-up steps; ``early_share``: the part of a
+    recording without steps that is spent waiting in warm-up ranges; ``busiest``: the kernels with most time, with their
+    shares of the steps; ``recorded_ns``: the time from the first to the last of all calls and GPU operations;
+    ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the GPUs' busy time outside all steps; ``outside``:
+    the largest contributor to this time, with its own time. ``idle_outside_ns``: mean idle time of a GPU outside
+    detected steps, between the first and last operations; ``gap_ns``: the longest gap in this time; ``during``: the
+    activity of the CPU meanwhile; ``mostly``: without a finding, the largest cause of waits in the steps, with its
+    share; ``tried``: whether a replay that reproduces the steps showed that no fix helps; ``launches``: the number of
+    recorded launches; ``before``: the longest range that ends before the first GPU operation, and its time in ns.
     """
 
     chosen: Chosen
@@ -97,12 +97,12 @@ class Diagnosis:
 
     @property
     def repeats(self) -> bool:
-        """Whether there are steps; otherwise the diagnosis is about the whole recording."""
+        """Return whether there are steps; otherwise the diagnosis is about the whole recording."""
         return bool(len(self.chosen.level.rows))
 
     @property
     def nothing(self) -> bool:
-        """Whether only the kernels themselves are left to fix."""
+        """Return whether only the kernels themselves are left to fix."""
         return not self.findings and self.idle_share < _IDLE and self.idle_outside_ns < _IDLE * self.recorded_ns
 
     def of_path(self, path: str) -> list[Finding]:
@@ -113,7 +113,7 @@ class Diagnosis:
 def diagnose(case: Case) -> Diagnosis:
     """Diagnose the steps of a case. In large recordings, diagnose only some steps in the middle of each path.
 
-    The time is near-linear in ops and calls, times the number of replayed causes.
+    Takes near-linear time in ops and calls, times the number of replayed causes.
     """
     if len(case.facts.attribution.trace.ops) <= MAX_OPS:
         return _diagnosis_of(case)
@@ -143,8 +143,8 @@ def case_of(
     facts: Facts | None = None,
     launched: Launches | None = None,
 ) -> Case:
-    """The case to diagnose: the steps that the glob ``select`` matches, or by default the steps that `choose_level`
-    finds.
+    """Make the case to diagnose: the steps that the glob ``select`` matches, or by default the steps that
+    `choose_level` finds.
 
     ``kinds`` are the kinds of the op names. ``chosen``, ``rows`` (the windows that count; by default, all except
     warm-up), ``facts`` and the launches are computed if not given.
@@ -157,7 +157,9 @@ def case_of(
 
 
 def stretches(case: Case) -> Iterator[Case]:
-    """Some steps in the middle of each path of a large recording, with their surroundings; see `stretch_of`."""
+    """Yield some steps in the middle of each path of a large recording, with their surroundings; see
+    `stretch_of`.
+    """
     for rows in _middles(case):
         part = stretch_of(case.facts, case.chosen.windows, rows)
         chosen = replace(case.chosen, windows=part.windows)

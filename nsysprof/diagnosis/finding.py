@@ -1,4 +1,4 @@
-"""The result of a diagnosis: findings, each with symptom, cause, and a remedy that was tried in a replay."""
+"""Define the result of a diagnosis: findings, each with symptom, cause, and a remedy that was tried in a replay."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,15 +27,16 @@ NAME = 60  # characters of a name in a sentence
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that costs the steps of a program time.
+    """One cause that costs the steps of a program time.
 
-    ``kind`` is a section of the fix guide; ``path`` the steps, ``gpu`` the GPU with most loss; ``often``: `EVERY`,
-    `ONCE` or `3 of 20 steps`; ``steps`` the number of steady steps in the sums; ``text`` has symptom and cause;
-    ``claim`` is its evidence. ``lost_ns``: the loss of all steady steps together, recorded minus replayed without the
-    cause; ``gain_ns``, from ``gain_low_ns`` to ``gain_high_ns``, their gain with ``change``, options of ``nsysprof
-    forecast``; 0 if ``basis`` is `UNTRIED`. All int ns, as profiled. ``remedy`` is empty for none. ``total_ns``: the
-    time of all steady steps, ``step_ns`` the median step; ``culprits``: its culprits in ``why.csv``; ``recording_ns``:
-    the part of the gain that may be recording cost; ``where``: what CPU samples show of the cause.
+    ``kind`` is a section of the fix guide; ``path``: the steps; ``gpu``: the GPU that loses most; ``often``: `EVERY`,
+    `ONCE` or `3 of 20 steps`; ``steps``: the number of steady steps in the sums; ``text``: symptom and cause;
+    ``claim``: the evidence for the cause. ``lost_ns``: the loss of all steady steps together, recorded minus replayed
+    without the cause; ``gain_ns`` (from ``gain_low_ns`` to ``gain_high_ns``): the gain of these steps with ``change``,
+    the options of ``nsysprof forecast``; 0 if ``basis`` is `UNTRIED`. All int ns, as profiled. ``remedy`` is empty if
+    there is none. ``total_ns``: the time of all steady steps; ``step_ns``: the median step; ``culprits``: the culprits
+    of the finding in ``why.csv``; ``recording_ns``: the part of the gain that may be recording cost; ``where``: the
+    place of the cause according to CPU samples.
     """
 
     kind: str
@@ -61,17 +62,17 @@ class Finding:
 
     @property
     def likely_ns(self) -> float:
-        """The gain by which findings are ranked: excluding recording cost; an upper limit counts half."""
+        """Return the gain by which findings are ranked: without recording cost; an upper limit counts half."""
         bound = self.basis == BOUND and not self.recording_ns
         return max(self.gain_ns - self.recording_ns, 0) * (_HALF if bound else 1.0)
 
     def of_step(self, ns: float) -> float:
-        """An amount over all steps as a share of the median step."""
+        """Return an amount over all steps as a share of the median step."""
         return ns / max(self.total_ns, 1) * self.step_ns
 
     @property
     def id(self) -> str:
-        """A stable id, equal in every answer: kind, cause and path."""
+        """Return a stable id, equal in every answer: kind, cause and path."""
         return f"{self.kind}:{self.cause}:{'' if self.path == WHOLE else self.path}"
 
     @property
@@ -90,7 +91,7 @@ class Finding:
         return {**values, "path": path, "change": list(self.change), "command": command}
 
     def forecast_command(self, report: str, whole: str) -> str:
-        """The command that replays the change, or shows the steps if there is none."""
+        """Return the command that replays the change, or shows the steps if there is no change."""
         steps = "" if self.path == whole else f" --range {quote(self.path.replace('[', '[[]'))}"
         if not self.change:
             return f"nsysprof why {report}{steps}"
@@ -98,7 +99,7 @@ class Finding:
         return f"nsysprof forecast {report}{steps} --as-profiled {options}"
 
     def listed(self) -> dict[str, Any]:
-        """The finding with the keys of the ``findings`` lists in documents."""
+        """Return the finding with the keys of the ``findings`` lists in documents."""
         values: dict[str, Any] = {"path": self.path, "cause": self.kind, "culprit": self.cause, "text": self.text}
         values |= {"ns": self.lost_ns / self.steps, "share": min(self.lost_ns / max(self.total_ns, 1), 1.0)}
         return values | {
@@ -111,10 +112,10 @@ class Finding:
 
 
 def ranked(found: Sequence[Finding]) -> list[Finding]:
-    """Rank findings: first the tried remedies by likely gain, then all others by loss, then one-time work.
+    """Rank findings: first tried remedies by likely gain, then all other findings by loss, then one-time work.
 
-    If two remedies fix the same cause of a path, the simpler one is first if it has a good part of the gain (see
-    `_BEFORE`). Findings about pacing, a cold start or a shared GPU come before all others, then causes without a
+    If two remedies fix the same cause of a path, the simpler remedy comes first if it has a good part of the gain (see
+    `_BEFORE`). Findings about pacing, a cold start or a shared GPU come before all others, followed by causes without a
     remedy that cost several times as much as any remedy gains.
     """
     others, most = {(each.path, each.kind): each for each in found}, dict[str, int]()
@@ -136,7 +137,8 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
 
 
 def worth_telling(found: Sequence[Finding]) -> list[Finding]:
-    """The ranked findings with a remedy or a large loss, and the first finding of a path if its loss is large enough.
+    """Return the ranked findings with a remedy or a large loss, and the first finding of a path if its loss is large
+    enough.
 
     Slow steps appear only once: as slow steps, unless a finding about some steps has a remedy.
     """
@@ -162,7 +164,9 @@ def _same(cause: Finding, slow: Finding) -> bool:
 
 
 def scaled(finding: Finding, times: float, steps: int) -> Finding:
-    """Scale a finding about a part of the steps to all ``steps``; ``times`` is the ratio of both numbers."""
+    """Scale a finding about a part of the steps to all ``steps``; ``times`` is the ratio of both numbers of
+    steps.
+    """
     names = ("lost_ns", "gain_ns", "gain_low_ns", "gain_high_ns", "total_ns", "recording_ns")
     values = {name: round(getattr(finding, name) * times) for name in names}
     return replace(finding, steps=steps, **values)

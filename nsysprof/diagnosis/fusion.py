@@ -1,4 +1,4 @@
-"""Several kernels that read and write memory, although one kernel could do their work: attention, pointwise chains,
+"""Find several kernels that read and write memory although one kernel could do their work: attention, pointwise chains,
 layouts.
 """
 
@@ -16,15 +16,15 @@ from nsysprof.kernels.classify import OTHER_SOFTMAX
 
 _ATTENTION = "attention in separate kernels"
 _SDPA = {
-    "pytorch": "call torch.nn.functional.scaled_dot_product_attention, which runs all of it in one kernel",
+    "pytorch": "call torch.nn.functional.scaled_dot_product_attention, which runs attention in one kernel",
     "cuda": "use a fused attention kernel (FlashAttention, or cuDNN's) for matrix product, softmax and matrix product",
-    "jax": "call jax.nn.dot_product_attention with implementation='cudnn', which runs all of it in one kernel",
+    "jax": "call jax.nn.dot_product_attention with implementation='cudnn', which runs attention in one kernel",
 }
 _CHAINS = "pointwise kernels in a row"
 _COMPILE = {
-    "pytorch": "fuse them with torch.compile",
-    "cuda": "do their work in one kernel, which reads and writes each element once",
-    "jax": "jit the function that holds them, so that XLA fuses them",
+    "pytorch": "fuse these kernels with torch.compile",
+    "cuda": "fuse these kernels into one that reads and writes each element once",
+    "jax": "jit the function with these kernels, so that XLA fuses them",
 }
 _LAYOUT = "conversions between channels-first and channels-last"
 _CHANNELS_LAST = {
@@ -67,7 +67,7 @@ _UNEQUAL = 8  # kernels of a row that work on as many elements take less than so
 
 
 def fusion_findings(busy: Busy) -> Iterator[Finding]:
-    """The time saved if one kernel replaced several, in memory traffic and launches (from a replay)."""
+    """Yield the time saved if one kernel replaced several: memory traffic, and launches (from a replay)."""
     ops = busy.with_copies
     used = np.zeros(len(ops), bool)
     for finder in (_attention, _chains):
@@ -99,8 +99,8 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
 
 
 def norms_of_layout(busy: Busy) -> tuple[Index, Index]:
-    """The kernels that convert between layouts. If there are any, also the batch norms of cuDNN in channels-first
-    format.
+    """Return the kernels that convert between layouts. If there are such kernels, also return the batch norms of cuDNN
+    in channels-first format.
     """
     names = busy.case.facts.attribution.trace.op_names
     converts = np.flatnonzero(busy.matches(lambda code: bool(_CONVERTS.search(names[code]))))

@@ -1,4 +1,6 @@
-"""A kernel that uses a small part of the GPU: few blocks or threads, a nearly empty last wave, or low occupancy."""
+"""Find kernels that use a small part of the GPU: few blocks or threads, a nearly empty last wave, or low
+occupancy.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -55,7 +57,9 @@ _FULLER = {
 
 
 def geometry_findings(busy: Busy) -> Iterator[Finding]:
-    """Kernels whose grid or blocks are too small, with the time a full GPU would save: kernel time × idle share."""
+    """Yield kernels whose grid or blocks are too small, with the time that a full GPU would save: kernel time × idle
+    share.
+    """
     found = busy.case.launches
     if found is None or not found.sms or not len(busy.op):
         return
@@ -93,14 +97,16 @@ def _beside_small(busy: Busy, small: Mask) -> tuple[Ints, Ints]:
 
 
 def held_warps(found: Launches) -> Floats:
-    """The warps of each launch that fit on a multiprocessor; infinite if unknown."""
+    """Return how many warps of each launch fit on a multiprocessor; infinite if unknown."""
     held: Floats = np.where(found.held.blocks > 0, found.held.blocks, np.inf)
     held *= -(-np.maximum(found.threads, 1) // _WARP)
     return held
 
 
 def part_used(found: Launches) -> Floats:
-    """The share of the GPU that each launch keeps busy: multiprocessors, the warps that they need, and lanes."""
+    """Return the share of the GPU that each launch keeps busy: multiprocessors, the warps that these need, and
+    lanes.
+    """
     of_block = -(-np.maximum(found.threads, 1) // _WARP)
     each = found.blocks / max(found.sms, 1)
     warps = np.minimum(np.maximum(each, 1) * of_block, np.where(each < 1, np.inf, held_warps(found)))
@@ -174,7 +180,7 @@ def _shape(found: Launches, kind: str, row: int) -> str:
         waves = float(found.waves[row])
         return f"{shape} in {waves:.2f} waves, and the last wave leaves most of the GPU idle"
     if kind == "spills":
-        return f"with {format_bytes(int(found.local_memory[row]))} of local memory per thread, which registers spill to"
+        return f"with {format_bytes(int(found.local_memory[row]))} of local memory per thread, because registers spill"
     limiter = LIMITERS[int(found.held.limiter[row])]
     return f"at {format_share(float(found.held.occupancy[row]))} occupancy, limited by {limiter}"
 

@@ -1,4 +1,4 @@
-"""The GPU waits for other GPU work, for its own queue, or for an unknown reason."""
+"""Find GPU waits for other GPU work, for the GPU's own queue, or for an unknown reason."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -59,7 +59,7 @@ def _nobody_late(_: Case, __: Group) -> Cause:
 
 
 def _balance(_: Case, __: Group) -> Iterable[Remedy]:
-    yield Remedy("give that rank less work, or find the cause of its delay there", Changes(no_late_peer=True))
+    yield Remedy("find the cause of that rank's delay, or give that rank less work", Changes(no_late_peer=True))
 
 
 def _peer(case: Case, row: int) -> str:
@@ -73,8 +73,8 @@ def _peers(case: Case, rows: Index) -> Ints:
 
 
 def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
-    """Exposed communication, except waits for late ranks. The gain is at most the time of all compute, which could
-    hide it.
+    """Find exposed communication, except waits for late ranks. The gain is at most the time of all compute, because
+    only compute can hide communication.
     """
     windows, lines = case.windows.take(place.windows), case.lines[place.gpu]
     both = covered(union(lines.compute, lines.communication), windows.start, windows.end)
@@ -90,7 +90,7 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
     most_of_it = one_line(short_name(trace.op_names[int(np.bincount(trace.ops.name[talks], length).argmax())]), NAME)
     if int(length.max()) > _HIDES * int(length.sum()):
         most_of_it = f"one {most_of_it} of {format_ns(int(length.max()))}{_where(case, int(talks[length.argmax()]))}"
-    text = f"no compute overlaps communication (most of it is {most_of_it}): {each_step(place, lost)}"
+    text = f"no compute overlaps communication (mostly {most_of_it}): {each_step(place, lost)}"
     remedy = _EARLIER
     if waits := _for_others(case, talks):
         text = f"{text}; {waits}"
@@ -129,7 +129,7 @@ def _where(case: Case, op: int) -> str:
 
 
 def stream_findings(busy: Busy) -> Iterator[Finding]:
-    """Kernels outside the main compute stream that leave most of the GPU empty and that compute waits for."""
+    """Find kernels outside the main compute stream that leave most of the GPU empty and that compute waits for."""
     case, place, known = busy.case, busy.place, busy.case.launches
     if known is None or not known.sms or not len(busy.op):
         return

@@ -1,4 +1,4 @@
-"""A kind of finding: the pieces of waits that it explains, the name of its cause, and the remedies to try."""
+"""Define a kind of finding: the pieces of waits that it explains, the name of the cause, and the remedies to try."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
 
 @dataclass(frozen=True)
 class Group:
-    """The pieces ``rows`` of waits in a place that have one cause. ``waited`` are the ns in each step of the place."""
+    """The pieces ``rows`` of waits in a place that have one cause. ``waited``: the ns in each step of the place."""
 
     place: Place
     cause: str
@@ -39,22 +39,22 @@ class Group:
 
     @property
     def waited_ns(self) -> int:
-        """The GPU's waiting time in all steps."""
+        """Return the GPU's waiting time in all steps."""
         return int(self.waited.sum())
 
     @property
     def often(self) -> str:
-        """The kind of steps in which the GPU waits for the cause."""
+        """Return the kind of steps in which the GPU waits for the cause."""
         return often(self.place, self.waited)
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change of the program. ``text`` is an imperative, ``changes`` are the replayed changes, ``basis`` is the basis
+    """A change of the program. ``text`` is an imperative; ``changes`` are the replayed changes; ``basis`` is the basis
     of the gain.
 
     `Changes.remove` of the cause itself removes `Kind.whole`. ``most_ns``: the upper limit of the gain in all steps.
-    ``least``: the gain must not exceed the loss by much.
+    ``least``: whether the gain must not exceed the loss by much.
     """
 
     text: str
@@ -65,7 +65,7 @@ class Remedy:
 
 
 def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns: int, most_ns: int) -> Finding:
-    """A finding about GPU work in all steps of a place, with a gain of at most ``most_ns`` by arithmetic."""
+    """Make a finding about GPU work in all steps of a place, with a gain of at most ``most_ns`` by arithmetic."""
     return Finding(
         kind, place.path, place.gpu, EVERY, place.steps, text, cause, COUNTED, lost_ns, remedy,
         gain_ns=most_ns, gain_high_ns=most_ns, basis=BOUND, total_ns=place.total_ns, step_ns=place.step_ns,
@@ -73,7 +73,7 @@ def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns
 
 
 def often(place: Place, waited: Ints) -> str:
-    """Which steps have most of an amount, ``waited`` in each: all typical steps, a few of them, or one."""
+    """Name the steps that have most of the amount ``waited`` (per step): all typical steps, a few steps, or one."""
     count = int((waited >= _HAS * waited.max()).sum())
     typical = float(np.median(waited)) >= MIN_SHARE * float(np.median(place.length))
     if place.path == WHOLE or 2 * count > place.steps or typical:
@@ -82,18 +82,24 @@ def often(place: Place, waited: Ints) -> str:
 
 
 def each_step(place: Place, ns: int) -> str:
-    """An amount over all steps, as time of the median step and as a share; for a whole recording, as time and share."""
+    """Format an amount over all steps as time and share of the median step, or as time and share of a whole
+    recording.
+    """
     per = "" if place.path == WHOLE else " of each step"
     return f"{format_ns(ns / place.total_ns * place.step_ns)}{per} ({format_share(ns / place.total_ns)})"
 
 
 def in_steps(case: Case, group: Group) -> bool:
-    """Whether a cause belongs to the steps. If steps were detected (not annotated), most of them must have it."""
+    """Return whether a cause belongs to the steps. If steps were detected (not annotated), most steps must have the
+    cause.
+    """
     return group.place.path != WHOLE and (group.often == EVERY or not case.chosen.level.found)
 
 
 def repeats(case: Case, group: Group, alike: AnyInts) -> bool:
-    """Whether a remedy for a loop fits: the work is in steps, or the program often does work that is ``alike``."""
+    """Return whether a remedy for a loop fits: the work is in steps, or the program often does work that is
+    ``alike``.
+    """
     return in_steps(case, group) or int(np.unique(alike, return_counts=True)[1].max(initial=0)) >= _OFTEN
 
 
@@ -103,7 +109,7 @@ def no_remedy(_: Case, __: Group) -> Iterable[Remedy]:
 
 
 def whole_cause(case: Case, group: Group) -> Cause:
-    """Everything that belongs to the waits of a group, see `Wholes`."""
+    """Return everything that belongs to the waits of a group, see `Wholes`."""
     cause, op, thread, start, end = (
         case.pieces[name][group.rows] for name in ("cause", "op", "thread", "start_ns", "end_ns")
     )
@@ -115,11 +121,11 @@ class Kind:
     """A kind of finding, a section of the fix guide.
 
     ``claims`` marks the pieces of waits that may belong to this kind. ``codes`` gives equal numbers to pieces of one
-    cause, and ``words`` the name of the cause. ``symptom`` is a sentence with the placeholders ``{amount}`` and
-    ``{cause}``. ``remedies`` are the remedies to try. ``whole`` is everything that disappears together with the cause.
-    ``set_up``: the wait happens once, and never comes first. ``tried``: False if no replay can remove the cause.
-    ``least_launches``: there is no finding if steps have fewer launches. ``least_share``: there is no finding if the
-    loss (or the wait, if it ``exposes`` other waits) is a smaller share of the steps. ``inflated``: recording makes
+    cause; ``words`` gives the name of the cause. ``symptom`` is a sentence with the placeholders ``{amount}`` and
+    ``{cause}``. ``remedies`` are the remedies to try. ``whole`` returns everything that disappears together with the
+    cause. ``set_up``: the wait happens once, and is never ranked first. ``tried`` is False if no replay can remove the
+    cause. ``least_launches``: there is no finding if steps have fewer launches. ``least_share``: there is no finding if
+    the loss (or the wait, if it ``exposes`` other waits) is a smaller share of the steps. ``inflated``: recording makes
     the wait longer. ``note``: the end of the sentence if there is no remedy. ``where``: more facts about the place of
     the cause. ``arithmetic``: without a replay, the wait is the upper limit of the gain.
     """
@@ -143,27 +149,27 @@ class Kind:
 
 
 def removal(text: str, group: Group) -> Remedy:
-    """The remedy that the cause is gone."""
+    """Return the remedy that removes the cause."""
     return Remedy(text, Changes(remove=[group.cause]))
 
 
 def by_text(column: str) -> Callable[[Case, Index], Ints]:
-    """Pieces whose text in a column of `PIECE` is equal have one cause."""
+    """Group pieces: pieces with equal text in a column of `PIECE` have one cause."""
     return lambda case, rows: case.pieces[column][rows]
 
 
 def text_of(column: str) -> Callable[[Case, int], str]:
-    """The text of a piece in a column of `PIECE`."""
+    """Return the text of a piece in a column of `PIECE`."""
     return lambda case, row: one_line(case.facts.texts.words[case.pieces[column][row]], NAME)
 
 
 def of_host(case: Case) -> Mask:
-    """Pieces in which the GPU waited for the host."""
+    """Mark pieces in which the GPU waited for the host."""
     return (case.pieces["cause"] == LATE_HOST) & ~case.once_for_all(in_mpi)
 
 
 def in_mpi(case: Case) -> Mask:
-    """Pieces in MPI, with all calls that MPI makes."""
+    """Mark pieces in MPI, with all calls that MPI makes."""
     named = [
         purpose_of(text) == MPI or _MPI.search(text.partition("@")[0]) is not None for text in case.facts.texts.words
     ]
@@ -172,7 +178,7 @@ def in_mpi(case: Case) -> Mask:
 
 
 def in_calls(case: Case, *purposes: int) -> Mask:
-    """Pieces in which the host was in a call for one of some purposes, in every step."""
+    """Mark pieces in which the host was in a call for one of some purposes, in every step."""
     call = case.pieces["call"]
     return of_host(case) & np.isin(case.purpose[call], purposes) & ~case.once[call]
 
@@ -216,7 +222,7 @@ def _launching(case: Case) -> Mask:
 
 
 def fetched(case: Case, group: Group) -> Mask:
-    """Mask of the pieces of a group in which pages of unified memory move to a host that reads the GPU's results."""
+    """Mark the pieces of a group in which unified memory pages migrate to a host that reads the GPU's results."""
     trace, pieces = case.facts.attribution.trace, case.pieces
     named = np.array([*("DtoH" in name for name in trace.op_names), False], bool)
     begins = np.sort(trace.ops.start[named[trace.ops.name] & (trace.ops.kind == MIGRATION)])
@@ -225,7 +231,7 @@ def fetched(case: Case, group: Group) -> Mask:
 
 
 def glob_of(path: str) -> str:
-    """A glob that matches a path itself."""
+    """Return a glob that matches only this path."""
     return path.replace("[", "[[]")
 
 
@@ -242,7 +248,7 @@ _OPENMP = (
 
 
 def dialect_text(case: Case, texts: dict[str, str]) -> str:
-    """The text for the language of the program; if there is none, the text for ``cuda``."""
+    """Return the text for the language of the program; if there is none, the text for ``cuda``."""
     if case.dialect == "openmp" and "openacc" in texts:
         text = texts["openacc"]
         for one, other in _OPENMP:

@@ -1,4 +1,4 @@
-"""The CPU is busy launching, and the GPU waits for launch after launch."""
+"""Find the CPU busy launching while the GPU waits for launch after launch."""
 
 import re
 from collections.abc import Iterable
@@ -111,10 +111,10 @@ def _of_optimizer(case: Case) -> Mask:
 
 
 def launching_time(case: Case, place: Place, only: AnyInts | None = None) -> Cause:
-    """A cause that consists of all time in which threads launch in the steps of a place, with little code between
-    launches.
+    """Return a cause that consists of all time in which threads launch in the steps of a place, with little code
+    between launches.
 
-    It includes all calls that launch or do not wait, or ``only`` some of these calls.
+    The cause includes all calls that launch or do not wait, or ``only`` some of these calls.
     """
     calls, trace, windows = case.facts.activity.calls, case.facts.attribution.trace, case.windows
     parts: list[tuple[Index, Ints, Ints]] = []

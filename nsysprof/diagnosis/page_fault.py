@@ -1,4 +1,4 @@
-"""Kernels wait for pages of unified memory, or the GPU idles while the host fetches pages."""
+"""Find kernels that wait for pages of unified memory, and an idle GPU while the host fetches pages."""
 
 import re
 from collections.abc import Iterator
@@ -32,10 +32,10 @@ SOME_FAULTS, MANY_FAULTS = 0.05, 0.5  # of the time of kernels: from here on to 
 
 
 def fault_share(case: Case) -> float:
-    """The share of kernel time that may be page faults, estimated from recorded migrations; 1.0 if no migrations were
-    recorded.
+    """Return the share of kernel time that may be page faults, estimated from recorded migrations; 1.0 if no migrations
+    were recorded.
 
-    0.0 for programs with (almost) no managed memory, with prefetching, or with recorded GPU page faults.
+    The share is 0.0 for programs with (almost) no managed memory, with prefetching, or with recorded GPU page faults.
     """
     trace, calls = case.facts.attribution.trace, case.facts.activity.calls
     count = np.bincount(calls.name, minlength=len(calls.names)).tolist()
@@ -60,14 +60,16 @@ def _unknown_faults(case: Case, place: Place) -> Iterator[Finding]:
     lost = int(covered(case.lines[place.gpu].compute, windows.start, windows.end).sum())
     if lost < MIN_SHARE * place.total_ns:
         return
-    text = f"kernels on managed memory run for {each_step(place, lost)}, and may wait for its pages{_RECORD}"
+    text = f"kernels on managed memory run for {each_step(place, lost)}, and may wait for page migrations{_RECORD}"
     remedy = f"{dialect_text(case, _PREFETCH)}, before any other change to these kernels"
     found = counted(place, "page-fault", _FAULTS, text, remedy, lost, 0)
     yield replace(found, basis=UNTRIED)
 
 
 def page_findings(case: Case, place: Place) -> Iterator[Finding]:
-    """Waits of kernels or the host for pages of unified memory: upper bounds, because kernels compute meanwhile."""
+    """Yield waits of kernels or the host for pages of unified memory: upper bounds, because kernels compute
+    meanwhile.
+    """
     windows = case.windows.take(place.windows)
     found = paging(case.facts.attribution.trace, place.gpu, windows.start, windows.end)
     known = 0 if found is None else int(found.kernel_ns.sum())

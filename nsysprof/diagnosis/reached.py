@@ -1,4 +1,4 @@
-"""The shares of the GPU's peaks that kernels reach: by hardware counters, shapes of operators, or GPU metrics."""
+"""Find the shares of the GPU's peaks that kernels reach, from hardware counters, operator shapes, or GPU metrics."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,10 +29,10 @@ _TENSOR_CORES, _ISSUE = "tensor cores", "instruction issue"
 
 @dataclass(frozen=True)
 class Reached:
-    """Shares of a GPU's peaks, by `COMPUTE` and `MEMORY`, and their basis.
+    """Shares of a GPU's peaks, by `COMPUTE` and `MEMORY`, and the basis of these shares.
 
-    ``unit`` is the computing unit. FLOPs and bytes per second are NaN if unknown. ``suspect`` names the possible
-    error behind impossible shares.
+    ``unit`` is the computing unit. FLOPs and bytes per second are NaN if unknown. ``suspect`` names the value that may
+    be wrong if a share is impossible.
     """
 
     basis: str = ""
@@ -45,7 +45,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Roofs:
-    """The peaks of a ``gpu`` (None: not known) by its ``limits``: ``measured``, or from the data sheet."""
+    """The peaks of a ``gpu`` (None: unknown), from its ``limits``: ``measured``, or from the data sheet."""
 
     gpu: Gpu | None = None
     limits: GpuLimits = field(default_factory=GpuLimits)
@@ -62,14 +62,18 @@ class Roofs:
         return (peak or self.limits.datasheet_flops(dtype, None) or np.nan) if dtype else np.nan
 
     def reachable(self, kind: str) -> float:
-        """The share of the peak for `COMPUTE` or `MEMORY` that kernels can reach at best; 1 for a measured peak."""
+        """Return the share of the peak for `COMPUTE` or `MEMORY` that kernels can reach at best; 1 for a
+        measured peak.
+        """
         limits = self.limits
         known = limits.measured_flops if kind == COMPUTE else limits.measured_bytes_per_s
         return 1.0 if self.measured and known else REACHABLE[kind]
 
 
 def roofs_of(case: Case, place: Place | None, measured: GpuLimits | None = None) -> Roofs:
-    """The `Roofs` of the GPU of a place, or of the only kind of GPU in the report; ``measured`` peaks come first."""
+    """Find the `Roofs` of the GPU of a place, or of the only GPU model in the report; ``measured`` peaks come
+    first.
+    """
     gpus = case.facts.attribution.trace.report.about.cuda_gpus
     gpu = next((each for each in gpus if place is not None and each.id == place.gpu), None)
     gpu = gpu or (gpus[0] if gpus and len({each.name for each in gpus}) == 1 else None)
@@ -83,7 +87,9 @@ def roofs_of(case: Case, place: Place | None, measured: GpuLimits | None = None)
 
 
 class Sources:
-    """The facts that are known about the kernels ``busy``. ``groups`` of places in them are examined."""
+    """The known facts about the kernels ``busy``. ``groups`` are the positions of the kernels of each examined
+    group.
+    """
 
     def __init__(self, busy: Busy, roofs: Roofs, groups: Sequence[Index], counters: CounterFile | None = None) -> None:
         self.busy, self.roofs, self.groups = busy, roofs, groups
@@ -92,7 +98,7 @@ class Sources:
         self._means = _sampled(busy, groups)
 
     def of(self, at: int) -> Iterator[Reached]:
-        """The known shares of a group, the most reliable first."""
+        """Yield the known shares of a group, the most reliable first."""
         rows = self.groups[at]
         if self._counted is not None:
             yield self._by_counters(rows)
@@ -219,11 +225,11 @@ def _by_metrics(means: Mapping[str, Mean], roofs: Roofs) -> Reached:
 
 
 def shares_of(busy: Busy, rows: Index) -> Mapping[str, float]:
-    """The shares of the peaks that some kernels reach, by the most reliable basis; empty if unknown."""
+    """Return the shares of the peaks that some kernels reach, by the most reliable basis; empty if unknown."""
     found = Sources(busy, roofs_of(busy.case, busy.place), [rows]).of(0) if len(rows) else ()
     return next((each.shares for each in found if each.shares), {})
 
 
 def least_part(shares: Mapping[str, float]) -> float:
-    """The smallest part of their time that kernels need for their memory traffic; 0 if unknown."""
+    """Return the smallest part of their time that kernels need for their memory traffic; 0 if unknown."""
     return min(shares.get(MEMORY, 0.0) / REACHABLE[MEMORY], 1.0)

@@ -1,4 +1,4 @@
-"""Some steps take longer than others: find the waits in which they differ from typical steps."""
+"""Find steps that take longer than others, and the waits in which they differ from typical steps."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,9 @@ _COMPUTE = "longer compute"
 
 
 def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
-    """The slow steps of a place, as in `judge`, if their total extra time is at least `MIN_SHARE`."""
+    """Yield the slow steps of a place, as in `judge`, if the total extra time of these steps is at least
+    `MIN_SHARE`.
+    """
     if place.path == WHOLE:
         return
     judged = judge(place.length)

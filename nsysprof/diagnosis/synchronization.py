@@ -1,4 +1,4 @@
-"""The host waits for the GPU, and the GPU is then idle until the host has launched again."""
+"""Find synchronization: the host waits for the GPU, and the GPU is then idle until the host has launched again."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,6 @@
-"""Matrix products that tensor cores would run faster: products in FP32 on CUDA cores, or with misaligned sizes."""
+"""Find matrix products that tensor cores would run faster: products in FP32 on CUDA cores, or with misaligned
+sizes.
+"""
 
 import re
 from collections.abc import Iterator
@@ -57,7 +59,7 @@ _ALIGNED_SPEEDUP = 5.0
 
 
 def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
-    """Matrix products that tensor cores would run several times as fast, according to the GPU's peaks (an upper
+    """Yield matrix products that tensor cores would run several times as fast, according to the GPU's peaks (an upper
     bound).
     """
     kinds, names = busy.case.facts.kinds, busy.case.facts.attribution.trace.op_names

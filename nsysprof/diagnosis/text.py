@@ -24,8 +24,8 @@ _IDLE = 0.05  # of the steps, or of the recording, that nothing needs to be said
 
 
 def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
-    """The share of step time in which the GPUs compute. If no step repeats, the share of the time from first to last
-    GPU operation.
+    """State the share of step time in which the GPUs compute. If no step repeats, state the share of the time from
+    first to last GPU operation.
     """
     gpus = len({each.gpu for each in diagnosis.times})
     who = "the GPU computes" if gpus == 1 else f"{gpus:,} GPUs compute"
@@ -92,7 +92,7 @@ def _outside_text(diagnosis: Diagnosis) -> str:
 
 
 def once_text(diagnosis: Diagnosis) -> str:
-    """One-time work of the program if steps repeat; empty if nothing is long."""
+    """Name one-time work of the program if steps repeat; empty if no such work is long."""
     once = [f"{name} {format_ns(ns)}" for name, ns in diagnosis.once if ns >= MIN_NS]
     if not once or not diagnosis.repeats:
         return ""
@@ -100,7 +100,7 @@ def once_text(diagnosis: Diagnosis) -> str:
 
 
 def nothing_text(diagnosis: Diagnosis) -> str:
-    """The known facts if there is no finding."""
+    """State the known facts if there is no finding."""
     of = "steps" if diagnosis.repeats else "time from the first GPU operation to the last"
     if not diagnosis.steps:
         failed = (
@@ -147,7 +147,7 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
 
 
 def kernels_first(diagnosis: Diagnosis) -> str:
-    """The kernel to begin with, if kernels take most of the time and the first finding has no fix or gains little;
+    """Name the kernel to begin with, if kernels take most of the time and the first finding has no fix or gains little;
     otherwise empty.
     """
     first = diagnosis.findings[0]
@@ -189,9 +189,9 @@ def sentence(finding: Finding) -> str:
 def findings_text(
     diagnosis: Diagnosis, file: Any, asked_by: str, most: int | None = None, width: int | None = None
 ) -> str:
-    """The top bottlenecks, each with fix, gain and next command, and one-time work.
+    """List the top bottlenecks, each with fix, gain and next command, and one-time work.
 
-    With ``most``, only the first has a command, and no fix is repeated.
+    With ``most``, only the first bottleneck has a command, and no fix is repeated.
     """
     if not diagnosis.findings:
         ranges = len(diagnosis.chosen.attribution.trace.ranges)
@@ -219,7 +219,7 @@ def findings_text(
 
 
 def next_command(finding: Finding, file: Any, asked_by: str) -> str:
-    """The command that tries the change, or shows more; never the current command."""
+    """Return the command that tries the change, or shows more; never the current command."""
     report = quote_path(file)
     path = finding.path.replace("[", "[[]")
     if finding.change:
@@ -231,12 +231,12 @@ def next_command(finding: Finding, file: Any, asked_by: str) -> str:
 
 
 def records(diagnosis: Diagnosis | None, file: Any, asked_by: str) -> list[dict[str, Any]]:
-    """The findings for the key ``diagnosis`` of a JSON document, best first."""
+    """Return the findings for the key ``diagnosis`` of a JSON document, best first."""
     return [each.record(next_command(each, file, asked_by)) for each in (diagnosis.findings if diagnosis else ())]
 
 
 def steps_text(diagnosis: Diagnosis) -> str:
-    """The steps of the diagnosis, the number of steady steps, and the number left out as warm-up."""
+    """Name the steps of the diagnosis, the number of steady steps, and the number left out as warm-up."""
     left_out = diagnosis.left_out
     warm = f", without {plural(left_out, 'step')} of warm-up" if left_out else ""
     return f"{diagnosis.chosen.level.clause}; {plural(diagnosis.steps, 'steady step')}{warm}"

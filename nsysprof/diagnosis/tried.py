@@ -1,4 +1,4 @@
-"""The GPU's waits in the steps of a program by cause, each with the remedy that gained most in a replay."""
+"""Find the GPU's waits in the steps of a program by cause, each with the remedy that gained most in a replay."""
 
 import shlex
 import traceback
@@ -53,7 +53,9 @@ def left_out_if_faulty(kind: str) -> Iterator[None]:
 
 
 def groups(case: Case, least: float = 0.0) -> Iterator[tuple[Kind, Group]]:
-    """Pieces of waits, grouped by kind, place and cause, if they take at least the share ``least`` of the steps."""
+    """Yield groups of pieces of waits (by kind, place and cause) that take at least the share ``least`` of the
+    steps.
+    """
     pieces, place_of = case.pieces, case.place_of
     for kind in KINDS:
         with left_out_if_faulty(kind.name):
@@ -70,7 +72,9 @@ def groups(case: Case, least: float = 0.0) -> Iterator[tuple[Kind, Group]]:
 
 
 def removal_of(case: Case, glob: str) -> Cause | None:
-    """Everything that disappears with the causes (as findings name them) that a glob matches; None for none."""
+    """Return everything that disappears with the causes (named as in findings) that a glob matches, or None if none
+    match.
+    """
     found: Cause | None = None
     for kind, group in groups(case):
         if kind.tried and (group.cause == glob or fnmatchcase(group.cause, glob)):

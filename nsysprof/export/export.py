@@ -1,4 +1,4 @@
-"""Write a report to files of other tools in one call: whole or not at all, without overwriting."""
+"""Write a report to files of other tools in one call, completely or not at all, without overwriting other files."""
 
 import errno
 import gzip
@@ -157,8 +157,8 @@ def export(
     names in CSV that a spreadsheet would treat as formulas. An earlier export is replaced only with ``force``; other
     files are never replaced.
 
-    Raises `NsysprofError` for an unreadable report, an output that is not writable or exists, and if the package
-    perfetto or pyarrow is needed and missing (``nsysprof[perfetto]``, ``nsysprof[parquet]``).
+    Raises `NsysprofError` for an unreadable report, for an output that is not writable or exists, and if the required
+    package perfetto or pyarrow is missing (``nsysprof[perfetto]``, ``nsysprof[parquet]``).
     """
     opening = nullcontext(report) if isinstance(report, Report) else open_report(report, nsys=nsys)
     with opening as opened:
@@ -251,8 +251,8 @@ def write_export(
 ) -> Path:
     """Write a report as a Perfetto trace (a file, compressed if named ``.gz``) or as tables (a folder).
 
-    An existing output is replaced only with ``force``, when the new one is complete. Raises `NsysprofError` if writing
-    fails; no partial output is left.
+    An existing output is replaced only with ``force``, and only when the new output is complete. Raises `NsysprofError`
+    if writing fails; no partial output is left.
     """
     if to == "perfetto":
         with _writing(output), whole_file(output, replace=force) as part, part.open("wb") as file:

@@ -58,7 +58,7 @@ def perfetto_protos() -> Any:
 
 
 class Writable(Protocol):
-    """A binary file, or one that compresses."""
+    """A binary file, or a file that compresses."""
 
     def write(self, data: bytes, /) -> object:
         """Append bytes."""
@@ -310,7 +310,7 @@ class _Arrows:
     piece_ends: Pieces
 
     def of_ops(self, rows: AnyInts) -> list[Pieces]:
-        """The flows that start and end at ops."""
+        """Return the flows that start and end at ops."""
         return [self.begins.take(rows), self.ends.take(rows)]
 
 

@@ -28,18 +28,18 @@ _NAME, _CATEGORY, _KEY, _VALUE = (
 
 @dataclass(frozen=True)
 class Pieces:
-    """A piece of bytes per row: ``data[first : first + size]``. Empty if the size is 0."""
+    """A piece of bytes per row: ``data[first : first + size]``, empty if the size is 0."""
 
     data: Bytes
     first: Ints
     size: Ints
 
     def take(self, rows: AnyInts | slice) -> Pieces:
-        """The pieces of some rows; the data are shared."""
+        """Return the pieces of some rows, with shared data."""
         return Pieces(self.data, self.first[rows], self.size[rows])
 
     def spread(self, rows: AnyInts, count: int) -> Pieces:
-        """Place the pieces at some of ``count`` rows, and nothing at the others."""
+        """Place the pieces at some of ``count`` rows, and empty pieces at the other rows."""
         first, size = np.zeros(count, np.int64), np.zeros(count, np.int64)
         first[rows], size[rows] = self.first, self.size
         return Pieces(self.data, first, size)
@@ -57,7 +57,7 @@ def repeated(part: bytes, count: int) -> Pieces:
 
 
 def numbers(values: Array, before: bytes = b"") -> Pieces:
-    """Encode 64-bit integers as protobuf varints, each after the same bytes."""
+    """Encode 64-bit integers as protobuf varints, each preceded by the same bytes."""
     rest = values.astype(np.int64, copy=False).view(np.uint64)
     head, count = len(before), len(rest)
     out = np.empty((count, head + _LONGEST), np.uint8)
@@ -75,7 +75,7 @@ def numbers(values: Array, before: bytes = b"") -> Pieces:
 
 
 def eights(values: AnyInts, before: bytes) -> Pieces:
-    """Encode numbers in eight bytes, each after the same bytes."""
+    """Encode numbers in eight bytes, each preceded by the same bytes."""
     width = len(before) + 8
     out = np.empty((len(values), width), np.uint8)
     out[:, : len(before)] = np.frombuffer(before, np.uint8)
@@ -120,7 +120,7 @@ class TraceTexts:
         return bytes(self._protos.TrackEvent(name_iid=numbered[0], category_iids=[numbered[1]]).SerializeToString())
 
     def noted(self, **notes: str) -> bytes:
-        """Encode a slice's notes: texts by name; empty ones are left out."""
+        """Encode a slice's notes (texts by name); empty notes are left out."""
         event = self._protos.TrackEvent()
         for key, text in notes.items():
             if text:
@@ -142,7 +142,9 @@ class TraceTexts:
         return number
 
     def send(self, add: Callable[..., None]) -> None:
-        """Add packets with the texts that are new since the last call, before the packets that need them."""
+        """Add packets with all texts that are new since the last call, before the packets that refer to these
+        texts.
+        """
         for first in range(0, len(self._new), _TEXTS_AT_ONCE):
             data = self._protos.InternedData()
             for kind, text, number in self._new[first : first + _TEXTS_AT_ONCE]:

@@ -1,8 +1,8 @@
-"""A report as tracks over time, nested slices and counters, for trace viewers.
+"""Show a report as tracks over time, with nested slices and counters, for trace viewers.
 
 Below each process: its threads with NVTX ranges and host CUDA calls, and its start/end ranges. Below each GPU: kernels
 in flight, allocated memory, sampled metrics, streams with projected ranges (first op start to last op end) and, if GPUs
-wait, the critical path. Slices that overlap only in part are on additional tracks with the same name.
+wait, the critical path. Slices that partly overlap are on additional tracks with the same name.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Slices:
     """Nested slices, sorted by start, outermost first.
 
     ``row`` int32 in ``calls``, ``trace.ranges``, ``trace.ops`` or the `PathPieces`, depending on ``what``. ``start``,
-    ``end`` int64 ns, never negative lengths; ``up`` int32, the slice around each, -1 for none. For ranges projected on
-    a stream, ``totals`` has the work of each range in this stream (columns of `Totals` by name).
+    ``end`` int64 ns, never with negative lengths; ``up`` int32: the enclosing slice of each slice, -1 for none. For
+    ranges projected on a stream, ``totals`` has the work of each range in this stream (columns of `Totals` by name).
     """
 
     what: What
@@ -45,7 +45,7 @@ class Slices:
 
 @dataclass(frozen=True)
 class Steps:
-    """A counter with ``value`` (int64, in ``unit``) from each ``time`` (int64 ns, sorted) on."""
+    """A counter with a ``value`` (int64, in ``unit``) from each ``time`` (int64 ns, sorted) on."""
 
     unit: Literal["count", "bytes", "percent", "Hz"]
     time: Ints
@@ -54,7 +54,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Track:
-    """A track below the track ``parent`` (an index into the list of all tracks; None at the top).
+    """A track below the track ``parent`` (an index into the list of all tracks, None at the top).
 
     A process has a ``pid``, a thread also a ``tid``.
     """
@@ -91,7 +91,9 @@ def _add_lanes(
 
 
 def host_tracks(source: RecordSource) -> list[Track]:
-    """Make a track per process, below it one per thread, main thread first, and below these ranges and calls."""
+    """Make a track per process, then a track per thread below it (main thread first), and below these the ranges and
+    calls.
+    """
     trace, names = source.trace, source.trace.thread_names
     tids = np.union1d(trace.threads, source.calls.threads)
     out: list[Track] = []
@@ -152,9 +154,9 @@ def _place(tids: Ints, thread: AnyInts, tid: int) -> tuple[int, int]:
 
 
 def gpu_tracks(source: RecordSource, before: int) -> list[Track]:
-    """Make a track per GPU, below it counters and, per stream, ranges and ops; ``before`` tracks come first.
+    """Make a track per GPU, and below it counters and, for each stream, ranges and ops; ``before`` tracks come first.
 
-    The `RecordSource.waits` come after the ops, because their arrows start there.
+    The `RecordSource.waits` come after the ops, because the arrows of waits start at ops.
     """
     trace = source.trace
     out: list[Track] = []
@@ -252,11 +254,11 @@ def _add_projection(out: list[Track], ranges: StreamRanges, stream: str, parent:
 
 @dataclass(frozen=True)
 class StreamRanges:
-    """The ranges of one thread with work on a stream: its start/end ranges (``window``), or all others.
+    """The ranges of one thread with work on a stream: start/end ranges (``window``), or all other ranges.
 
-    ``row`` are rows of ``trace.ranges``, ascending; ``inside`` is the work of each on that stream, including ops that
-    other threads launched for it. If added up over all streams, launches, ops and sums equal `Attribution.inclusive`,
-    except for launches with work in several streams.
+    ``row`` are rows of ``trace.ranges``, ascending; ``inside`` is the work of each range on that stream, including ops
+    that other threads launched for the range. Summed over all streams, launches, ops and sums equal
+    `Attribution.inclusive`, except for launches with work in several streams.
     """
 
     thread: int
@@ -266,7 +268,7 @@ class StreamRanges:
 
 
 def stream_ranges(attribution: Attribution, stream: int) -> Iterator[StreamRanges]:
-    """Yield the `StreamRanges` of a stream, by thread, start/end ranges last; following the rules of `attribute`."""
+    """Yield the `StreamRanges` of a stream by the rules of `attribute`, thread by thread, start/end ranges last."""
     trace = attribution.trace
     ops, launches, ranges = trace.ops, trace.launches, trace.ranges
     rows = np.flatnonzero((ops.stream == stream) & (ops.launch >= 0))

@@ -51,8 +51,8 @@ _MAX_RANKS_NAMED = 3  # in a warning
 
 @dataclass(frozen=True)
 class RankLane:
-    """The activity of one rank over time: ``start_ns`` and ``end_ns`` on the common clock, and equal bins with the
-    shares, 0 to 1, of compute and of communication without compute.
+    """The activity of one rank over time: ``start_ns`` and ``end_ns`` on the common clock, and for equal bins the
+    shares (0 to 1) of compute and of communication without compute.
     """
 
     rank: int
@@ -66,15 +66,15 @@ class RankLane:
 class Fleet(Shown):
     """The result over all ranks; all frames have a default index, times are int64 ns.
 
-    ``ranks``: a row per rank, the columns of ``ranks.csv``: its identity, how it spends its iterations, its
-    collectives, and whether it is a straggler. ``paths``: a row per path and rank (``fleet.csv``). ``iterations``: a
-    row per path and iteration, the distribution over ranks (``iterations.csv``). ``spread``: a row per path.
-    ``outliers``: exceptionally long iterations of single ranks. ``split``: for each kind of time, the mean per
-    iteration of the slowest rank and of the median rank, in ns.
+    ``ranks``: a row per rank with the columns of ``ranks.csv``: identity, parts of its iterations, collectives, and
+    whether the rank is a straggler. ``paths``: a row per path and rank (``fleet.csv``). ``iterations``: a row per path
+    and iteration, the distribution over ranks (``iterations.csv``). ``spread``: a row per path. ``outliers``:
+    exceptionally long iterations of single ranks. ``split``: for each kind of time, the mean per iteration of the
+    slowest rank and of the median rank, in ns.
 
-    ``iteration_path`` is the path of the iterations, `WHOLE` if nothing repeats. ``source`` says how ranks were
-    numbered, ``clock`` how clocks were aligned. ``lanes`` is a lane per rank on the common clock. ``failures`` are
-    reports without a result.
+    ``iteration_path`` is the path of the iterations, `WHOLE` if nothing repeats. ``source``: how ranks were numbered;
+    ``clock``: how clocks were aligned. ``lanes`` is a lane per rank on the common clock. ``failures`` are reports
+    without a result.
 
     ``usual`` are the ``ranks`` with sums over usual iterations only, as in text, page and charts. Iterations that take
     more than `FAR_LONGER` times the median on some rank, such as warm-up, are in ``left_out``.
@@ -107,8 +107,8 @@ def fleet_answer(
 ) -> Fleet:
     """Build the `Fleet` from the answers of reports, in the order given.
 
-    ``rank_from`` finds the rank's number in a file name; ``options`` are kept unchanged; their ``per`` names the
-    requested iterations. Raises `NsysprofError` if no report could be read or none has these iterations, and like
+    ``rank_from`` finds the rank's number in a file name; ``options`` are kept unchanged; the option ``per`` names the
+    requested iterations. Raises `NsysprofError` if no report could be read, if no report has these iterations, and like
     `identify_ranks`.
     """
     good = [answer for answer in answers if isinstance(answer, ReportAnswer)]

@@ -36,8 +36,8 @@ _PATH_WIDTH, _MAX_WIDTH = 0.1, 0.6  # of the width: a column, and all of them
 def plan_heatmap(fleet: Fleet) -> Bars:
     """Draw a heatmap with ranks from top to bottom and ranges of an iteration from left to right.
 
-    Colours show own time (excluding exposed communication) relative to the median rank (with two ranks, to their
-    mean). Beside the heatmap are the parts of each rank's time.
+    Colours show time excluding exposed communication, relative to the median rank (with two ranks, to their mean). The
+    parts of each rank's time are beside the heatmap.
     """
     columns = _heatmap_paths(fleet)
     values, times = _cells(fleet, columns)

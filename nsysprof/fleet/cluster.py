@@ -36,8 +36,8 @@ _REPORTS_AHEAD = 4
 
 @dataclass(frozen=True)
 class ClusterChoice:
-    """Where the reports are analysed: on ``scheduler``, or by local ``workers`` (None: one per CPU), each with at
-    most ``memory_bytes`` (None: its share of 80 % of the free memory that control groups allow).
+    """The machines that analyze the reports: a ``scheduler``, or local ``workers`` (None: one per CPU), each with at
+    most ``memory_bytes`` (None: an equal share of 80 % of the free memory that control groups allow).
     """
 
     workers: int | None = None
@@ -75,11 +75,12 @@ def examine_all(
     strict: bool = False,
     progress: Callable[[str, int], None] = lambda step, done: None,
 ) -> list[ReportAnswer | ReportFailure]:
-    """Return the answers to tasks, in their order. ``known`` are existing answers, by number; ``keep`` is a folder for
-    the others. Interrupts are delayed while local workers start and end.
+    """Return the answers to tasks, in their order. ``known`` are existing answers, by number; other answers are kept in
+    the folder ``keep``. Interrupts are delayed while local workers start and end.
 
     If a worker dies, it is replaced, and another worker reads its report. With ``strict``, the first failure raises
-    `NsysprofError`. Also raises `NsysprofError` if no scheduler answers, or if its workers do not have nsysprof.
+    `NsysprofError`. Also raises `NsysprofError` if no scheduler answers, or if the workers of the scheduler lack
+    nsysprof.
     """
     answers: dict[int, ReportAnswer | ReportFailure] = dict(known or {})
     progress("analysing reports", len(answers))
@@ -145,14 +146,14 @@ def _result(future: Any, task: ReportTask) -> ReportAnswer | ReportFailure:
     except (ImportError, AttributeError) as error:
         raise NsysprofError(
             f"the workers cannot run nsysprof: {first_line(error)}",
-            f"pip install 'nsysprof[fleet]=={__version__}' where they run, or .[fleet] of the same checkout",
+            f"pip install 'nsysprof[fleet]=={__version__}' on each worker, or .[fleet] of the same checkout",
         ) from None
     except Exception as error:  # one report must not lose the others, whatever is wrong with it
         return ReportFailure(task.file.name, f"{type(error).__name__}: {first_line(error)}")
     if not isinstance(answer, ReportAnswer | ReportFailure) or answer.report != task.file.name:
         raise NsysprofError(
             "the workers run another nsysprof",
-            (f"run pip install nsysprof=={__version__} there, or pip install . in the same checkout"),
+            (f"run on each worker: pip install nsysprof=={__version__}, or pip install . in the same checkout"),
         )
     return answer
 

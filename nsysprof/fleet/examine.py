@@ -38,8 +38,8 @@ from nsysprof.waits.walk import lacking
 
 @dataclass(frozen=True)
 class ReportTask:
-    """A report and the request about it, sent to a worker. ``rules`` and ``nsys`` are paths on the worker's machine;
-    ``memory_limit`` in bytes (None: half of the worker's memory) changes no answer.
+    """A report and the options of its analysis, sent to a worker. ``rules`` and ``nsys`` are paths on the worker's
+    machine; ``memory_limit`` in bytes (None: half of the worker's memory) does not affect answers.
     """
 
     file: ReportFile
@@ -54,7 +54,7 @@ class ReportTask:
 
 @dataclass(frozen=True)
 class ReportFailure:
-    """The reason why a report has no answer: one line, and a hint that may be a command."""
+    """The reason why a report has no answer (one line), and a hint that may be a command."""
 
     report: str
     reason: str
@@ -62,11 +62,11 @@ class ReportFailure:
 
 
 def dask_setup(worker: object) -> None:  # noqa: ARG001  Dask calls it with that
-    """Prepare a local Dask worker, which loads this as its ``preload``.
+    """Prepare a local Dask worker, which loads this module as its ``preload``.
 
-    Ignore Ctrl-C, which a terminal sends to all processes: the process that started this worker handles it and ends
-    the worker. Also run the garbage collector less often, because Dask's imports are permanent and arrays create
-    little garbage.
+    Ignore Ctrl-C, which a terminal sends to all processes, because the process that started this worker handles Ctrl-C
+    and ends the worker. Also run the garbage collector less often, because Dask's imports are permanent and arrays
+    create little garbage.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()
@@ -74,7 +74,7 @@ def dask_setup(worker: object) -> None:  # noqa: ARG001  Dask calls it with that
 
 
 def examine_report(task: ReportTask) -> ReportAnswer | ReportFailure:
-    """Answer for one report; a report that cannot be read returns a `ReportFailure` instead of raising."""
+    """Answer for one report; returns a `ReportFailure` for a report that cannot be read."""
     began = time.monotonic()
     try:
         with local_copy(task.file) as path, open_report(path, nsys=task.nsys) as report:
@@ -152,12 +152,12 @@ def _peak_bytes() -> int:
 
 
 def kept_in(folder: Path) -> Path:
-    """The folder that keeps the answers of single reports until all are complete."""
+    """Return the folder that keeps the answers of single reports until all are complete."""
     return folder / ".answers"
 
 
 def answer_file(kept: Path, task: ReportTask) -> Path:
-    """The file of the answer to a task: its name depends on file, size, time, options and version."""
+    """Return the file for the answer to a task: the name depends on file, size, time, options and version."""
     name = task.file.name if task.file.is_url else os.path.realpath(task.file.name)
     key = {
         **asdict(task),
@@ -205,8 +205,8 @@ def check_unfinished(folder: Path) -> None:
 
 @contextlib.contextmanager
 def keeping(kept: Path, *, anew: bool) -> Iterator[None]:
-    """Provide the folder for kept answers. It is emptied first if ``anew`` is set, and removed at the end if it is
-    empty.
+    """Provide the folder for kept answers. The folder is emptied first if ``anew`` is set, and removed at the end if it
+    is empty.
     """
     with writing(kept.parent):
         if anew:
@@ -221,7 +221,7 @@ def keeping(kept: Path, *, anew: bool) -> Iterator[None]:
 
 
 def remove_kept(kept: Path) -> None:
-    """Remove all kept answers, their folder, and the result folder, if empty."""
+    """Remove all kept answers and their folder, and the result folder if it is empty."""
     with contextlib.suppress(OSError):
         for path in kept.glob("*.npz"):
             path.unlink()

@@ -61,7 +61,8 @@ def fleet_findings(
     rows: list[Any] = list(outliers.head(_MAX_NAMED).itertuples(index=False))
     for row in rows:
         yield (
-            f"rank {row.rank} is an outlier in {row.iteration}: its own time is {format_ns(row.own_ns)}, expected"
+            f"rank {row.rank} is an outlier in {row.iteration}: time excluding exposed communication "
+            f"{format_ns(row.own_ns)}, expected"
             f" {format_ns(row.expected_ns)} (robust z = {row.z:.0f})"
         )
 
@@ -79,7 +80,7 @@ def _where_time_goes(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, l
 
 
 def time_shares(ranks: pd.DataFrame) -> dict[str, str]:
-    """The shares of the ranks' iteration time, by kind of time."""
+    """Return the shares of the ranks' iteration time, by kind of time."""
     total = sum(int(ranks[f"{part}_ns"].sum()) for part in _PART_WORDS)
     parts = {_PART_WORDS[part]: part for part in (COMPUTE, EXPOSED, COPIES)} | {"idle": "idle"}
     return {name: format_share(int(ranks[f"{part}_ns"].sum()) / max(total, 1)) for name, part in parts.items()}
@@ -117,8 +118,8 @@ def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread
             interval = f"{often}, {format_ratio(row.low)} to {format_ratio(row.high)} {sure}"
         z = f", robust z = {row.z:.1f}" if np.isfinite(row.z) else ""
         yield (
-            f"rank {row.rank} is a straggler: {format_ratio(row.ratio)} the own time of the other ranks per"
-            f" iteration ({interval}{z})"
+            f"rank {row.rank} is a straggler: {format_ratio(row.ratio)} as long per iteration as the other "
+            f"ranks, excluding exposed communication ({interval}{z})"
         )
     if len(slow) > _MAX_NAMED:
         yield f"and {len(slow) - _MAX_NAMED:,} more stragglers: see ranks.csv"
@@ -133,7 +134,10 @@ def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread
         f"rank {slowest.slowest_rank} is the slowest most often, in {slowest.times_slowest:,} of"
         f" {slowest.compared:,} iterations"
     )
-    how = f"the slowest rank's own time is {format_ratio(apart)} the fastest rank's (median over iterations)"
+    how = (
+        f"excluding exposed communication, the slowest rank takes {format_ratio(apart)} as long as the fastest"
+        " (median over iterations)"
+    )
     if not slow.empty:
         yield f"{often}; {how}"
         return
@@ -183,7 +187,7 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
         elif few:
             why = f"{count} {'is' if whole else f'of {len(known)} ranks are'} too few to prove it"
         elif most["low"] > 1 and most["z"] < MIN_Z:
-            why = f"the other ranks differ from each other by as much (robust z = {most['z']:.1f})"
+            why = f"the other ranks differ just as much from each other (robust z = {most['z']:.1f})"
         elif most["low"] > 1:
             why = f"iterations are autocorrelated, so {count} are too few for proof"
         else:
@@ -194,13 +198,17 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
         often = f", and it takes longer in {int(most['slower']):,} of {int(most['compared']):,} iterations"
         often, each = ("", "") if whole else (often, " per iteration")
         return StragglerState(
-            f"rank {rank} may be a straggler: {ratio} the own time of the other ranks{each}{often}; but {why}",
-            f"Rank {rank} may be a straggler (not proven): {ratio} the own time of the other ranks",
+            f"rank {rank} may be a straggler: {ratio} as long{each} as the other ranks, excluding exposed "
+            f"communication{often}; but {why}",
+            f"Rank {rank} may be a straggler (not proven): {ratio} as long as the other ranks, excluding "
+            "exposed communication",
             rank,
         )
     if (known["verdict"] == NOT_SLOWER).all():
         return StragglerState(
-            f"no rank is a straggler: each takes less than {limit} the own time of the others", "No rank is a straggler"
+            f"no rank is a straggler: excluding exposed communication, each takes less than {limit} as long "
+            "as the others",
+            "No rank is a straggler",
         )
     why = f"{count} {'is' if whole else 'are'} too few" if few else "iterations differ too much"
     return StragglerState(
@@ -211,8 +219,8 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
 
 
 def awaited_rank(ranks: pd.DataFrame) -> int | None:
-    """Find the rank that causes far more than its share of the waiting; None if there is no such rank, or if the ranks
-    hardly wait.
+    """Find the rank that causes far more than its share of the waiting; returns None if there is no such rank, or if
+    the ranks hardly wait.
     """
     total = int(ranks["caused_ns"].sum())
     if not total or total < _MIN_SHARE * _gpu_time(ranks):
@@ -223,7 +231,7 @@ def awaited_rank(ranks: pd.DataFrame) -> int | None:
 
 
 def waiting_words(ranks: pd.DataFrame) -> str:
-    """The rank for which the others wait in collectives, in a few words; empty if waits have no cause."""
+    """Name the rank for which the others wait in collectives, in a few words; empty if waits have no cause."""
     total, most = int(ranks["caused_ns"].sum()), awaited_rank(ranks)
     if not total or not int(ranks["collective_ns"].sum()):
         return ""
@@ -310,8 +318,8 @@ def _imbalance(iterations: pd.DataFrame, ranks: pd.DataFrame) -> Iterator[str]:
     if saved >= _MIN_SHARE:
         each = (slowest - mean) / len(shared)
         yield (
-            f"load imbalance costs up to {format_ns(each)} per iteration ({format_share(saved)}): own time of the"
-            " slowest rank minus the mean of all ranks"
+            f"load imbalance costs up to {format_ns(each)} per iteration ({format_share(saved)}): time of the"
+            " slowest rank minus the mean of all ranks, excluding exposed communication"
         )
 
 
@@ -331,7 +339,7 @@ def _overlap(ranks: pd.DataFrame) -> Iterator[str]:
 
 
 def middle_rank(count: int) -> str:
-    """The word for the median of ``count`` ranks; for two it is their mean."""
+    """Return the word for the median of ``count`` ranks (with two ranks: their mean)."""
     return "mean of both ranks" if count == 2 else "median rank"
 
 
@@ -353,11 +361,11 @@ def _slowest(split: pd.DataFrame, ranks: pd.DataFrame, each: str) -> Iterator[st
     differences = ", ".join(f"{_signed(row.slowest_ns - row.median_ns)} {_PART_WORDS[row.part]}" for row in parts)
     [exposed] = [row for row in rows if row.part == EXPOSED]
     apart = exposed.slowest_ns - exposed.median_ns
-    instead = f"; its exposed communication differs by {_signed(apart)}" if abs(apart) >= 0.05 * own else ""
+    instead = f"; exposed communication differs by {_signed(apart)}" if abs(apart) >= 0.05 * own else ""
     median = f"rank {rows[0].median_rank}{' (median)' if len(ranks) > 2 else ''}"
     yield (
-        f"rank {rows[0].slowest_rank} (the slowest) has {format_ns(own)} more own time {each} than "
-        f"{median}: {differences}{instead}"
+        f"rank {rows[0].slowest_rank} (the slowest) takes {format_ns(own)} longer {each} than {median}, "
+        f"excluding exposed communication: {differences}{instead}"
     )
 
 

@@ -32,7 +32,7 @@ def fleet(
 
     ``per`` is a glob for the ranges that are iterations. ``skip`` leaves out the first iterations. ``rank_from`` finds
     the rank in a name. Other arguments are the same as in `analyze`. Unreadable reports are in ``failures``. Raises
-    `NsysprofError` if nothing is named, or if none can be read. The command uses several processes.
+    `NsysprofError` if no report is named, or if no report can be read. The command uses several processes.
     """
     names = [reports] if isinstance(reports, str | os.PathLike) else reports
     files, _ = find_reports([os.fspath(name) for name in names])

@@ -1,4 +1,4 @@
-"""Number the processes as ranks, from the best source that covers all of them."""
+"""Number the processes as ranks, from the best source that covers all processes."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Identity:
-    """All ranks in order, the ``source`` of their numbers in words, and notes."""
+    """All ranks in order, the ``source`` of the rank numbers in words, and notes."""
 
     ranks: tuple[Ranked, ...]
     source: str
@@ -33,7 +33,7 @@ class Identity:
 
 
 def rank_pattern(text: str) -> re.Pattern[str]:
-    """Compile a regular expression whose first group is the rank's number in a file name.
+    """Compile a regular expression; its first group is the rank number in a file name.
 
     Raises `NsysprofError` if it is invalid.
     """
@@ -53,10 +53,10 @@ def identify_ranks(
 ) -> Identity:
     """Number all processes of all readable reports.
 
-    Uses ``pattern`` if given. Otherwise uses the run records, the environments, or the order of reports, whichever is
-    the first that gives a number to every rank. If a report has several processes, these are separate ranks and are
-    numbered in order, by GPU. If each report is one rank, unreadable reports keep their place in the order. Raises
-    `NsysprofError` if ``pattern`` does not match a name, or if two reports are the same rank.
+    Uses ``pattern`` if given. Otherwise uses run records, environments, or the order of reports: the first of these
+    that gives a number to every rank. If a report has several processes, these are separate ranks and are numbered in
+    order, by GPU. If each report is one rank, unreadable reports keep their place in the order. Raises `NsysprofError`
+    if ``pattern`` does not match a name, or if two reports are the same rank.
     """
     placed = [(at, answer) for at, answer in enumerate(outcomes) if isinstance(answer, ReportAnswer)]
     answers = [answer for _, answer in placed]

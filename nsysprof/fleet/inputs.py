@@ -1,4 +1,4 @@
-"""The reports that a user names: files, folders, globs, URLs and lists of names, each report once."""
+"""Find the reports that a user names: files, folders, globs, URLs and lists of names, each report once."""
 
 import glob
 import os
@@ -23,7 +23,7 @@ _URL = re.compile(r"\w[\w+.-]*(?:::\w[\w+.-]*)*://")
 
 @dataclass(frozen=True)
 class ReportFile:
-    """A report to read: its path or URL as given, and a text that changes with the file."""
+    """A report to read: the path or URL as given, and a text that changes with the file."""
 
     name: str
     stamp: str
@@ -37,9 +37,9 @@ class ReportFile:
 def find_reports(names: Sequence[str]) -> tuple[list[ReportFile], list[str]]:
     """Find the reports behind names, in order, with natural order inside folders and globs; also return notes.
 
-    A name may be a file, a folder (with all reports in it, at any depth), a glob, or a URL that fsspec can open. If
-    both a report and its export are named, only the export counts. A file with two names counts once. Raises
-    `NsysprofError` if a name matches nothing.
+    A name may be a file, a folder (for all reports in it, at any depth), a glob, or a URL that fsspec can open. If both
+    a report and its export are named, only the export counts. A file with two names counts once. Raises `NsysprofError`
+    if a name matches nothing.
     """
     files: dict[str, ReportFile] = {}
     notes: list[str] = []
@@ -71,7 +71,9 @@ def names_in(path: Path) -> list[str]:
 
 
 def record_path(report: Path) -> Path:
-    """The path of the run record that `capture` writes beside a report, also for a report exported as a folder."""
+    """Return the path of the run record that `capture` writes beside a report, also for a report exported as a
+    folder.
+    """
     stem = report.name.removesuffix(_FOLDER)
     return record_name(report) if stem == report.name else report.with_name(f"{stem}.json")
 
@@ -82,7 +84,7 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
 
 
 def missing_dask() -> NsysprofError:
-    """The error for a Python without Dask, or without a package that keeps its local processes private."""
+    """Make the error for a Python without Dask, or without a package that keeps Dask's local processes private."""
     return NsysprofError(
         "analysing many reports needs dask[distributed] and cryptography", "pip install 'nsysprof[fleet]'"
     )
@@ -233,7 +235,7 @@ def _file_system(name: str) -> tuple[Any, str]:
 
 @contextmanager
 def local_copy(file: ReportFile) -> Iterator[Path]:
-    """Yield the report as a local path: its own, or a temporary copy of a URL, with its record."""
+    """Yield the report as a local path: the report itself, or a temporary copy of a URL, with its record."""
     if not file.is_url:
         yield Path(file.name)
         return

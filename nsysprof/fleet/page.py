@@ -80,12 +80,12 @@ _RANGE_COLUMNS = (
 _ITERATION_COLUMNS = (
     Column("iteration", ""),
     Column("ranks", "", None, _COUNT),
-    Column("own_median_ns", "", "own, median"),
+    Column("own_median_ns", "", "median"),
     Column("own_iqr_ns", "", "IQR"),
-    Column("own_min_ns", "", "least"),
-    Column("own_max_ns", "", "most"),
+    Column("own_min_ns", "", "min"),
+    Column("own_max_ns", "", "max"),
     Column("max_over_min", "", "max/min", format_ratio),
-    Column("lost_ns", "", "most − mean"),
+    Column("lost_ns", "", "max − mean"),
     Column("slowest_rank", "", "slowest rank", str),
     Column("fastest_rank", "", "fastest rank", str),
     Column("span_median_ns", "", "span, median"),
@@ -167,13 +167,14 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
     # too many for a column each: the slowest, in order
     numbers = fleet.ranks["rank"][fleet.ranks.index.isin(slowest.index[:MAX_RANK_COLUMNS])].tolist()
     notes = [
-        "own each: median over ranks of their medians; max/min: largest ÷ smallest over ranks; rank columns: own time"
-        f" relative to the {middle_rank(len(fleet.ranks))}, shaded if slower or faster."
+        "own each: median over ranks of their medians; max/min: largest ÷ smallest over ranks; rank "
+        f"columns: ratio to the {middle_rank(len(fleet.ranks))}, shaded if slower or faster. All times "
+        "exclude exposed communication."
     ]
     if len(numbers) < len(fleet.ranks):
         notes.append(f"The {len(numbers)} slowest of {len(fleet.ranks):,} ranks (fleet.csv has all).")
     if len(shown) < len(spread):
-        notes.append(f"{plural(len(spread) - len(shown), 'more range')} with less own time: see fleet.csv.")
+        notes.append(f"{plural(len(spread) - len(shown), 'more range')} with less time: see fleet.csv.")
     rows = row_dicts(shown)
     grid = _grid(rows, _RANGE_COLUMNS, "path", *notes)
     grid["head"] += [{"text": f"rank {number}", "right": True} for number in numbers]
@@ -206,12 +207,12 @@ def _iterations(fleet: Fleet) -> dict[str, Any] | None:
     most = iterations["lost_ns"].sort_values(ascending=False, kind="stable").index[:MAX_ITERATION_ROWS]
     shown = iterations[iterations.index.isin(most)]
     notes = [
-        f"Own time of {one_line(fleet.iteration_path, _NAME)} over the ranks; most − mean: time "
-        "saved if the work were spread evenly over the ranks. iterations.csv also has inner ranges."
+        f"Time of {one_line(fleet.iteration_path, _NAME)} over the ranks, excluding exposed communication; "
+        "max − mean: time saved if the work were spread evenly over the ranks. iterations.csv also has inner ranges."
     ]
     if len(shown) < len(iterations):
         notes.append(
-            f"The {len(shown):,} of {len(iterations):,} iterations with the largest most − mean "
+            f"The {len(shown):,} of {len(iterations):,} iterations with the largest max − mean "
             "(iterations.csv has all)."
         )
     return _grid(row_dicts(shown), _ITERATION_COLUMNS, "iteration", *notes)

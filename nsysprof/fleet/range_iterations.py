@@ -1,4 +1,4 @@
-"""The iterations of every range path of one process: the iteration of each range, and sums per iteration."""
+"""Find the iterations of every range path of one process: the iteration of each range, and sums per iteration."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,10 +39,10 @@ class Choice:
 class Iterations:
     """A row per merged path and iteration, sorted by start within a path, ``paths`` outermost first, no duplicates.
 
-    ``path`` int64 into ``paths``; ``label`` int64 into ``labels``; ``first_ns``, ``last_ns`` of its ops, 0 if there are
-    none; ``columns`` int64, as in `COLUMNS`. ``totals`` are these columns per path, with ``path_first_ns`` and
-    ``path_last_ns``, including paths without rows. ``main`` is the path of the iterations, -1 for none; ``warnings``
-    name omissions.
+    ``path`` int64 into ``paths``; ``label`` int64 into ``labels``; ``first_ns``, ``last_ns``: start of the first GPU op
+    and end of the last, 0 without GPU ops; ``columns`` int64, as in `COLUMNS`. ``totals`` are these columns per path,
+    with ``path_first_ns`` and ``path_last_ns``, including paths without rows. ``main`` is the path of the iterations,
+    -1 for none; ``warnings`` name omissions.
     """
 
     paths: tuple[str, ...]
@@ -60,7 +60,9 @@ class Iterations:
 
 
 def range_iterations(attribution: Attribution, rows: Index, columns: Mapping[str, Ints], choice: Choice) -> Iterations:
-    """Find the `Iterations` of one process: ``rows`` are its ranges by start, ``columns`` the `COLUMNS` of each."""
+    """Find the `Iterations` of one process; ``rows`` are its ranges by start, ``columns`` the `COLUMNS` of each
+    range.
+    """
     paths = range_paths(attribution)
     merged = merged_paths(paths, choice.merge)
     code = merged.of[paths.of[rows]]

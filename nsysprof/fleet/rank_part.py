@@ -1,4 +1,4 @@
-"""The part of one rank: the work of its process's GPUs, per range path and iteration and over time."""
+"""Compute the part of one rank: the work of its process's GPUs, per range path and iteration, and over time."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class GpuActivity:
 
     ``compute``: a kernel other than communication runs, or a CUDA graph traced as a whole; ``communication``: a
     communication kernel runs; ``kernels``: either; ``busy``: anything. ``gaps``: the gaps for each kind of idleness.
-    ``blocking``: no compute runs, and the next compute depends on the communication ``blocking_op``, int32.
+    ``blocking``: no compute runs, and the next compute depends on the communication ``blocking_op`` (int32).
     """
 
     compute: Line

@@ -1,8 +1,8 @@
-"""Compare ranks: which rank is slower in the same iterations, and for which rank do others wait in the same
-collectives?
+"""Compare ranks: find the rank that is slower in the same iterations, and the rank for which the other ranks wait in
+collectives.
 
-Waiting is a rank's time in a collective minus the shortest time of all ranks in it (see `waits.peers`). This does not
-require synchronized clocks. On the contrary, the ends of collectives show the offsets of the clocks.
+The waiting of a rank is its time in a collective minus the shortest time of any rank in this collective (see
+`waits.peers`). This needs no synchronized clocks; instead, the ends of collectives show the offsets of the clocks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,14 +39,14 @@ def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
     """Judge each rank, a row of ``own`` with a column per iteration: time excluding exposed communication in ns, NaN if
     missing.
 
-    Columns are ``rank``, and `RANKS` from ``ratio`` to ``compared``. ``low``, ``high``: for ranks at least
+    Columns are ``rank``, and `RANKS` from ``ratio`` to ``compared``. ``low``, ``high``: for ranks with a ratio at least
     `MIN_SLOWNESS` above 1, the interval of the ratio (at 95 % for all ranks together), or the range over iterations if
-    the rank is slower in each of them.
+    the rank is slower in each iteration.
 
-    ``verdict`` is "slower", "not slower" or "not proven". A rank is slower if its interval is above 1 and the
-    effective number of iterations is at least `SURE_FROM`. It is also slower if it is slower in every iteration
-    (`_is_slower_in_each`), and there are at least `LEAST_SAMPLES` of them. With five or more ranks, its z must also
-    reach `MIN_Z`. ``basis`` is the test. A rank is not slower if its ratio is significantly below `MIN_SLOWNESS`.
+    ``verdict`` is "slower", "not slower" or "not proven". A rank is slower if the interval is above 1 and the effective
+    number of iterations is at least `SURE_FROM`. A rank is also slower if it is slower in each of at least
+    `LEAST_SAMPLES` iterations (`_is_slower_in_each`). With five or more ranks, the z of the rank must also reach
+    `MIN_Z`. ``basis`` is the test. A rank is not slower if its ratio is significantly below `MIN_SLOWNESS`.
     """
     values: Floats = own.to_numpy(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -101,7 +101,9 @@ def _at_most(ratios: Floats) -> float:
 
 
 def robust_z(values: Floats) -> Floats:
-    """The distance of each value from the median in robust standard deviations; 0 if more than half are equal."""
+    """Return the distance of each value from the median in robust standard deviations; 0 if more than half of the
+    values are equal.
+    """
     known = values[np.isfinite(values)]
     middle = np.median(known)
     sigma = _TO_SIGMA * float(np.median(np.abs(known - middle)))
@@ -163,12 +165,13 @@ _LATE = ("rank", "label", "peer", "late_ns")
 
 @dataclass(frozen=True)
 class Waiting:
-    """``each``: a row per rank and iteration, ``rank, label, collectives, collective_ns, waiting_ns, caused_ns``: time
-    in collectives, its part beyond the shortest, and the waiting of others while this rank arrived last;
-    ``late_peer_ns``: the waiting that blocked compute. ``late``: the ``peer`` for which it waited, ``rank, label, peer,
-    late_ns``. ``matched``: the number of collectives, over all ranks, with a counterpart on other ranks;
-    ``unmatched``: the number without a counterpart. ``offset_ns``: per rank, how far its clock is ahead of the first
-    rank's, ``spread_ns`` half the middle 90 % of the remaining differences of ends; empty if nothing was matched.
+    """``each``: a row per rank and iteration with ``rank, label, collectives, collective_ns, waiting_ns, caused_ns``:
+    the time in collectives, the part beyond the shortest time of any rank, and the waiting of other ranks while this
+    rank arrived last; ``late_peer_ns``: the waiting that blocked compute. ``late``: the ``peer`` for which a rank
+    waited, as ``rank, label, peer, late_ns``. ``matched``: the number of collectives, over all ranks, with a
+    counterpart on other ranks; ``unmatched``: the number of collectives without a counterpart. ``offset_ns``: for each
+    rank, how far its clock is ahead of the first rank's clock; ``spread_ns``: half the width of the middle 90 % of the
+    remaining differences of ends; empty if nothing was matched.
     """
 
     each: pd.DataFrame
@@ -182,9 +185,9 @@ class Waiting:
 def find_waiting(ranks: Sequence[Ranked], path: str) -> Waiting:
     """Find the `Waiting` in the iterations of a range path.
 
-    The k-th collective of a communicator in an iteration is the same on all ranks whose collectives there have the same
+    The k-th collective of a communicator in an iteration is the same on all ranks that have collectives of the same
     names in the same order; if ranks differ, the largest group with equal names is compared. If a trace names no
-    communicators, all collectives belong to one.
+    communicators, all collectives count as one communicator.
     """
     labels: dict[str, int] = {}
     names: dict[str, int] = {}
@@ -286,7 +289,9 @@ def _rows(
 
 
 def iteration_rows(part: RankPart, path: str) -> Index:
-    """Find the rows of a part that are iterations of a path. If there are none, return the row of the whole report."""
+    """Find the rows of a part that are iterations of a path. If there are no such rows, return the row of the whole
+    report.
+    """
     if path not in part.paths:
         return np.empty(0, np.intp)
     rows = np.flatnonzero(part.path == part.paths.index(path))

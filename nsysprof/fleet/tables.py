@@ -1,6 +1,6 @@
 """The tables over all ranks: a row per rank, path and iteration, and per path over ranks.
 
-Columns are an interface: add, never rename.
+Columns are an interface: add columns, but never rename one.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ PATHS = table(
         **_TOTALS,
         **_PARTS,
         **_MEDIANS,
-        "relative": "own time ÷ own time of the median rank (with two ranks: ÷ their mean)",
+        "relative": "own time ÷ own time of the median rank (with two ranks: ÷ the mean of both)",
         "times_slowest": "iterations in which this rank has the longest own time (without exposed communication)",
     },
     made_in="fleet/tables.py",
@@ -167,9 +167,9 @@ def rank_rows(ranks: Sequence[Ranked]) -> RankRows:
 
 
 def iteration_frame(rows: RankRows) -> pd.DataFrame:
-    """Make a row per path and iteration, in order: `ITERATIONS`.
+    """Make a row of `ITERATIONS` per path and iteration, in order.
 
-    ``max_over_min`` is NaN if the minimum is 0. If ranks are equal, the first of them is the slowest (or the fastest).
+    ``max_over_min`` is NaN if the minimum is 0. If ranks tie, the first one counts as the slowest (or fastest).
     """
     key = rows.path.astype(np.int64) * len(rows.labels) + rows.label
     chosen = np.argsort(key, kind="stable")  # in a group by rank
@@ -200,9 +200,9 @@ def iteration_frame(rows: RankRows) -> pd.DataFrame:
 
 
 def path_frame(rows: RankRows, iterations: pd.DataFrame) -> pd.DataFrame:
-    """Make a row per path and rank: `PATHS`.
+    """Make a row of `PATHS` per path and rank.
 
-    ``relative`` compares medians over iterations, or sums if there are none; NaN if both are missing.
+    ``relative`` compares medians over iterations, or sums without iterations; NaN if both are missing.
     """
     totals, count = rows.totals, len(rows.ranks)
     group = rows.path.astype(np.int64) * count + rows.rank
@@ -231,12 +231,11 @@ def path_frame(rows: RankRows, iterations: pd.DataFrame) -> pd.DataFrame:
 
 
 def spread_frame(paths: pd.DataFrame, iterations: pd.DataFrame) -> pd.DataFrame:
-    """Make a row per path with the differences between ranks in own time (excluding exposed communication) per
-    iteration.
+    """Make a row per path with the differences between ranks in time per iteration, excluding exposed communication.
 
     ``path, ranks, iterations``; ``own_median_ns, own_iqr_ns, own_min_ns, own_max_ns`` of the ranks' medians;
-    ``max_over_min``; ``slowest_rank``: the rank that is the slowest most often, in ``times_slowest`` of the
-    ``compared`` iterations that several ranks have.
+    ``max_over_min``; ``slowest_rank``: the rank that is most often the slowest, in ``times_slowest`` of the
+    ``compared`` iterations on several ranks.
     """
     some = paths[paths["own_median_ns"].notna()]
     own = some.groupby("path", sort=False)["own_median_ns"]
@@ -262,7 +261,9 @@ def spread_frame(paths: pd.DataFrame, iterations: pd.DataFrame) -> pd.DataFrame:
 
 
 def own_matrix(rows: RankRows, path: str) -> pd.DataFrame:
-    """Tabulate the own times of a path's iterations: a row per rank, a column per iteration, NaN if missing."""
+    """Tabulate the times of a path's iterations, excluding exposed communication: a row per rank, a column per
+    iteration, NaN if missing.
+    """
     code = rows.paths.index(path) if path in rows.paths else -1
     chosen = np.flatnonzero(rows.path == code)
     labels = np.unique(rows.label[chosen])

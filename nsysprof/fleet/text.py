@@ -25,7 +25,7 @@ _RANK_COLUMNS = (
     Column("label", "the rank with its mark", "rank"),
     Column("span_median_ns", "median over iterations", "span each"),
     Column("own_median_ns", "median over iterations", "own each"),
-    Column("ratio", "own time relative to the other ranks", "to others"),
+    Column("ratio", "own time relative to the other ranks", "vs. others"),
     Column("times_slowest", "iterations", "slowest", "{:,}".format),
     Column("compute_share", "of the time of the iterations", "compute"),
     Column("exposed_share", "of the time of the iterations", "comm."),
@@ -43,9 +43,10 @@ _SPREAD_COLUMNS = (
 
 
 def fleet_text(fleet: Fleet, top: int = 16, *, full: bool = False) -> str:
-    """One screen, or the ``full`` result: findings, reports without a result, ``top`` ranks, the outermost ranges.
+    """Format one screen, or the ``full`` result: findings, reports without a result, ``top`` ranks, the outermost
+    ranges.
 
-    If there are more ranks, the slowest are shown. Control characters in names are escaped; the text ends with a
+    If there are more ranks, the slowest ones are shown. Control characters in names are escaped; the text ends with a
     newline.
     """
     ranks, reports = len(fleet.ranks), fleet.ranks["report"].nunique()
@@ -83,15 +84,14 @@ def _slowest_report(fleet: Fleet) -> Path:
 
 
 def describe_failure(failure: ReportFailure, name_width: int, reason_width: int) -> str:
-    """Describe a report without a result in one line: its name, the reason and the hint."""
+    """Describe a report without a result in one line: name, reason and hint."""
     hint = f" ({one_line(failure.hint, name_width)})" if failure.hint else ""
     reason = failure.reason.removeprefix(f"{failure.report}: ")
     return f"{one_line(failure.report, name_width)}: {one_line(reason, reason_width)}{hint}"
 
 
 def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> TextTable:
-    """Make a row per rank. If there are more than ``top`` ranks, show only those that are slowest compared with the
-    others.
+    """Make a row per rank. With more than ``top`` ranks, show only the ranks that are slowest compared with the others.
 
     ``brief``: only notes about marks.
     """
@@ -111,11 +111,11 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
     what = "report" if fleet.iteration_path == WHOLE else f"iterations ({one_line(fleet.iteration_path, 60)})"
     notes = [
         f"Shares: % of the time of the {what}. comm.: exposed communication (no compute runs "
-        "meanwhile); own: time without comm.; to others: own time relative to the other ranks"
+        "meanwhile); own: time excluding comm.; vs. others: own time ÷ median own time of the other ranks"
         + ("." if fleet.iteration_path == WHOLE else ", median over iterations; slowest: number of iterations.")
     ]
     if ranks["gpu"].str.contains(",").any():
-        notes.append("A rank's own time is the sum over its GPUs.")
+        notes.append("own: summed over the GPUs of a rank.")
     if waits:
         notes.append(
             "waiting: share of the rank's time in collectives in which it waits for the last rank to "
@@ -170,7 +170,7 @@ def subject(fleet: Fleet) -> str:
 
 
 def iteration_paths(fleet: Fleet) -> pd.DataFrame:
-    """Choose the rows of ``spread`` for the iterations and their ranges; without iterations, all."""
+    """Choose the rows of ``spread`` for the iterations and the ranges inside; without iterations, all rows."""
     spread = fleet.spread[fleet.spread["own_median_ns"] > 0]
     if fleet.iteration_path == WHOLE or spread.empty:
         return spread

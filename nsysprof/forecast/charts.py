@@ -1,4 +1,6 @@
-"""The chart of a forecast, ``forecast.png``: the critical path of a step, now and with the change, and all steps."""
+"""Plan the chart of a forecast, ``forecast.png``: the critical path of a step, now and with the change, and all
+steps.
+"""
 
 from collections.abc import Iterator
 
@@ -23,9 +25,9 @@ _INSIDE = 0.06  # of the axis: what a part needs for its time to be written on i
 
 
 def plan_forecast(answer: Forecast) -> Plan:
-    """Two bars, the critical path of a median step now and with the change, and the interval of the forecast.
+    """Plan two bars (the critical path of a median step, now and with the change) and the interval of the forecast.
 
-    Each bar ends at the median step; the forecast's interval is beside it.
+    Each bar ends at the median step; the forecast's interval is beside its bar.
     """
     longest = max(sum(answer.before.ns), sum(answer.after.ns), answer.high_ns)
     divisor, unit = scale_ns(longest)
@@ -63,7 +65,7 @@ def plan_forecast(answer: Forecast) -> Plan:
 
 
 def title_of(answer: Forecast) -> str:
-    """The change and its effect on the step, as far as the interval supports it."""
+    """State the change and its effect on the step, as far as the interval supports it."""
     return f"{shorten(one_line(answer.words, _TITLE), 70)}: {change_words(answer)}"
 
 
@@ -84,7 +86,7 @@ CHARTS: tuple[Chart[Forecast], ...] = (
 
 
 def overview(answer: Forecast) -> Overview:
-    """The notebook view: the sentence, its basis, and the critical path."""
+    """Make the notebook view: the sentence, its basis, and the critical path."""
 
     def details() -> Iterator[str | TextTable]:
         yield forecast_sentence(answer)

@@ -67,12 +67,12 @@ class Forecast(Attributed, Shown):
     """The forecast of a change for the steps of a program.
 
     ``steps`` has a row per step of a path on a GPU: ``start_ns`` as recorded, ``base_ns`` and ``forecast_ns``, int64;
-    ``base_ns`` and ``forecast_ns`` are their medians, ``low_ns`` and ``high_ns`` the interval of the forecast. If
-    ``as_profiled``, everything includes profiling overhead; otherwise ``unprofiled`` says how it was removed.
-    ``residual`` is the relative error of a replay that knows only the lengths of GPU ops, ``widened`` the relative
-    extension of the interval at each end for the errors of published forecasts. ``before`` and ``after`` are the
-    critical path of the step nearest to both medians. ``per_call_ns`` is the gain per call of the changed ranges; None
-    if there are no such ranges. ``others`` has path, GPU and both medians of other steps.
+    The attributes ``base_ns`` and ``forecast_ns`` are the medians of these columns; ``low_ns`` and ``high_ns`` are the
+    interval of the forecast. If ``as_profiled``, all times include profiling overhead; otherwise ``unprofiled`` says
+    how it was removed. ``residual`` is the relative error of a replay that keeps only the lengths of GPU ops;
+    ``widened`` is the relative extension of the interval at each end for the errors of published forecasts. ``before``
+    and ``after`` are the critical path of the step nearest to both medians. ``per_call_ns`` is the gain per call of the
+    changed ranges, or None if there are no such ranges. ``others`` has path, GPU and both medians of other steps.
     """
 
     attribution: Attribution
@@ -117,17 +117,17 @@ class Forecast(Attributed, Shown):
 
     @property
     def gain_ns(self) -> int:
-        """The gain of all steady steps together (like ``gain_ns`` of a finding)."""
+        """Return the gain of all steady steps together (like ``gain_ns`` of a finding)."""
         return int((self.base - self.forecast).sum())
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """The diagnosis of these steps and the changes that would help, as profiled."""
+        """Return the diagnosis of these steps and the changes that would help, as profiled."""
         return diagnose(self.case)
 
     @property
     def because(self) -> str:
-        """The part of the critical path that changes most, in words; empty if nothing changes."""
+        """Name the part of the critical path that changes most; empty if nothing changes."""
         return self.before.compared_with(self.after)
 
     @property
@@ -137,7 +137,7 @@ class Forecast(Attributed, Shown):
 
     @property
     def question_hash(self) -> str:
-        """The SHA-256 of the question as JSON, keys in order."""
+        """Return the SHA-256 of the question as JSON, with sorted keys."""
         return hashlib.sha256(json.dumps(self.question, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -162,9 +162,9 @@ def forecast(
     ``attribution`` is a result of `attribute` with its report still open, or a file.
 
     ``changes`` are the fields of `Changes`, such as ``graph=["backward"]``. ``record`` is a run record with the times
-    of the program without a profiler; None uses the one beside the report, and ``as_profiled`` uses none. Raises
-    `NsysprofError` if nothing matches, and `AbstainError` (exit code 3) if no forecast is possible. Near-linear in ops
-    and calls.
+    of the program without a profiler; None uses the record beside the report, and ``as_profiled`` uses no record.
+    Raises `NsysprofError` if nothing matches, and `AbstainError` (exit code 3) if no forecast is possible. Takes
+    near-linear time in ops and calls.
     """
     wanted = Changes(**changes)
     question = {"range": select, **wanted.asked}
@@ -190,7 +190,7 @@ def forecast(
 def changes_that_help(
     attribution: Attribution, select: str | None, rules: Rules, merge_names: Sequence[str] | None
 ) -> Diagnosis:
-    """The diagnosis of the steps that a glob matches: the changes that were replayed, and their gains."""
+    """Diagnose the steps that a glob matches: the changes that were replayed, and their gains."""
     return diagnose(case_of(attribution.launched, select, kinds_of(attribution.trace, rules), merge_names))
 
 
@@ -364,7 +364,7 @@ def _wider(low: float, high: float, base: Ints, new: Ints, residual: float) -> t
 
 
 def published_error(kinds: Sequence[str]) -> tuple[str, float]:
-    """The errors of earlier forecasts of these kinds in words, and their 90th percentile (0 if unknown).
+    """Return the errors of earlier forecasts of these kinds in words, and their 90th percentile (0 if unknown).
 
     With several kinds, the least accurate kind counts.
     """

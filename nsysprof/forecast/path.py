@@ -1,4 +1,4 @@
-"""The parts of a step's critical path in a replay, from its end back to its start."""
+"""Find the parts of a step's critical path in a replay, from the end of the step back to its start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PathParts:
     ops: Mapping[int, int] = field(default_factory=dict)
 
     def compared_with(self, other: PathParts) -> str:
-        """The part that changes most, in words; empty if the total does not change."""
+        """Name the part that changes most; empty if the total does not change."""
         changes = [after - before for before, after in zip(self.ns, other.ns, strict=True)]
         if not sum(changes):
             return ""
@@ -37,7 +37,9 @@ class PathParts:
 
 
 def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: Index, stop: int) -> PathParts:
-    """The parts of a step that starts at ``start`` and ends with the last of ``ops``, or at the time ``stop``."""
+    """Return the parts of a step that starts at ``start`` and ends with the last of ``ops``, or at the time
+    ``stop``.
+    """
     total = np.cumsum(network.gap)
     offset = np.append(total - total[network.anchor], 0)
     length = np.append(network.length, 0)

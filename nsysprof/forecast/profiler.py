@@ -1,4 +1,4 @@
-"""The program without its profiler: remove the recording cost per call from a replay until its steps match."""
+"""Model the program without its profiler: remove the recording cost per call from a replay until the steps match."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,8 +31,8 @@ _OTHER_PROGRAM = 1.5  # times as long under the profiler as in the record: windo
 
 @dataclass(frozen=True)
 class Unprofiled:
-    """How profiling overhead was removed: ``step_ns`` the step without a profiler, ``cost_ns`` the assumed recording
-    cost per call and range, ``residual`` the relative error of the result, ``source`` the record with the
+    """How profiling overhead was removed: ``step_ns``: the step without a profiler; ``cost_ns``: the assumed recording
+    cost per call and range; ``residual``: the relative error of the result; ``source``: the record with the
     measurement.
     """
 
@@ -53,8 +53,8 @@ class Unprofiled:
 def unprofiled_network(
     program: Program, spans: Spans, mine: Index, path: str, record: Path | None
 ) -> tuple[Network, Unprofiled | None]:
-    """The network of the program without a profiler, and the way it was derived; None if the program was not measured
-    without a profiler.
+    """Return the network of the program without a profiler, and how it was derived; None if the program was not
+    measured without a profiler.
 
     The steps of the path are shortened by the ratio in the record. Raises `AbstainError` if no recording cost gives
     this length.

@@ -22,7 +22,7 @@ _HEADS = ["critical path of a median step", "now", "then", "change"]
 
 
 def forecast_sentence(answer: Forecast) -> str:
-    """`backward as a CUDA graph: step 16.5 → 8.1 ms (7.7–8.6), because …; forecasts of this kind …`."""
+    """Format `backward as a CUDA graph: step 16.5 → 8.1 ms (7.7–8.6), because …; forecasts of this kind …`."""
     base, new, low, high = (float(ns) for ns in (answer.base_ns, answer.forecast_ns, answer.low_ns, answer.high_ns))
     divisor, unit = scale_ns(max(base, new))
     least_ns = min(base, new) / divisor  # which is to have two digits that count
@@ -33,7 +33,7 @@ def forecast_sentence(answer: Forecast) -> str:
 
 
 def change_words(answer: Forecast) -> str:
-    """`the step would take 12 % less`, as far as the interval of the forecast supports it."""
+    """Format `the step would take 12 % less`, as far as the interval of the forecast supports it."""
     change = answer.forecast_ns / answer.base_ns - 1 if answer.base_ns else 0.0
     if answer.low_ns <= answer.base_ns <= answer.high_ns:
         return "no clear change of the step"
@@ -53,7 +53,7 @@ def _reason(answer: Forecast) -> str:
 
 
 def parts_table(answer: Forecast) -> TextTable:
-    """The parts of the critical path of a median step, now and with the change."""
+    """Make a table of the parts of the critical path of a median step, now and with the change."""
     before, after = sum(answer.before.ns), sum(answer.after.ns)
     parts = [*zip(PARTS, answer.before.ns, answer.after.ns, strict=True)]
     rest = round(answer.base_ns) - before, round(answer.forecast_ns) - after
@@ -107,7 +107,7 @@ def facts_of(answer: Forecast) -> list[str]:
 
 
 def forecast_text(answer: Forecast, *, full: bool = False, markdown: bool = False) -> str:
-    """The forecast for a terminal, or as Markdown; ends with a newline."""
+    """Format the forecast for a terminal, or as Markdown; the text ends with a newline."""
     report, path = answer.attribution.trace.report, answer.path.replace("[", "[[]")
     steps = "" if answer.path == WHOLE else f" --range {quote(path)}"
     facts = "\n".join(wrap(visible(each), "  ", "    ") for each in facts_of(answer))
@@ -120,7 +120,7 @@ def forecast_text(answer: Forecast, *, full: bool = False, markdown: bool = Fals
 
 
 def changes_text(diagnosis: Diagnosis, file: Path, *, full: bool = False, markdown: bool = False) -> str:
-    """The changes that gain most in a replay of these steps, each with the command that forecasts it."""
+    """List the changes that gain most in a replay of these steps, each with the command that forecasts it."""
     tried = replace(diagnosis, findings=tuple(each for each in diagnosis.findings if each.change))
     most = len(tried.findings) if full else _CHANGES
     left = [plural(more, "more change")] if (more := len(tried.findings) - most) > 0 else []

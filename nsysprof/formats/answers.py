@@ -1,4 +1,4 @@
-"""JSON documents of results: their schemas, and the reader of `analysis.json`."""
+"""Declare the schemas of JSON documents of results, and read `analysis.json`."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,7 +50,7 @@ class Analysis(msgspec.Struct):
 
 
 def read_analysis_document(path: Path) -> Analysis:
-    """Read an ``analysis.json``; raises `NsysprofError` if it is none, or is damaged."""
+    """Read an ``analysis.json``; raises `NsysprofError` if the file is another document, or is damaged."""
     hint = "give a report, or the analysis.json of one: nsysprof analyze REPORT"
     document = read_document(path, "analysis of nsysprof", hint, ANALYSIS_SCHEMA, most=MAX_TABLE_BYTES)
     return parse_as(document, Analysis, str(path), "write it again: nsysprof analyze REPORT")

@@ -1,4 +1,6 @@
-"""Hardware counters of kernels, as written by `nsysprof counters`: a table with a row per launch, and its record."""
+"""Read and write hardware counters of kernels as `nsysprof counters` does: a table with a row per launch, and
+its record.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ _Figure = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 
 
 class Grid(int):
-    """A grid such as ``32x32x8``, as a number for `grid_text`; 0 if the text is empty."""
+    """A grid such as ``32x32x8``, as a number for `grid_text`, 0 if the text is empty."""
 
     @classmethod
     def read(cls, value: str) -> Grid:
@@ -44,7 +46,9 @@ class Grid(int):
 
 
 class CounterCells(msgspec.Struct, kw_only=True):
-    """The columns of the table, in order: six identify a launch, the others are measurements, NaN if missing."""
+    """The columns of the table, in order: six columns identify a launch, the others are measurements, NaN if
+    missing.
+    """
 
     range: str = ""
     order: _Whole
@@ -95,7 +99,9 @@ class _Environment(msgspec.Struct):
 
 @dataclass(frozen=True)
 class CounterRow:
-    """A profiled launch: ``order`` counts within its range path and process, ``values`` are by `METRICS`, or None."""
+    """A profiled launch: ``order`` is its number within its range path and process; ``values`` are by
+    `METRICS`, or None.
+    """
 
     path: str
     order: int
@@ -125,11 +131,11 @@ def _text(value: float | None, column: str) -> str:
 class CounterFile:
     """One counters file, a row per profiled launch, in file order.
 
-    ``range`` and ``kernel`` int32: codes of ``ranges`` (range paths as recorded) and ``kernels`` (full names);
-    ``pid``, ``grid`` int64, the latter for `grid_text`, 0 if unknown. ``values``: the `METRICS`, NaN if not measured.
-    ``gpus`` are the names of the GPUs, and ``libraries`` are the versions of driver and libraries. Both are from the
-    record beside the file, and empty if there is no record; ``doubts`` are warnings about this record. ``cold``:
-    whether every kernel started with empty caches; None if the record does not say.
+    ``range`` and ``kernel`` int32: codes of ``ranges`` (range paths as recorded) and ``kernels`` (full names); ``pid``,
+    ``grid`` int64: ``grid`` is for `grid_text`, 0 if unknown. ``values``: the `METRICS`, NaN if not measured. ``gpus``
+    are the names of the GPUs, and ``libraries`` are the versions of driver and libraries. Both are from the record
+    beside the file, and are empty if there is no record; ``doubts`` are warnings about this record. ``cold``: whether
+    every kernel started with empty caches; None if the record does not say.
     """
 
     path: Path
@@ -147,13 +153,13 @@ class CounterFile:
 
 
 def counters_beside(report: Path) -> Path | None:
-    """The counters file beside a report, ``<stem>.counters.csv``; None if there is none."""
+    """Return the counters file beside a report (``<stem>.counters.csv``), or None if there is none."""
     path = report.with_name(f"{report.stem}.counters.csv")
     return path if os.path.lexists(path) else None
 
 
 def read_counters(path: Path) -> CounterFile:
-    """Read counters and the record beside them (``.json`` instead of ``.csv``).
+    """Read counters and the record beside the file (``.json`` instead of ``.csv``).
 
     Raises `NsysprofError` if the file cannot be read, is not in the format of `nsysprof counters`, contains an
     impossible value (with line and column), or does not match its record.
@@ -244,7 +250,7 @@ def _read_record(path: Path, digest: str, table: Path) -> _Record | None:
     record = parse_leniently(read_document(path, "record of counters", _AGAIN, COUNTER_SCHEMA), _Record)
     if record.digest is not None and record.digest != digest:
         raise NsysprofError(
-            f"{path.name} belongs to another file than {table}, whose SHA-256 begins with "
+            f"{path.name} does not belong to {table}: the SHA-256 of the table begins with "
             f"{digest[:12]}, not {record.digest[:12]}",
             f"put both files of one run into one folder, or use the table alone: mv {quote(str(path))} elsewhere",
         )
@@ -261,7 +267,7 @@ def _gpus(environment: dict[str, Any]) -> tuple[str, ...]:
 
 
 def library_versions(environment: dict[str, Any]) -> dict[str, str]:
-    """The versions in an environment (of a run record or of counters) that decide which kernels run."""
+    """Return the versions in an environment (of a run record or of counters) that determine which kernels run."""
     known = {**environment, **parse_leniently(environment, _Environment).workload}
     names = ("torch", "cuda", "cudnn", "triton", "flash_attn", "driver")
     return {name: str(known[name]) for name in names if known.get(name) not in (None, "")}

@@ -24,7 +24,7 @@ MAX_DIFFERENCES = 5
 
 @dataclass
 class SweepFile:
-    """The current contents of a sweep file. ``points`` of the first run, by (configuration id, backend).
+    """The current contents of a sweep file. ``points``: the points of the first run, by (configuration id, backend).
 
     ``again``: points of later runs, by run as well. ``runs``: run and order of every measuring process.
     """
@@ -43,7 +43,9 @@ class SweepFile:
 
     @property
     def planned(self) -> int:
-        """The number of points in the plan over all runs, except points that the first run could not measure."""
+        """Return the number of points in the plan over all runs, except points that the first run could not
+        measure.
+        """
         given_up: int = sum(point["status"] != "measured" for point in self.points.values())
         once: int = sum(len(each["backends"]) for each in self.head["plan"]["configurations"])
         return once + (once - given_up) * (self.planned_runs - 1)
@@ -59,9 +61,9 @@ class SweepFile:
         return len(self.points) + len(self.again)
 
     def merged(self, place: tuple[str, str]) -> dict[str, Any]:
-        """A point with the samples of all runs, and ``run``, ``aa_run``, ``graph_run`` of each sample.
+        """Return a point with the samples of all runs, and with ``run``, ``aa_run``, ``graph_run`` of each sample.
 
-        Everything else is from the first run. ``run_reasons``: why samples of a run are missing.
+        All other values are from the first run. ``run_reasons``: why samples of a run are missing.
         """
         first = self.points[place]
         point = {name: value for name, value in first.items() if name != "run"}
@@ -81,7 +83,9 @@ class SweepFile:
 
 
 def begin_points(path: Path, head: Mapping[str, Any]) -> None:
-    """Create the file of a new sweep. ``head`` has the plan, and facts about the machine only this process knows."""
+    """Create the file of a new sweep. ``head`` has the plan, and facts about the machine that only this process
+    knows.
+    """
     path.write_bytes(b"")
     add_line(path, "sweep", schema=POINTS_SCHEMA, **head)
 
@@ -95,7 +99,7 @@ def add_line(path: Path, kind: str, **content: Any) -> None:
 def resume_points(path: Path, head: Mapping[str, Any]) -> SweepFile:
     """Resume a sweep, after removing an incomplete last line.
 
-    Raises `NsysprofError` if plan or machine differ, naming the differences.
+    Raises `NsysprofError` with the differences if plan or machine differ.
     """
     sweep = read_points(path, cut=True)
     for what in ("plan", "machine"):
@@ -111,7 +115,7 @@ def resume_points(path: Path, head: Mapping[str, Any]) -> SweepFile:
 def read_points(path: Path, *, cut: bool = False) -> SweepFile:
     """Read the file of a sweep; ``cut`` removes an incomplete last line.
 
-    Raises `NsysprofError` with the line if the file cannot be read, is damaged, or is no sweep.
+    Raises `NsysprofError` with the line if the file cannot be read, is damaged, or is not a sweep.
     """
     try:
         content = read_small(path, MAX_TABLE_BYTES)
@@ -141,7 +145,7 @@ def read_points(path: Path, *, cut: bool = False) -> SweepFile:
 
 
 def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """The differences of two mappings, in words: `samples 100 there, 50 here`."""
+    """Return the differences of two mappings in words: `samples 100 there, 50 here`."""
     words = []
     for name in dict.fromkeys([*there, *here]):
         old, new = there.get(name), here.get(name)

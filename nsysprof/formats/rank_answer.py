@@ -1,4 +1,6 @@
-"""A worker's answer to one report of a fleet: small enough to send, and kept on disk until all answers are complete."""
+"""Define a worker's answer to one report of a fleet: small enough to send, and kept on disk until all answers are
+complete.
+"""
 
 import json
 import zipfile
@@ -30,18 +32,18 @@ COLUMNS = ("instances", "cpu", "span", "busy", "sum", COMMUNICATION, *PARTS, BLO
 class RankPart:
     """The GPU work of one process.
 
-    ``paths``: merged paths, outermost first, preceded by `WHOLE`. A row is an iteration of a path: ``path`` int32,
+    ``paths``: merged paths, outermost first, preceded by `WHOLE`. A row is an iteration of a path: ``path`` int32;
     ``label`` int32 into ``labels`` (``step12``; ``#3`` is the fourth instance of an unnumbered range; empty: all
-    instances together), ``first_ns`` and ``last_ns`` of its ops, and ``columns``, as in `COLUMNS`: int64, times in ns,
-    summed over the instances of the row; those of `PARTS` also over GPUs. Every path has a row with an empty label,
-    which has its totals.
+    instances together); ``first_ns`` and ``last_ns`` of its ops; and ``columns`` as in `COLUMNS`: int64, times in ns,
+    summed over the instances of the row; the columns of `PARTS` are also summed over GPUs. Every path has a row with an
+    empty label for its totals.
 
     ``iteration_path`` is the path of the iterations. Collectives sorted by start: ``collective`` int32 into
     ``collective_names``, ``communicator`` int32 into ``communicators``, ``collective_start``, ``collective_end``;
-    ``blocking_start``, ``blocking_end`` are pieces of the collectives ``blocking_of`` (int32) on which the next
-    compute depended. These columns are empty if the trace ``lacks`` the necessary data. ``timeline_ns`` (start, end)
-    is divided into equal bins, with the time of compute in ``compute_bins``, and of communication without compute in
-    ``exposed_bins``.
+    ``blocking_start``, ``blocking_end`` are pieces of the collectives ``blocking_of`` (int32) on which the next compute
+    depended. The columns of collectives are empty if the trace ``lacks`` the necessary data. ``timeline_ns`` (start,
+    end) is divided into equal bins: ``compute_bins`` has the time of compute, ``exposed_bins`` the time of
+    communication without compute.
     """
 
     pid: int
@@ -74,10 +76,10 @@ class RankPart:
 
 @dataclass(frozen=True)
 class ReportAnswer:
-    """A `RankPart` for each process of a report with GPU work, and the data that identify their ranks.
+    """A `RankPart` for each process of a report with GPU work, and the data that identify the ranks of these processes.
 
-    ``start_utc_ns`` is the UTC time at which its clock reads 0, None if not recorded; ``seconds`` and ``peak_bytes``
-    are its cost: wall time, and the peak memory of the worker so far.
+    ``start_utc_ns`` is the UTC time at which the clock of the report reads 0, None if not recorded; ``seconds`` and
+    ``peak_bytes`` are the cost of the answer: wall time, and the peak memory of the worker so far.
     """
 
     report: str
@@ -95,7 +97,7 @@ class ReportAnswer:
 
 
 def write_answer(answer: ReportAnswer, path: Path) -> None:
-    """Write an answer as an ``.npz`` file, whole or not at all: its arrays, and JSON that refers to them."""
+    """Write an answer as an ``.npz`` file (arrays, and JSON that refers to them), completely or not at all."""
     arrays: dict[str, Any] = {}
 
     def place(values: Array) -> str:
@@ -109,7 +111,7 @@ def write_answer(answer: ReportAnswer, path: Path) -> None:
 
 
 def read_answer(path: Path) -> ReportAnswer | None:
-    """Read the answer in a file; None if there is none, or if it is damaged."""
+    """Read the answer in a file; returns None if there is no answer, or if it is damaged."""
     try:
         with open_regular(path) as file, np.load(file, allow_pickle=False) as kept:
             if sum(each.file_size for each in kept.zip.infolist()) > path.stat().st_size:

@@ -1,4 +1,5 @@
-"""Run records, the ``.json`` beside a report: how the report was made, the shapes, and the program's measurements.
+"""Read and write run records, the ``.json`` beside a report: how the report was made, the shapes, and the program's
+measurements.
 
 The record of a capture includes the results of its workload (also a separate document).
 """
@@ -27,7 +28,7 @@ _Large = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 
 
 class RunRecord(msgspec.Struct, kw_only=True):
-    """The record of ``nsysprof capture``, in this order; other parts are added during the capture."""
+    """The record of ``nsysprof capture``, in file order; other parts are added during the capture."""
 
     schema: str = RUN_SCHEMA
     name: str | None = None
@@ -49,8 +50,8 @@ class RunRecord(msgspec.Struct, kw_only=True):
 
 
 class RecordedRun(msgspec.Struct, frozen=True):
-    """A range in the record: ``latency_ns`` of each call by CUDA events (empty for other clocks), and the shape of
-    its attention, None if unknown.
+    """A range in the record: ``latency_ns`` of each call by CUDA events (empty for other clocks), and the shape of its
+    attention, None if unknown.
     """
 
     latency_ns: tuple[int, ...] = ()
@@ -70,7 +71,7 @@ class _Job(msgspec.Struct):
 def read_runs(path: Path) -> dict[str, RecordedRun]:
     """Read the runs of a record or of workload results, by range name.
 
-    Raises `NsysprofError` if the file cannot be read or is neither. Invalid values of a run are left out.
+    Raises `NsysprofError` if the file cannot be read or is neither of these. Invalid values of a run are left out.
     """
     workload, _ = _read(path)
     runs = workload.get("runs")
@@ -84,12 +85,14 @@ def read_environment(path: Path) -> dict[str, Any]:
 
 
 def record_name(report: Path) -> Path:
-    """The name of the record that `capture` writes beside a report: ``run.json``, also for ``run.json.gz``."""
+    """Return the name of the record that `capture` writes beside a report, such as ``run.json`` (also for
+    ``run.json.gz``).
+    """
     return report.with_name(report.name.removesuffix(".gz")).with_suffix(".json")
 
 
 def record_beside(report: Path) -> Path | None:
-    """The record beside a report; None if there is none."""
+    """Return the record beside a report, or None if there is none."""
     path = record_name(report)
     if path == report:  # a trace of torch.profiler that is not packed
         return None
@@ -101,10 +104,10 @@ def record_beside(report: Path) -> Path | None:
 
 
 def plain_steps(path: Path, steps: str) -> tuple[float, float, str] | None:
-    """The median step times (ns) without and with the profiler from a run record, and the name of the range in the
-    record.
+    """Return the median step times (ns) without and with the profiler from a run record, and the name of the range in
+    the record.
 
-    ``steps`` is the merged path of the steps, which is a row of the record or the calls of an outer range. None if the
+    ``steps`` is the merged path of the steps: a row of the record, or the calls of an outer range. Returns None if the
     record has no such times.
     """
     rows = (parse_leniently(read_if_document(path, RUN_SCHEMA), RunRecord).overhead or {}).get("ranges")
@@ -120,7 +123,7 @@ def plain_steps(path: Path, steps: str) -> tuple[float, float, str] | None:
 
 
 def rank_in_record(path: Path) -> int | None:
-    """The rank in a run record; None without a record, or if it has no rank."""
+    """Return the rank in a run record, or None if there is no record or no rank."""
     record = parse_leniently(read_if_document(path, RUN_SCHEMA), RunRecord)
     return parse_leniently(record.job or {}, _Job).rank
 
@@ -151,10 +154,10 @@ def _run(row: dict[str, Any]) -> RecordedRun:
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a record as readable JSON: short values, and lists of numbers, are on one line.
+    """Write a record as readable JSON, with short values and lists of numbers on one line.
 
-    Keys keep their order and numbers their form. Names that are not UTF-8 are written as JSON escapes of Python's
-    surrogates, so ``json.loads`` restores them. The file is written whole or not at all.
+    Keys keep their order, and numbers keep their format. Names that are not UTF-8 are written as JSON escapes of
+    Python's surrogates, so ``json.loads`` restores them. The file is written completely or not at all.
     """
     with whole_file(path) as part:
         part.write_text(f"{_json(record, 0)}\n", encoding="utf-8", errors="backslashreplace")
@@ -191,7 +194,7 @@ _VARIABLE = re.compile(r"(?<![^=,])([A-Z_][A-Z0-9_]*)=[^,]*")
 
 
 def program_alone(words: Sequence[str]) -> list[str]:
-    """A program without its folder and arguments; ``[3 arguments]`` counts these."""
+    """Return a program without its folder and arguments; ``[3 arguments]`` replaces the arguments."""
     name, *rest = words or [""]
     bare = re.split(r"[\\/]", name.rstrip("\\/"))[-1]
     return [bare, *([f"[{plural(len(rest), 'argument')}]"] if rest else [])]
@@ -200,7 +203,7 @@ def program_alone(words: Sequence[str]) -> list[str]:
 def without_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
     """Remove the program's arguments from a record, and the values of variables that a profiler sets.
 
-    Arguments of a workload are kept, because they are our own options. Texts that are not shell commands keep only
+    Arguments of a workload are kept, because they are options of nsysprof. Texts that are not shell commands keep only
     their first word.
     """
     program = None if isinstance(record.get("workload"), dict) else _words(record.get("program"))

@@ -1,4 +1,5 @@
-"""``samples.json``, the measurements of `nsysprof bench`: written when a sweep is complete, validated when read.
+"""Read and write ``samples.json``, the measurements of `nsysprof bench`: written when a sweep is complete, validated
+when read.
 
 Every error names file, point and field. NaN, infinite and non-positive latencies are refused.
 """
@@ -32,7 +33,7 @@ _MEASURE_AGAIN = "measure it again: nsysprof bench"
 _MOST_BYTES = 64 << 20  # of a file, and unpacked: some million samples
 
 Kind = Literal["eager", "aa", "graph"]
-"""A set of samples: of calls, of the same backend a second time, and of replays of a CUDA graph."""
+"""Set of samples: eager calls, eager calls of the same backend a second time (A/A), or CUDA graph replays."""
 KINDS: tuple[Kind, ...] = ("eager", "aa", "graph")
 
 _Duration = Annotated[float, msgspec.Meta(ge=1e-3, le=1e18)]  # ns: from a picosecond to 30 years
@@ -65,10 +66,10 @@ class BenchShape:
 class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
     """One backend on one configuration, as in the file, without the shape, which follows from the configuration.
 
-    Latencies are in ns per call. Latencies that were measured while the GPU was throttled are marked; `samples` are
-    all others. ``graph_reason``: why there are no CUDA graph replays. ``sampled_with``: the backends with which the
-    samples alternate. ``eager_runs`` and similar fields: the run (process) of each latency; None if there was only one
-    run. ``run_reasons``: why a run has no samples, by run number.
+    Latencies are in ns per call. Latencies that were measured while the GPU was throttled are marked; `samples` are all
+    other latencies. ``graph_reason``: why there are no CUDA graph replays. ``sampled_with``: the backends with which
+    the samples alternate. ``eager_runs`` and similar fields: the run (process) of each latency, or None if there was
+    only one run. ``run_reasons``: why a run has no samples, by run number.
     """
 
     shape: BenchShape
@@ -112,7 +113,7 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
 
     @cached_property
     def sets(self) -> dict[Kind, tuple[Floats, Mask]]:
-        """All latencies of each set, with a mask of samples taken while the GPU was throttled."""
+        """Return all latencies of each set, with a mask of samples taken while the GPU was throttled."""
         values = {kind: np.array(getattr(self, kind) or [], np.float64) for kind in KINDS}
         marks = {kind: getattr(self, f"{kind}_marks") or [False] * len(values[kind]) for kind in KINDS}
         return {kind: (values[kind], np.array(marks[kind], np.bool_)) for kind in KINDS}
@@ -123,11 +124,11 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
         return values[~throttled]
 
     def calls_of(self, kind: Kind) -> int:
-        """The number of calls per sample of a set; 1 if not recorded."""
+        """Return the number of calls per sample of a set, 1 if not recorded."""
         return (self.graph_calls_per_sample if kind == "graph" else self.calls_per_sample) or 1
 
     def by_run(self, kind: Kind) -> dict[int, Floats]:
-        """The valid latencies of a set by run; one run if the file states none."""
+        """Return the valid latencies of a set by run; one run if the file states no runs."""
         runs = np.array(getattr(self, f"{kind}_runs") or [0] * len(self.sets[kind][0]), np.int64)
         values, throttled = self.sets[kind]
         return {int(run): values[(runs == run) & ~throttled] for run in np.unique(runs[~throttled])}
@@ -144,7 +145,7 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
 
     @property
     def sm_clock_mhz(self) -> float | None:
-        """The median SM clock of the valid samples; None if it was not sampled."""
+        """Return the median SM clock of the valid samples, or None if it was not sampled."""
         states = zip(self.gpu or [], self.sets["eager"][1], strict=False)
         known = [state.sm_clock_mhz for state, skip in states if state and state.sm_clock_mhz and not skip]
         return float(np.median(known)) if known else None
@@ -164,7 +165,7 @@ _OF_SAMPLES = {
 
 @dataclass(frozen=True)
 class BenchSamples:
-    """One ``samples.json``: its points in order of measurement, and the machine."""
+    """One ``samples.json``: the points in order of measurement, and the machine."""
 
     path: Path
     name: str
@@ -191,21 +192,25 @@ class BenchSamples:
 
     @cached_property
     def runs(self) -> int:
-        """The number of runs, each a separate process, with samples; 1 if the file states none."""
+        """Return the number of runs with samples (each run is a separate process), 1 if the file states no runs."""
         return max((len(point.by_run("eager")) for point in self.points), default=1) or 1
 
     def step(self, point: BenchPoint, kind: Kind) -> float:
-        """The clock resolution of a point's latency per call, in ns: a sample is the mean of several calls."""
+        """Return the clock resolution of a point's latency per call, in ns: a sample is the mean of several
+        calls.
+        """
         return self.clock_step / point.calls_of(kind)
 
     def rounding(self, point: BenchPoint, kind: Kind) -> float:
-        """The largest error of the median of a point (in logarithms) by the clock resolution; see `rounding_of`."""
+        """Return the largest error (in logarithms) of the median of a point that the clock resolution causes; see
+        `rounding_of`.
+        """
         values = point.samples(kind)
         return rounding_of(self.step(point, kind), float(np.median(values))) if len(values) else 0.0
 
     @cached_property
     def clock_step(self) -> int:
-        """The resolution of the clock of the latencies, in ns; 0 if it cannot be determined."""
+        """Return the resolution of the clock of the latencies in ns, 0 if it cannot be determined."""
         # what the clock read
         whole = [point.samples(kind) * point.calls_of(kind) for point in self.measured for kind in KINDS]
         return clock_step(np.rint(np.concatenate(whole)).astype(np.int64)) if whole else 0
@@ -265,7 +270,7 @@ def write_samples(document: Mapping[str, Any], path: Path) -> None:
 def read_bench_samples(path: Path) -> BenchSamples:
     """Read a ``samples.json``, plain or as ``samples.json.xz``, directly or from a folder.
 
-    Raises `NsysprofError` if the file cannot be read, is no JSON, comes from another program, or has an impossible
+    Raises `NsysprofError` if the file cannot be read, is not JSON, comes from another program, or has an impossible
     value; the message names file, point and field.
     """
     path = samples_file(path)
@@ -285,7 +290,9 @@ def read_bench_samples(path: Path) -> BenchSamples:
 
 
 def samples_file(place: Path) -> Path:
-    """The samples file in a folder, compressed if only that exists; a file is returned unchanged."""
+    """Return the samples file in a folder, compressed if only a compressed file exists; a file is returned
+    unchanged.
+    """
     if not place.is_dir():
         return place
     plain, packed = place / "samples.json", place / "samples.json.xz"
@@ -293,7 +300,7 @@ def samples_file(place: Path) -> Path:
 
 
 def samples_content(path: Path) -> bytes:
-    """The JSON of samples, plain or xz-compressed; raises `NsysprofError` if the file cannot be read."""
+    """Return the JSON of samples, plain or xz-compressed; raises `NsysprofError` if the file cannot be read."""
     try:
         content = read_small(path, _MOST_BYTES)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The description that a workload prints with `--describe`: axes, backends, and the cost of each shape."""
+"""Read the description that a workload prints with `--describe`: axes, backends, and the cost of each shape."""
 
 import json
 import subprocess
@@ -57,7 +57,7 @@ class Axis(_Column):
 
 
 class Flag(_Column):
-    """A yes/no property of a shape, with the words for both."""
+    """A yes/no property of a shape, with the words for yes and no."""
 
     on: Text
     off: str = ""
@@ -70,7 +70,7 @@ class Flag(_Column):
 
 
 class Choice(_Column):
-    """A property of a shape with a value, and its prefix ``short`` in names, which omit the default."""
+    """A property of a shape with a value, and the prefix ``short`` for names, which omit the default."""
 
     default: str | int | float
     short: str = ""
@@ -83,7 +83,7 @@ class Choice(_Column):
 
 
 class Mode(msgspec.Struct):
-    """An option that changes a call (with gradients), and the words without and with it."""
+    """An option that changes a call (such as with gradients), and the words without and with the option."""
 
     option: _Name
     on: Text
@@ -92,8 +92,8 @@ class Mode(msgspec.Struct):
 
 
 class Backend(msgspec.Struct):
-    """One way to compute the workload. ``install`` is a command that makes it available. ``compiled``: the first call
-    compiles, which takes long.
+    """One way to compute the workload. ``install`` is a command that makes it available. ``compiled``: whether the
+    first call compiles, which takes long.
     """
 
     says: str = ""
@@ -115,7 +115,7 @@ class Cost(msgspec.Struct):
 
     @property
     def least_bytes(self) -> int:
-        """Every input read and every output written once."""
+        """Return the bytes if every input is read once and every output written once."""
         return self.read_bytes + self.written_bytes
 
     def traffic_bytes(self, backend: str) -> int:
@@ -124,7 +124,7 @@ class Cost(msgspec.Struct):
 
 
 class Costly(msgspec.Struct):
-    """The part of a configuration that all workloads have in common; the rest depends on axes and flags."""
+    """The part of a configuration that all workloads have in common; the other parts depend on axes and flags."""
 
     id: Text
     backends: Annotated[list[Text], msgspec.Meta(min_length=1)]
@@ -156,7 +156,7 @@ class Described(msgspec.Struct, dict=True):
 
     @cached_property
     def shorts(self) -> dict[str, str]:
-        """The prefix of each axis, by column; the sweep axis first."""
+        """Return the prefix of each axis, by column; the sweep axis comes first."""
         return {self.size: "", **{axis.column: axis.short for axis in self.axes}}
 
     @property
@@ -200,7 +200,7 @@ class Described(msgspec.Struct, dict=True):
 
     @property
     def names(self) -> list[str]:
-        """The parts of a shape without its dtype, as options name them."""
+        """Return the parts of a shape without its dtype, named like the options."""
         return [each.name for each in (*self.axes, *self.properties)]
 
     @cached_property
@@ -213,26 +213,26 @@ class Described(msgspec.Struct, dict=True):
         return msgspec.defstruct("Configuration", [*fields, *chosen])
 
     def parts(self, at: Mapping[str, Any]) -> list[str]:
-        """A shape in words: `B1`, `H8`, `S1024`, `D64`, `fp16`, `causal`; empty for words without text."""
+        """Return a shape in words (`B1`, `H8`, `S1024`, `D64`, `fp16`, `causal`), empty for words without text."""
         words = [each.word(at[each.name]) for each in self.properties]
         return [*(f"{axis.short}{at[axis.name]}" for axis in self.axes), at["dtype"], *words]
 
     def title(self, *, training: bool) -> str:
-        """What a call does: `attention forward`."""
+        """Name the work of a call, such as `attention forward`."""
         if training and self.mode:
             return f"{self.says}, {self.mode.on}"
         return f"{self.says} {self.mode.off}".rstrip() if self.mode else self.says
 
 
 def described(value: Any, where: str, hint: str) -> Described:
-    """A validated description. Raises `NsysprofError` with the invalid place."""
+    """Return a validated description. Raises `NsysprofError` with the invalid place."""
     found = parse_as(value, Described, where, hint)
     names = found.names
     wrong = [name for name in names if names.count(name) > 1 or name in _RESERVED]
     if wrong:
         raise NsysprofError(f"{where}: {wrong[0]!r} cannot be the name of an axis or a flag", hint)
     if found.sweep not in [axis.name for axis in found.axes]:
-        raise NsysprofError(f"{where}: sweep: {found.sweep!r} is none of its axes", hint)
+        raise NsysprofError(f"{where}: sweep: {found.sweep!r} is not one of the axes", hint)
     for name, known in (("default_backends", found.backends), ("trial", names)):
         if unknown := [each for each in getattr(found, name) if each not in known]:
             raise NsysprofError(f"{where}: {name}: no {unknown[0]!r} is declared", hint)
@@ -240,9 +240,10 @@ def described(value: Any, where: str, hint: str) -> Described:
 
 
 def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tuple[Described, dict[str, Any]]:
-    """Ask a workload for its description and the cost of all shapes in some grids: validated, and as printed.
+    """Ask a workload for its description and the cost of all shapes in some grids; return these validated, and as
+    printed.
 
-    Raises `NsysprofError` if the program does not answer, or not like a workload.
+    Raises `NsysprofError` if the program does not answer, or does not answer like a workload.
     """
     command = [*workload_command(program), "--describe", *([json.dumps(list(grids))] if grids else [])]
     hint = f"its output: {join(command)}"
@@ -266,7 +267,7 @@ def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tupl
 
 
 def check_countable(cost: Cost, where: str, hint: str) -> None:
-    """Raise `NsysprofError` if FLOPs or bytes, or sums with them, do not fit into 64 bits."""
+    """Raise `NsysprofError` if FLOPs or bytes, or sums of these, do not fit into 64 bits."""
     moved = cost.least_bytes + max(cost.extra_bytes.values(), default=0)
     if max(cost.flops, moved, cost.unit_bytes or 0) >= 2**62:
         raise NsysprofError(f"{where}: {TOO_LARGE}", hint)

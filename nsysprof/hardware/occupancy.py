@@ -1,4 +1,4 @@
-"""The number of blocks of a kernel that fit on an SM, by the limits of its compute capability, and the waves of a grid.
+"""Compute how many blocks of a kernel fit on an SM, by the limits of its compute capability, and the waves of a grid.
 
 Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; the allocation rules for
 registers and shared memory: CUDA's occupancy calculator (`cuda_occupancy.h`).
@@ -29,8 +29,8 @@ _WARP, _REGISTERS, _PARTS = 32, 65_536, 4  # of each SM; its warp schedulers hav
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Per launch: ``blocks`` that fit on an SM at once, int64, 0 if it cannot run or a part is unknown;
-    ``occupancy``, their share of an SM's warps, float64; ``limiter``, an index into `LIMITERS`.
+    """Per launch: ``blocks`` (int64): blocks that fit on an SM at once; 0 if the kernel cannot run or a value is
+    unknown; ``occupancy``, their share of an SM's warps, float64; ``limiter``, an index into `LIMITERS`.
     """
 
     blocks: Ints
@@ -38,13 +38,13 @@ class Occupancy:
     limiter: Index
 
     def waves(self, grid: Ints, sms: int) -> Floats:
-        """The number of times that a grid fills the GPU; NaN if unknown."""
+        """Return how many times a grid fills the GPU; NaN if unknown."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.blocks > 0, grid / (self.blocks * sms), np.nan)
 
 
 def occupancy(capability: tuple[int, int] | None, threads: Ints, registers: Ints, shared: Ints) -> Occupancy | None:
-    """The theoretical occupancy of launches; None for a GPU with unknown limits.
+    """Compute the theoretical occupancy of launches; returns None for a GPU with unknown limits.
 
     ``threads`` are per block, ``registers`` per thread, and ``shared`` memory is in bytes per block (static plus
     dynamic). Negative values, and values of 2^31 or more, mean unknown; the occupancy is then unknown, too.

@@ -66,7 +66,7 @@ _HEADS_LAST = ("_flash_attention", "_efficient_attention")  # of batch, sequence
 def flops_bytes(
     op: str, dims: Sequence[Sequence[int]], types: Sequence[str] = (), values: Sequence[str] = ()
 ) -> Cost | None:
-    """FLOPs, bytes, and the kind of count (`matrix product`, `copy`) of an operator call such as `aten::mm`.
+    """Return FLOPs, bytes, and the kind of count (`matrix product`, `copy`) of an operator call such as `aten::mm`.
 
     ``dims``, ``types`` and ``values`` are PyTorch's ``Input Dims``, ``Input type`` and ``Concrete Inputs``. Bytes are
     None if types are missing. Returns None for an unknown operator, or if the shapes do not fit the operator.

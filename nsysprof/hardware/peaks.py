@@ -1,4 +1,4 @@
-"""Peaks of GPUs, and the achieved share of them.
+"""Peaks of GPUs, and the share of a peak that was reached.
 
 The data-sheet peak is computed from its factors, so that it applies to the clock of the samples: SMs × clock × FLOPs
 per clock and SM. The last factor is a property of the architecture. It is for dense products (no structured sparsity),
@@ -52,7 +52,7 @@ class GpuLimits:
     max_sm_clock_mhz: float | None = None
 
     def datasheet_flops(self, dtype: str, sm_clock_mhz: float | None) -> float | None:
-        """FLOP/s at this clock (None: the highest); None if a part is unknown, or if the GPU lacks the dtype."""
+        """Return FLOP/s at this clock (None: the highest); None if unknown, or if the GPU lacks the dtype."""
         clock = sm_clock_mhz or self.max_sm_clock_mhz
         if not (clock and self.sm_count and self.compute_capability):
             return None
@@ -62,12 +62,12 @@ class GpuLimits:
             return None
 
     def measured_peak(self, dtype: str) -> float | None:
-        """The FLOP/s that a large product with this dtype reached, or None."""
+        """Return the FLOP/s that a large product with this dtype reached, or None."""
         return (self.measured_flops or {}).get(dtype)
 
 
 def flops_per_clock(compute_capability: str, dtype: str, *, name: str | None = None) -> int:
-    """Dense FLOPs per clock and SM, on tensor cores for tf32, fp16 and bf16; ``name`` identifies GeForce boards.
+    """Return dense FLOPs per clock and SM, on tensor cores for tf32, fp16 and bf16; ``name`` identifies GeForce boards.
 
     Raises `NsysprofError` for an architecture missing in the table, and for a dtype without a unit.
     """
@@ -94,12 +94,14 @@ def peak_flops(
 
 
 def memory_bandwidth(memory_clock_mhz: float, bus_width_bits: int) -> float:
-    """Bytes per second of memory that transfers two bits per pin and clock, as the device states its clock."""
+    """Return bytes per second of a memory that transfers two bits per pin and clock, for the clock that the device
+    reports.
+    """
     return 2 * memory_clock_mhz * 1e6 * bus_width_bits / 8
 
 
 def share_of_peak(achieved: float, peak: float, *, what: str, suspects: Sequence[str]) -> float:
-    """``achieved`` as a share of ``peak``, in the same unit.
+    """Return ``achieved`` as a share of ``peak``, both in the same unit.
 
     A share above 100 % is impossible: raises `NsysprofError` with ``what`` and the inputs that may be wrong.
     """
@@ -136,7 +138,7 @@ _BOARDS = {
 def limits_of(
     name: str, capability: tuple[int, int] | None, sms: int | None, bytes_per_s: float | None, clock_hz: float | None
 ) -> GpuLimits:
-    """The limits of a GPU from a recording; missing values come from the board, if that is known."""
+    """Return the limits of a GPU from a recording; missing values are those of the board, if it is known."""
     board = next((each for pattern, each in _BOARDS.items() if re.search(pattern, name)), (None, None))
     mhz, gigabytes = clock_hz / 1e6 if clock_hz else board[0], board[1]
     return GpuLimits(
@@ -164,7 +166,7 @@ _TO_GPUS = {
 
 
 def link_bytes_per_s(name: str, compute_capability: tuple[int, int] | None, *, to_gpus: bool = False) -> float:
-    """The one-way bandwidth of a GPU's link to the host, or to other GPUs; NaN if unknown.
+    """Return the one-way bandwidth of a GPU's link to the host, or to other GPUs; NaN if unknown.
 
     This is the maximum of the board; a slot with fewer lanes or of an older generation is slower.
     """

@@ -1,4 +1,4 @@
-"""The files of a history: tables as CSV, everything as one document, and their folder."""
+"""Write the files of a history: tables as CSV, everything as one document, and their folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ FILES = ("history.json", RUNS.file, CHANGES.file, LEDGER.file)
 def history_folder(
     place: Path, names: Sequence[str], *, charts: bool = False, html: bool = False, **more: Any
 ) -> ResultFolder:
-    """The result folder for these ``names`` of reports; ``more`` are other fields of `ResultFolder`."""
+    """Make the result folder for reports with these ``names``; ``more`` are other fields of `ResultFolder`."""
     drawn = files_of(CHARTS)
     return ResultFolder(
         place,

@@ -41,13 +41,13 @@ _ALIKE, _FAMILIES, _OF_KERNELS = 0.3, 3, 0.8  # kernels that are slower at once:
 
 @dataclass(frozen=True)
 class Change:
-    """A change of level in a series: ``run`` is the first run after it, a row of `History.runs`, ``before`` the last
-    run before it.
+    """A change of level in a series; ``run`` is the first run after the change (a row of `History.runs`), ``before``
+    the last run before it.
 
-    ``low`` and ``high`` are the interval of ``ratio``, after ÷ before. ``machine``: machine differences between the
-    two levels. ``cause``: `MACHINE` if the machine differs or the commit is the same; `CLOCK` if all kernels changed
-    by the same factor and no recorded condition explains this; otherwise `PROGRAM`. ``ledger``: the parts of the mean
-    step of both levels in ns, largest difference first.
+    ``low`` and ``high`` are the interval of ``ratio``, after ÷ before. ``machine``: differences of the machine between
+    the two levels. ``cause``: `MACHINE` if the machine differs or the commit is the same; `CLOCK` if all kernels
+    changed by the same factor and no recorded condition explains this; otherwise `PROGRAM`. ``ledger``: the parts of
+    the mean step of both levels in ns, largest difference first.
     """
 
     run: int
@@ -68,7 +68,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Series:
-    """Comparable runs, ``runs`` rows of `History.runs` in order, timed by the steps of ``path``."""
+    """Comparable runs: ``runs`` are rows of `History.runs` in order, timed by the steps of ``path``."""
 
     path: str
     runs: tuple[int, ...]
@@ -79,7 +79,9 @@ class Series:
 
     @property
     def drift(self) -> float:
-        """The relative growth of times from the first to the last run within levels; 0 if there is no growth."""
+        """Return the relative growth of times from the first to the last run within levels; 0 if there is no
+        growth.
+        """
         return float(np.expm1(self.levels.slope * (len(self.runs) - 1)))
 
 
@@ -98,12 +100,14 @@ class History(Shown):
 
     @cached_property
     def changes(self) -> list[tuple[Series, Change]]:
-        """All changes, newest first; for equal runs the largest first."""
+        """Return all changes, newest first; changes at the same run are sorted by size."""
         every = [(each, change) for each in self.series for change in each.changes]
         return sorted(every, key=lambda each: (-each[1].run, -abs(np.log(each[1].ratio))))
 
     def slower(self, limit: float) -> list[tuple[Series, Change]]:
-        """The series with the newest run that slowed down by more than ``limit``, except by machine changes."""
+        """Return the series with the newest run that slowed down by more than ``limit``, except by machine
+        changes.
+        """
         newest = [(each, each.changes[-1]) for each in self.series if each.changes and each.runs[-1] == self.newest]
         return [pair for pair in newest if pair[1].ratio > 1 + limit and pair[1].cause != MACHINE]
 
@@ -126,13 +130,13 @@ def history(
     reading: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> History:
-    """Follow step times over many reports, each a run: local files, folders and globs.
+    """Follow step times over many reports, each counted as a run: local files, folders and globs.
 
-    ``select`` is a glob of the ranges that are steps; by default they are chosen as in all commands. ``order`` is one
+    ``select`` is a glob of the ranges that are steps; the default choice is the same in all commands. ``order`` is one
     of `ORDERS`: recorded start, name, file time, or the commit's place in the repository of the current folder.
     ``since`` (a date or a commit) and ``last`` leave out earlier runs. ``cache`` is the SQLite file with earlier
-    readings, which are renewed if a report or nsysprof's version changes. ``attribution_of`` replaces the way to open a
-    report; ``reading`` identifies it. Raises `NsysprofError` if nothing can be read.
+    readings, which are renewed if a report or nsysprof's version changes. ``attribution_of`` replaces the function that
+    opens a report; ``reading`` identifies this function. Raises `NsysprofError` if no report can be read.
     """
     names = [os.fspath(each) for each in ([reports] if isinstance(reports, str | os.PathLike) else reports)]
     files, notes = find_reports(names)
@@ -163,7 +167,7 @@ def history(
 def judge_runs(
     runs: Sequence[Run], skipped: Sequence[tuple[str, str]] = (), notes: Sequence[str] = (), options: Any = None
 ) -> History:
-    """The `History` of runs, given in order."""
+    """Find the `History` of runs, given in order."""
     groups, more = _groups(runs), list(notes)
     every = [each for number, group in enumerate(groups) for each in _series(runs, group, number, more)]
     known = [each.levels.noise for each in every if each.levels.known]

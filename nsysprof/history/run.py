@@ -1,4 +1,4 @@
-"""One report as a run of a history: a small record with step times and their ledgers, work, and machine."""
+"""Measure one report as a run of a history: a small record with step times and their ledgers, work, and machine."""
 
 import re
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ APART = ("GPU", "GPUs in use", "processes", "ranks", "recorder")
 
 
 class Timed(msgspec.Struct, frozen=True):
-    """The steady steps of a path on the GPU with most of their time: ``n``, their number; times in ns.
+    """The steady steps of a path on the GPU with most of their time; ``n`` is the number of steps, times are in ns.
 
     ``low_ns`` and ``high_ns`` are the interval of the median within this run, None if it is unreliable; ``mean_ns``,
     ``busy_ns`` and ``launches`` are means per step. ``ledger`` adds up to ``mean_ns``.
@@ -53,10 +53,12 @@ class Timed(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A report: ``started`` in seconds since 1970, None if unknown; ``commit`` from its record or name, or empty.
+    """A report: ``started`` in seconds since 1970, None if unknown; ``commit`` from the record or name of the report,
+    or empty.
 
-    ``machine``: the recording conditions, by name. ``kernels``: per kernel name the number of launches, the
-    total time in ns, and the sum of grid sizes. ``timed``: its steps, most time first, and the whole recording last.
+    ``machine``: the recording conditions, by name. ``kernels``: for each kernel name the number of launches, the total
+    time in ns, and the sum of grid sizes. ``timed``: the steps of the report, most time first, and the whole recording
+    last.
     """
 
     file: str
@@ -78,7 +80,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def run_of(attribution: Attribution, rules: Rules, select: str | None = None) -> Run:
-    """Measure a report as a run; ``select`` is a glob of its steps.
+    """Measure a report as a run; ``select`` is a glob of the steps.
 
     Raises `NsysprofError` if no range matches, or if there is no GPU work.
     """
@@ -169,7 +171,7 @@ def _ledger(rows: ColumnTable, path: str, gpu: int, steps: int) -> dict[str, int
 
 
 def part_name(cause: str, activity: str, culprit: str, meanwhile: str) -> str:
-    """The name of a part of a step: `gemm kernels`, `copies`, `CPU time in postprocess`."""
+    """Name a part of a step: `gemm kernels`, `copies`, `CPU time in postprocess`."""
     if cause == "compute":
         return f"{activity} kernels"
     if cause == "copy" or meanwhile == "copies":
@@ -201,7 +203,7 @@ def _text(record: Mapping[str, Any], *names: str) -> str:
 
 
 def seconds_of(text: str) -> float | None:
-    """The seconds since 1970 of a UTC time in ISO 8601."""
+    """Convert a UTC time in ISO 8601 to seconds since 1970."""
     try:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:

@@ -24,10 +24,10 @@ _READ = "SELECT path, stamp, digest, run, failed FROM runs WHERE asked = ? AND v
 
 
 class Store:
-    """Keeps runs in the SQLite file ``path`` (None: only in memory), for readings with equal ``asked``.
+    """Storage of runs in the SQLite file ``path`` (None: only in memory), for readings with equal ``asked``.
 
     Each run is a separate transaction, so that several processes can use one file. If the file cannot be used, this is
-    not an error; ``notes`` say so.
+    not an error, but a sentence in ``notes``.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, asked: Sequence[str] = ()) -> None:
@@ -66,7 +66,7 @@ class Store:
         self._table = None
 
     def known(self, files: Sequence[ReportFile]) -> Iterator[Run | str | None]:
-        """The kept run of each file, or the reason if it has none; None if the file must be read."""
+        """Yield the kept run of each file, the reason why there is none, or None if the file must be read."""
         rows: dict[str, tuple[str, str, bytes | None, str | None]] = {}
         if self._table is not None:
             try:

@@ -1,4 +1,4 @@
-"""The tables of `nsysprof history`; columns are an interface: add, never rename."""
+"""Declare the tables of `nsysprof history`; columns are an interface: add columns, but never rename one."""
 
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -9,7 +9,7 @@ from nsysprof.history.history import History, Series
 from nsysprof.results.table import Column, table
 
 _RUN = Column("", "run number, from 1, in history order", cell=str, align="l")
-_SERIES = Column("", "number of the series of comparable runs and steps, from 1", cell=str, align="r")
+_SERIES = Column("", "series number, from 1; a series contains comparable runs and steps", cell=str, align="r")
 _COMMIT = Column("", "commit, from the run record or the file name", cell=lambda text: text[:7])
 RUNS = table(
     "history.csv",

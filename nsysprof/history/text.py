@@ -1,4 +1,4 @@
-"""A history as text: each change with its first run and the parts of a step behind it, then the newest runs."""
+"""Format a history as text: each change with its first run and the changed parts of a step, then the newest runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +29,8 @@ _SPARE = ("n", "launches", "started", "memory", "busy")
 
 
 def history_text(answer: History, top: int = 12, *, full: bool = False, markdown: bool = False) -> str:
-    """One screen for a terminal, or Markdown, or the ``full`` result; the newest ``top`` runs of each series.
+    """Format one screen for a terminal, or Markdown, or the ``full`` result, with the newest ``top`` runs of each
+    series.
 
     Ends with a newline.
     """
@@ -76,7 +77,7 @@ def headline(answer: History) -> str:
 
 
 def changes_text(answer: History, shown: Sequence[tuple[Series, Change]]) -> str:
-    """The changes, the first with the command that shows more."""
+    """List the changes; the first has the command that shows more."""
     lines = []
     for number, (series, change) in enumerate(shown, 1):
         lines.append(wrap(f"{number}. {change_text(answer, series, change)}.", "", "   "))
@@ -106,7 +107,7 @@ def change_text(answer: History, series: Series, change: Change) -> str:
 
 
 def parts_text(change: Change, most: int = _PARTS) -> str:
-    """The parts of a step that changed most in the direction of the change."""
+    """Name the parts of a step that changed most in the direction of the change."""
     delta = change.after_ns - change.before_ns
     rows = [(name, after - before) for name, before, after in change.ledger]
     large = [row for row in rows if row[1] * delta > 0 and abs(row[1]) >= _LEAST_PART * abs(delta)]
@@ -122,7 +123,7 @@ def _machine_text(change: Change) -> str:
 
 
 def next_command(answer: History, change: Change) -> str:
-    """The command that explains a change from the reports before and after it."""
+    """Return the command that explains a change from the reports before and after it."""
     before, after = (quote_path(Path(answer.runs[row].file)) for row in (change.before, change.run))
     return f"nsysprof compare {before} {after}"
 
@@ -134,7 +135,7 @@ def run_name(answer: History, row: int) -> str:
 
 
 def unit_of(series: Series) -> str:
-    """What a time of a series measures."""
+    """Name the quantity that a time of a series measures."""
     return "recording" if series.path == WHOLE else "step"
 
 
@@ -144,7 +145,7 @@ def path_name(series: Series) -> str:
 
 
 def runs_table(answer: History, series: Series, most: int) -> TextTable:
-    """The newest ``most`` runs of a series, the newest first."""
+    """Make a table of the newest ``most`` runs of a series, newest first."""
     rows = [*run_rows(answer, series, 1)][-most:][::-1]
     shown = [name for name in _SHOWN if any(row[name] not in (None, "") for row in rows)]
     names = [one_line(answer.runs[row["run"] - 1].name, 40) for row in rows]

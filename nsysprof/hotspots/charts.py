@@ -20,7 +20,7 @@ _LIMITS = {COMPUTE: MORE, MEMORY: LESS, OCCUPANCY: COLOURS["softmax"], LATENCY: 
 
 
 def plan_hotspots(answer: Hotspots) -> Plan:
-    """Kernels below the roofs of the GPU (area: time); without shapes or peaks, kernel times as bars."""
+    """Plan a roofline of the GPU with its kernels (area: time); without shapes or peaks, plan kernel times as bars."""
     if not answer.spots:
         return Message(Heading("No kernel runs in the steps", _subtitle(answer)), ["Nothing was launched in them."])
     placed = [each for each in answer.spots[:_MOST] if each.intensity > 0 and each.limit != UNKNOWN]

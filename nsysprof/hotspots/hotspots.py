@@ -71,7 +71,7 @@ class Spot:
 
 @dataclass(frozen=True, repr=False)
 class Hotspots(Shown):
-    """The hot spots of the steps of a ``place``, the longest first: ``spots``, and as columns ``table``.
+    """The hot spots of the steps of a ``place``, the longest first, as ``spots`` and as the columns ``table``.
 
     ``gpu`` and its ``limits``; ``known``: whether operators have shapes; ``others``: paths and GPUs with less time;
     ``doubts`` are about counters.
@@ -100,12 +100,12 @@ class Hotspots(Shown):
 
     @property
     def least_ns(self) -> float:
-        """The gain per step from which a kernel counts."""
+        """Return the smallest gain per step that counts."""
         return MIN_SHARE * self.place.total_ns / self.place.steps if self.place else 0.0
 
     @property
     def best(self) -> Spot | None:
-        """The kernel with the largest gain; the longest kernel if no gain is large enough."""
+        """Return the kernel with the largest gain, or the longest kernel if no gain is large enough."""
         gaining = [each for each in self.spots if each.gain_ns >= self.least_ns]
         return max(gaining, key=lambda each: each.gain_ns) if gaining else next(iter(self.spots), None)
 
@@ -126,13 +126,13 @@ def hotspots(
     counters: str | os.PathLike[str] | None = None,
     peaks: str | os.PathLike[str] | None = None,
 ) -> Hotspots:
-    """The hot spots of the steps that the glob ``select`` matches (None: the steps that `diagnose` chooses).
+    """Find the hot spots of the steps that the glob ``select`` matches (None: the steps that `diagnose` chooses).
 
     ``attribution`` is a result of `attribute` with its report still open, or a file; ``by`` is ``kernel`` or
     ``family``. ``counters`` is a file of the same program (None: the one beside the report), preferred to shapes and
     GPU metrics; ``peaks`` is a result of ``bench --measure-peaks``, preferred to the data sheet. If there are several
-    paths or GPUs, only the one with the most time counts. The time is near-linear in GPU ops. Raises `NsysprofError`
-    for files of another GPU or program.
+    paths or GPUs, only the path and GPU with the most time count. The time is near-linear in GPU ops. Raises
+    `NsysprofError` for files of another GPU or program.
     """
     attribution = attribute(attribution).launched
     kinds = kinds_of(attribution.trace, rules)
@@ -184,7 +184,7 @@ def hottest(
     counters: CounterFile | None = None,
     peaks: GpuLimits | None = None,
 ) -> Hotspots:
-    """The first ``most`` `Hotspots` of a case, of which the first ``tried`` are replayed."""
+    """Return the first ``most`` `Hotspots` of a case, and replay the first ``tried`` of these."""
     place = next(iter(case.places), None)
     roofs = roofs_of(case, place, peaks)
     busy = busy_kernels(case, place) if place else None
@@ -234,7 +234,7 @@ class _Launch:
 
     @classmethod
     def of(cls, known: Launches | None, row: int, family: str) -> _Launch:
-        """The launch of a kernel of a family, as a row of the known launches; -1 for none."""
+        """Find the share of the GPU that a kernel of a family uses; ``row`` is its row in the known launches, or -1."""
         if known is None or row < 0 or not known.sms or known.blocks[row] <= 0:
             return cls()
         used = float(part_used(known)[row])

@@ -26,7 +26,7 @@ _NAME, _SHORT, _COMMAND, _FINDINGS = 60, 40, 110, 2
 
 
 def hotspots_text(answer: Hotspots, top: int = 10, *, full: bool = False, markdown: bool = False) -> str:
-    """One screen for a terminal, or Markdown, or the ``full`` answer; ends with a newline."""
+    """Format one screen for a terminal, or Markdown, or the ``full`` answer; the text ends with a newline."""
     device = answer.gpu.name if answer.gpu else ""
     head = headline(answer.diagnosis, answer.attribution.trace.report.path, device)
     said = [wrap(f"warning: {each}", "", "  ") for each in grave(answer.warnings)]
@@ -74,19 +74,19 @@ def limit_words(spot: Spot) -> str:
 
 
 def spot_words(spot: Spot) -> str:
-    """A kernel, its share of a step, and its limit if known."""
+    """Describe a kernel: its share of a step, and its limit if known."""
     name = one_line(short_name(spot.name), _SHORT)
     limit = "" if spot.limit == UNKNOWN else f", {limit_words(spot)}"
     return f"{name} takes {format_share(spot.share)} of each step{limit}"
 
 
 def whole_words(answer: Hotspots) -> str:
-    """The base of shares: the steps, or the whole recording if no step repeats."""
+    """Name the base of shares: the steps, or the whole recording if no step repeats."""
     return "each step" if answer.diagnosis and answer.diagnosis.repeats else "the time from first to last GPU operation"
 
 
 def spot_sentence(answer: Hotspots, spot: Spot) -> str:
-    """The kernel, its share of a step, its limit, and the time that a step saves."""
+    """Describe a kernel in a sentence: its share of a step, its limit, and the time that a step saves."""
     text = f"{called(answer, spot)} takes {format_share(spot.share)} of {whole_words(answer)}, {limit_words(spot)}"
     if isnan(spot.gain_ns) or spot.scale >= 1:
         return text if isnan(spot.gain_ns) or spot.limit == LATENCY else f"{text}: near what can be reached"
@@ -98,7 +98,7 @@ def spot_sentence(answer: Hotspots, spot: Spot) -> str:
 
 
 def command(answer: Hotspots, spot: Spot) -> str:
-    """The command that replays the saving of a step, or shows more if there is none."""
+    """Compose the command that replays the saving of a step, or shows more if there is none."""
     report = quote_path(answer.attribution.trace.report.path)
     place = answer.place
     steps = "" if place is None or place.path == WHOLE else f" --range {quote(place.path.replace('[', '[[]'))}"
@@ -109,7 +109,7 @@ def command(answer: Hotspots, spot: Spot) -> str:
 
 
 def spots_table(answer: Hotspots, top: int) -> TextTable:
-    """The longest kernels, with as many columns as fit the screen."""
+    """Make a table of the longest kernels, with as many columns as fit the screen."""
     rows = answer.table.take(slice(top))
     names = Texts(rows.texts("kernel").codes, [called(answer, each) for each in answer.spots])
     why = dict.fromkeys(each.reason for each in answer.spots[:top] if each.limit == UNKNOWN)

@@ -35,12 +35,12 @@ _MAX_NAMED = 5
 class BackendVerdict:
     """The result of `judge_backends`; frames have a default index, times are int64 ns.
 
-    ``ranges``: a row per range name in order of first start, or several if its instances ran different backends:
+    ``ranges``: a row per range name in order of first start, or several rows if the instances ran different backends:
     ``range, requested, observed, agrees, instances, kernels, evidence``. ``observed`` is a backend, several backends
-    joined by ``+``, ``no attention``, ``none`` (no kernels) or ``unknown`` (names do not show the backend). For the
-    last two, ``agrees`` (pandas' boolean) is missing. ``kernels`` is the number of all kernels inside. ``evidence``
-    lists the deciding kernels, ``name x count``. ``kernels``: that evidence with full names, ``row`` (of ``ranges``),
-    ``kernel, count, sum_ns``, most time first.
+    joined by ``+``, ``no attention``, ``none`` (no kernels) or ``unknown`` (names do not show the backend). For
+    ``none`` and ``unknown``, ``agrees`` (pandas' boolean) is missing. ``kernels`` is the number of all kernels inside.
+    ``evidence`` lists the kernels that identify the backend, as ``name x count``. ``kernels``: the same evidence with
+    full names: ``row`` (of ``ranges``), ``kernel, count, sum_ns``, most time first.
     """
 
     ranges: pd.DataFrame
@@ -49,18 +49,18 @@ class BackendVerdict:
 
     @property
     def differences(self) -> pd.DataFrame:
-        """The rows of ``ranges`` that ran another backend than requested, with their index."""
+        """Return the rows of ``ranges`` that ran another backend than requested, with their index."""
         return self.ranges[(~self.ranges["agrees"]).fillna(False)]
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows of ``ranges`` for JSON: ``agrees`` is None if unknown."""
+        """Return the rows of ``ranges`` for JSON, with None for an unknown ``agrees``."""
         rows = self.ranges.astype(object).to_dict("records")
         return [{str(name): None if value is pd.NA else value for name, value in row.items()} for row in rows]
 
 
 @dataclass(frozen=True)
 class Observed:
-    """The result of `observe_backends`: the columns of `BackendVerdict.ranges` and ``group``, in its order.
+    """The result of `observe_backends`: the columns of `BackendVerdict.ranges` and ``group``, sorted by group.
 
     ``kernels`` as in `BackendVerdict`; ``graphs``: rows of ``groups`` with CUDA graphs that were traced whole.
     """
@@ -71,10 +71,10 @@ class Observed:
 
 
 def judge_backends(attribution: Attribution, rules: Rules | None = None) -> BackendVerdict:
-    """The `BackendVerdict` of an attributed report: empty if no range is named ``RUN::<backend>::…``.
+    """Make the `BackendVerdict` of an attributed report: empty if no range is named ``RUN::<backend>::…``.
 
-    A ``RUN::`` range inside another one belongs to the outer one. Requested names are compared case-insensitively;
-    ``auto``, and any name without a rule, agrees with any attention.
+    A ``RUN::`` range inside another ``RUN::`` range belongs to the outer range. Requested names are compared
+    case-insensitively; ``auto``, and any name without a rule, agrees with any attention.
     """
     rules = rules or load_rules()
     texts = [name.text for name in attribution.trace.range_names]
@@ -97,7 +97,7 @@ def judge_backends(attribution: Attribution, rules: Rules | None = None) -> Back
 
 
 def observe_backends(attribution: Attribution, rows: Index, group: AnyInts, rules: Rules) -> Observed:
-    """The attention backends in the range instances ``rows``, each judged by everything inside it.
+    """Find the attention backends in the range instances ``rows``; each instance is judged by everything inside it.
 
     Instances of one ``group`` with the same backend share a row.
     """
@@ -137,10 +137,11 @@ def observe_backends(attribution: Attribution, rows: Index, group: AnyInts, rule
 
 
 def work_inside(attribution: Attribution, rows: Index, number: Ints32, count: int) -> pd.DataFrame:
-    """The GPU ops launched inside range instances, sorted: ``number``, ``name`` (a code), ``kind, count, sum_ns``.
+    """Return the GPU ops launched inside range instances, sorted: ``number``, ``name`` (a code), ``kind, count,
+    sum_ns``.
 
-    Instances ``rows`` with the same ``number`` (given for every range, below ``count``) are counted together, so that
-    a GPU op counts only once for each number.
+    Instances ``rows`` with the same ``number`` (given for every range, below ``count``) are counted together: a GPU op
+    counts only once for each number.
     """
     ops, names = attribution.trace.ops, max(len(attribution.trace.op_names), 1)
     parts = [_added_up(number[:0], ops.end[:0])]

@@ -1,8 +1,8 @@
 """Classify kernels by name (family, math unit, attention backend, cause), and group them for charts.
 
-The rules are data (`kernels.toml`, ordered, the first match wins). Matching is fast because every expression requires
-a word, and names contain few distinct words. Each distinct word is compared with the words of the rules once, and an
-expression is searched only in names that contain its word.
+The rules are data (`kernels.toml`); they are ordered, and the first match wins. Matching is fast because every
+expression requires a word, and names contain few distinct words. Each distinct word is compared with the words of the
+rules once; an expression is searched only in names that contain its word.
 """
 
 import re
@@ -44,8 +44,9 @@ _CHUNK = 1 << 20  # GPU ops at a time where temporaries would be large
 class Kinds:
     """One entry per name, in the given order.
 
-    `family` is one of FAMILIES, and `math_unit` is one of MATH_UNITS. `attention_backend` is None unless the name
-    shows it. `cause` is a finer label (by default, the family). `rule` is the deciding rule, or "unmatched".
+    `family` is one of FAMILIES, and `math_unit` is one of MATH_UNITS. `attention_backend` is None unless the kernel
+    name shows the backend. `cause` is a more specific label (by default, the family). `rule` is the rule that matched,
+    or "unmatched".
     """
 
     family: list[str]
@@ -61,10 +62,10 @@ class Kinds:
 
 
 def classify(rules: Rules, names: Sequence[str]) -> Kinds:
-    """The kinds of kernels with these names: demangled, mangled or short, as in the report.
+    """Classify kernels with these names: demangled, mangled or short, as in the report.
 
-    Equal names get equal results; pass distinct names: 20,000 take a fraction of a second. Raises `NsysprofError` in
-    the main thread if rules of a user take much longer.
+    Equal names get equal results; pass distinct names (20,000 names take a fraction of a second). Raises
+    `NsysprofError` in the main thread if rules of a user take much longer.
     """
     needs: dict[str, list[int]] = {}
     for number, word in enumerate(rules.words):
@@ -95,9 +96,9 @@ def classify(rules: Rules, names: Sequence[str]) -> Kinds:
 
 
 def kinds_of(trace: Trace, rules: Rules | None = None) -> Kinds:
-    """The kinds of a trace's op names, in every command.
+    """Return the kinds of a trace's op names, the same in every command.
 
-    GPU ops other than kernels have families of their own, whatever the rules say about their names.
+    GPU ops other than kernels have separate families, regardless of the rules for their names.
     """
     kinds = classify(rules or load_rules(), trace.op_names)
     family, cause = list(kinds.family), list(kinds.cause)
@@ -162,10 +163,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True)
 class OpGroups:
-    """Groups of GPU ops: their ``labels``, and ``of`` uint8, the group of each op name in the report.
+    """Groups of GPU ops: their ``labels``, and ``of`` (uint8), the group of each op name in the report.
 
-    ``by_name``: the first groups are kernel names, followed by all other kernels and the families of `NO_KERNELS`;
-    otherwise they are `FAMILIES`.
+    ``by_name``: whether the first groups are kernel names, followed by all other kernels and the families of
+    `NO_KERNELS`; otherwise the groups are `FAMILIES`.
     """
 
     labels: tuple[str, ...]
@@ -173,12 +174,12 @@ class OpGroups:
     by_name: bool
 
     def place(self, family: str) -> int:
-        """The group of one of the families in `LAST`, which are always groups."""
+        """Return the group of one of the families in `LAST`, which are always groups."""
         return len(self.labels) - len(LAST) + LAST.index(family) if self.by_name else FAMILIES.index(family)
 
 
 def op_groups(trace: Trace, kinds: Kinds) -> OpGroups:
-    """The `OpGroups` of a report: by name if `OTHER` is more than half of the kernel time."""
+    """Find the `OpGroups` of a report: by name if `OTHER` takes more than half of the kernel time."""
     total = np.zeros(len(trace.op_names), np.int64)
     for first in range(0, len(trace.ops), _CHUNK):
         part = slice(first, first + _CHUNK)

@@ -1,4 +1,4 @@
-"""How kernels were launched: a trace's distinct launches, with blocks per SM, waves and occupancy."""
+"""Find how kernels were launched: a trace's distinct launches, with blocks per SM, waves and occupancy."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class Launches:
     """A row per distinct launch of GPU ops; ``of`` is the row of each op.
 
     ``grid``, ``block`` packed as in `OpDetails`; ``blocks`` of the grid and ``threads`` per block, 0 if unknown;
-    ``registers``, ``shared``, ``dynamic_shared`` and ``local_memory`` as there, -1 for unknown. ``sms`` of the largest
-    GPU, 0 if unknown. ``held``: the blocks that fit on an SM; ``waves``: how many times the grid fills the GPU (NaN:
-    unknown). ``tail``: the empty share of the last wave. ``reason``: why these are unknown, an index into `REASONS`.
+    ``registers``, ``shared``, ``dynamic_shared`` and ``local_memory`` as in `OpDetails`, -1 if unknown. ``sms`` of the
+    largest GPU, 0 if unknown. ``held``: the blocks that fit on an SM; ``waves``: how many times the grid fills the GPU
+    (NaN: unknown). ``tail``: the empty share of the last wave. ``reason``: why occupancy and waves are unknown, an
+    index into `REASONS`.
     """
 
     of: AnyInts
@@ -54,7 +55,9 @@ class Launches:
 
 
 def launches_of(trace: Trace) -> Launches | None:
-    """The launches of a trace, whose report must be open; None if the reader has other ops than the trace."""
+    """Find the launches of a trace, whose report must be open; returns None if the reader has other ops than
+    the trace.
+    """
     known, gpus = trace.geometry, trace.report.about.cuda_gpus
     if known is not None and known.whole:
         return _launches(known.rows, known.of, gpus)
@@ -68,7 +71,7 @@ def no_launches(ops: int) -> Launches:
 
 
 def launches(details: OpDetails, gpus: Sequence[Gpu]) -> Launches:
-    """The distinct launches of GPU ops on the GPUs of a trace."""
+    """Find the distinct launches of GPU ops on the GPUs of a trace."""
     first, of = distinct(*launch_parameters(details))
     return _launches([column[first] for column in launch_parameters(details)], of, gpus)
 
@@ -116,7 +119,7 @@ COLUMNS = {
 
 
 def launch_columns(known: Launches, rows: AnyInts) -> dict[str, Column]:
-    """The `COLUMNS` of some launches, rows of ``known``; -1 for none."""
+    """Make the `COLUMNS` of some launches (rows of ``known``, -1 for none)."""
     none = rows < 0
     at = np.where(none, 0, rows)
     whole = {name: getattr(known, name) for name in ("registers", "shared", "dynamic_shared", "local_memory")}
@@ -143,9 +146,9 @@ def launch_columns(known: Launches, rows: AnyInts) -> dict[str, Column]:
 
 
 def main_launch(group: AnyInts, launch: AnyInts, ns: Ints, count: int, kinds: int) -> Ints:
-    """The launch with most time in each of ``count`` groups, -1 for none.
+    """Return the launch with most time in each of ``count`` groups, -1 for none.
 
-    Per op: its ``group``, its ``launch`` (one of ``kinds``), and its time ``ns``.
+    Arguments per op: ``group``, ``launch`` (one of ``kinds``), and time ``ns``.
     """
     if count * kinds <= _DENSE:
         total = np.bincount(group * np.int64(kinds) + launch, ns, count * kinds).reshape(count, kinds)

@@ -1,4 +1,4 @@
-"""Kernel names: the qualified function, its words, and a short form for display."""
+"""Parse kernel names: the qualified function, its words, and a short name for display."""
 
 import re
 from collections.abc import Sequence
@@ -98,7 +98,7 @@ _DTYPES = {
 
 
 def dtype(text: str) -> str:
-    """One word for a type in C++ or mangled form; unknown types stay unchanged."""
+    """Return one word for a type in C++ or mangled notation; unknown types are unchanged."""
     last = text.rsplit("::", 1)[-1]
     if last in _DTYPES:
         return _DTYPES[last]
@@ -106,7 +106,7 @@ def dtype(text: str) -> str:
 
 
 def origin(name: str) -> tuple[str, str, str] | None:
-    """The source of a kernel, if its name shows it: qualified function, line ("": unknown), language.
+    """Return the source of a kernel, if its name shows it: qualified function, line ("": unknown), language.
 
     ``__omp_offloading_10303_4e2ec6__Z4main_l21`` is ``main``, line 21, OpenMP. None for other names.
     """
@@ -122,7 +122,9 @@ def origin(name: str) -> tuple[str, str, str] | None:
 
 
 def function_name(name: str) -> str:
-    """The qualified function name, without return type, template arguments, parameters and anonymous namespaces."""
+    """Return the qualified function name, without return type, template arguments, parameters and anonymous
+    namespaces.
+    """
     found = origin(name)
     if found is not None:
         return found[0]
@@ -137,13 +139,15 @@ def function_name(name: str) -> str:
 
 
 def own_words(function: str) -> str:
-    """The words in the last part of a qualified name, in lower case: `ns::vectorAdd2_kernel` is `vector add kernel`."""
+    """Return the words in the last part of a qualified name, in lower case: `ns::vectorAdd2_kernel` is `vector add
+    kernel`.
+    """
     return " ".join([word for word in _OWN_WORDS.findall(function.rsplit("::", 1)[-1]) if len(word) > 1]).lower()
 
 
 def is_plausible(function: str, words: str, only: Sequence[str]) -> bool:
-    """Whether the name of a function shows its purpose: it is from a library, or has only neutral words and words in
-    ``only``.
+    """Return whether the name of a function shows its purpose: it is from a library, or has only neutral words and
+    words in ``only``.
 
     `vectorAdd` is an addition; no single word of `explicit_euler_step` shows its purpose.
     """
@@ -175,11 +179,12 @@ def _mangled_path(name: str) -> tuple[list[str], int]:
 
 @lru_cache(1 << 16)  # pieces of waits ask for the same kernels again and again
 def short_name(name: str, width: int = 60) -> str:
-    """A name for display, at most `width` characters: the function and the parts that distinguish its instances.
+    """Return a name for display, at most `width` characters: the function, and the parts that distinguish its
+    instances.
 
     `void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<bool>, …>(…)` becomes
-    `vectorized_elementwise FillFunctor bool`, a region of OpenMP `solve:204 (OpenMP)`. Different kernels may have the
-    same short name, so never group by it.
+    `vectorized_elementwise FillFunctor bool`, and a region of OpenMP becomes `solve:204 (OpenMP)`. Different kernels
+    may have the same short name, so never group by it.
     """
     source = origin(name)
     if source is not None:
@@ -291,7 +296,7 @@ _LAMBDA = re.compile(r"[\[{]\s*lambda\(([^()]*)\)\s*(?:\(instance (\d+)\)|#(\d+)
 
 @lru_cache(maxsize=20_000)
 def plain_name(kernel: str) -> str:
-    """A kernel's name without the parts that Nsight Systems and Nsight Compute write differently.
+    """Return a kernel's name without the parts that Nsight Systems and Nsight Compute write differently.
 
     These parts are casts of template arguments, namespaces (some of which Nsight Compute omits), the notation of
     lambdas, and blanks. Different kernels may have the same plain name.

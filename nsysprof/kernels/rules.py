@@ -1,4 +1,4 @@
-"""Rules for kernel names, read from TOML: the shipped ones and a user's."""
+"""Read rules for kernel names from TOML: the shipped rules and a user's rules."""
 
 from __future__ import annotations
 
@@ -48,13 +48,15 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def causes(self) -> list[str]:
-        """The causes. The first cause whose groups matched counts; if there is none, the family."""
+        """The causes. The first cause whose groups matched counts; if there is none, the family is the cause."""
         return texts(self.cause) or [self.family]
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Ordered rules; `checks` are (pattern, rule index) in order, `words` the letters that each needs."""
+    """Ordered rules: `checks` are (pattern, rule index) in order; `words` are the letters that each pattern
+    needs.
+    """
 
     rules: tuple[Rule, ...]
     checks: tuple[tuple[str, int], ...]
@@ -62,7 +64,7 @@ class Rules:
 
 
 def load_rules(extra: Path | None = None) -> Rules:
-    """The shipped rules; rules in the file `extra` (same format) take precedence.
+    """Return the shipped rules; rules in the file `extra` (same format) take precedence.
 
     Raises NsysprofError with file, rule and reason if a file cannot be read or a rule is invalid.
     """
@@ -70,7 +72,7 @@ def load_rules(extra: Path | None = None) -> Rules:
 
 
 def fields_of(cause: str) -> list[str]:
-    """The named groups that a cause uses: two in `cast {src}→{dst}`."""
+    """Return the named groups that a cause uses, such as the two in `cast {src}→{dst}`."""
     return re.findall(r"\{(\w+)\}", cause)
 
 

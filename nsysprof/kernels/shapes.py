@@ -1,4 +1,4 @@
-"""The minimal work of kernels, from the shapes of the operators that launched them."""
+"""Compute the minimal work of kernels from the shapes of the operators that launched them."""
 
 import re
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class OpWork:
     """The minimal work of each GPU op, float64: ``flops`` and ``moved`` bytes, NaN if unknown.
 
     The cost of an operator is divided among its kernels in proportion to their time. ``dtype`` is the operand type,
-    named as in peaks, empty if unknown; ``known`` whether any operator has shapes.
+    named as in peaks, empty if unknown; ``known``: whether any operator has shapes.
     """
 
     flops: Floats
@@ -34,7 +34,7 @@ class OpWork:
 
 
 def op_work(trace: Trace) -> OpWork:
-    """The `OpWork` of a trace's GPU ops; the report must be open. Kernels of CUDA graphs have none."""
+    """Compute the `OpWork` of a trace's GPU ops; the report must be open. Kernels of CUDA graphs have none."""
     ops, calls = trace.ops, trace.report.reader.operator_calls(trace)
     flops, moved, kind = np.full(len(ops), np.nan), np.full(len(ops), np.nan), np.full(len(ops), "", "U4")
     if not calls.shapes:

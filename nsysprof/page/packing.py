@@ -1,8 +1,8 @@
 """Timelines packed into text for a page: a JSON header and compressed columns of numbers.
 
-Times are stored as differences in varints, mostly one or two bytes long. A row of ops also has levels: its time is
-divided into columns, each with a busy share and the family that ran longest, so that the page never draws more than it
-has pixels. ``parts/timeline_data.js`` decodes this.
+Times are delta-encoded as varints, mostly one or two bytes each. A row of ops also has levels: its time is divided into
+columns, each with a busy share and the family that ran longest, so that the page never draws more columns than pixels.
+``parts/timeline_data.js`` decodes this.
 """
 
 import base64
@@ -35,7 +35,7 @@ class PageRow:
     ``memory`` or ``metric`` (percent).
 
     ``start``, ``end`` int64 ns from the beginning of the timeline; ``columns``, the kind's non-negative integers.
-    ``family`` uint8, a colour number, for ops only: rows with it have levels.
+    ``family`` (uint8, for ops only): a colour number; rows with ``family`` have levels.
     """
 
     group: str
@@ -82,21 +82,21 @@ def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
 
 
 def longest(start: Ints, end: Ints, most: int) -> Mask | None:
-    """Mark the ``most`` longest marks, which a page contains individually; None if these are all."""
+    """Mark the ``most`` longest marks, which a page draws individually; None if there are no other marks."""
     if len(start) <= most:
         return None
     return marked(np.argpartition(start - end, most)[:most], len(start))
 
 
 def op_names(names: Sequence[str], kinds: Kinds, group: Bytes) -> list[tuple[Any, ...]]:
-    """List the page's data per GPU op name: the name, its kind, and its colour number."""
+    """List for each GPU op name the name, its kind and its colour number."""
     texts = [shorten(short_name(name, _NAME), _NAME) for name in names]
     families = [FAMILIES.index(family) for family in kinds.family]
     return list(zip(texts, families, kinds.math_unit, kinds.cause, group.tolist(), strict=True))
 
 
 def op_leads(trace: Trace, rows: Index) -> Ints:
-    """The time from each GPU op's launch to its start in ns, plus 1; 0 without a launch, or if clocks disagree."""
+    """Return the time from each GPU op's launch to its start in ns, plus 1; 0 if unknown, or if clocks disagree."""
     launch = trace.ops.launch[rows]
     lead = trace.ops.start[rows] - np.append(trace.launches.start, 0)[launch] + 1
     return np.where(launch >= 0, np.maximum(lead, 0), 0)
@@ -144,7 +144,7 @@ def _levels(row: PageRow, length: int) -> list[tuple[Bytes, Bytes]]:
 
 
 def busy_shares(start: Ints, end: Ints, length: int) -> list[float]:
-    """The busy share of each column, in percent with one decimal."""
+    """Return the busy share of each column, in percent with one decimal."""
     edges = column_edges(0, length, COARSEST)
     busy = np.diff(cover_before(*merge(start, end), edges))
     return np.round(100 * busy / np.maximum(np.diff(edges), 1), 1).tolist()

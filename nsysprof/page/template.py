@@ -65,7 +65,8 @@ def answer_page(
     template: str = "answer.html",
     **more: Any,
 ) -> str:
-    """The page of an answer about one report: findings, the steps ``chosen``, `figures`, tables, facts of the report.
+    """Make the page of an answer about one report: findings, the steps ``chosen``, `figures`, tables, facts of the
+    report.
 
     A table has a key and a head; None is left out. ``more`` are other values of the template.
     """
@@ -110,7 +111,7 @@ def figures(charts: Sequence[Chart[Any]], pictures: Sequence[bytes]) -> list[dic
 def inline(picture: bytes) -> str:
     """Turn a PNG into a data URL, reduced to 256 colours (a third of the size).
 
-    Charts have few colours and their blends at the edges of letters; rare ones are replaced by similar ones.
+    Charts have few colours, and blends of these at the edges of letters; rare colours are replaced by similar ones.
     """
     small = BytesIO()
     with Image.open(BytesIO(picture)) as image:

@@ -87,9 +87,9 @@ def write_answer(
     digits: int | None = None,
     errors: str = "replace",
 ) -> list[Path]:
-    """Write the files of a result into an existing folder and return their paths: ``tables`` as CSV, by name, first.
+    """Write the files of a result into an existing folder and return their paths: first ``tables`` as CSV, by name.
 
-    The document is called ``name``, and contains the tables ``inside``; other arguments as above.
+    The document has the file name ``name`` and contains the tables ``inside``; other arguments are as above.
     """
     for file, table in tables.items():
         write_csv(table, folder / file, digits=digits)
@@ -104,12 +104,14 @@ def _with_nulls(part: Any) -> Any:
 
 
 def records(frame: pd.DataFrame, digits: int | None = None) -> list[dict[str, Any]]:
-    """The rows for JSON: each cell by `plain`, None for non-finite numbers."""
+    """Return the rows for JSON: each cell by `plain`, None for non-finite numbers."""
     return [{str(name): plain(value, None, digits) for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def plain(value: Any, missing: Any, digits: int | None = None) -> Any:
-    """Simplify a cell: integral floats to integers, others to ``digits``, and values not `known` to ``missing``."""
+    """Simplify a cell: integral floats become integers, other floats get ``digits`` digits, and values that are not
+    `known` become ``missing``.
+    """
     value = known(value)
     if not isinstance(value, float):
         return missing if value is None else value
@@ -120,7 +122,7 @@ def plain(value: Any, missing: Any, digits: int | None = None) -> Any:
 
 @contextmanager
 def writing(folder: Path, hint: str = OTHER_FOLDER) -> Iterator[None]:
-    """Turn a failure to write into the folder into a `NsysprofError` with that hint."""
+    """Turn a failure to write into the folder into a `NsysprofError` with this hint."""
     try:
         yield
     except OSError as error:

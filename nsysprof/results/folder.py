@@ -1,4 +1,4 @@
-"""The folder of a command's results: its owner, and files that appear together or not at all."""
+"""Manage the folder of a command's results: its owner, and files that appear together or not at all."""
 
 import errno
 import os
@@ -35,12 +35,12 @@ _JSON = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?\Z")
 class ResultFolder:
     """The result folder of a run of ``command``.
 
-    ``possible`` are the names of all files that the command may write, first the document that identifies the owner;
-    ``wanted`` are those of this run. ``is_ours`` says whether that document has the same subject as this run. Files of
-    our earlier results are replaced without ``force`` (unless ``asks`` is set), and other files only with ``force``;
-    ``refusal`` and ``hint`` are the error message. ``inputs`` are never replaced. ``kept`` are possible files that
-    stay unchanged. ``earlier`` is the name of an earlier run in messages, and ``otherwise`` is the hint if writing
-    fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`.
+    ``possible`` are the names of all files that the command may write; the first is the document that identifies the
+    owner; ``wanted`` are the files of this run. ``is_ours`` tests whether that document has the same subject as this
+    run. Files of earlier results by nsysprof are replaced without ``force`` (unless ``asks`` is set), and other files
+    only with ``force``; ``refusal`` and ``hint`` are the error message. ``inputs`` are never replaced. ``kept`` are
+    possible files that stay unchanged. ``earlier`` is the name of an earlier run in messages, and ``otherwise`` is the
+    hint if writing fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`.
     """
 
     place: Path
@@ -61,10 +61,10 @@ class ResultFolder:
     stale: list[str] = field(default_factory=list, init=False)
 
     def check(self) -> bool:
-        """Whether the folder has our earlier results; it need not exist, and is not created.
+        """Return whether the folder has earlier results by nsysprof; it need not exist, and is not created.
 
-        Raises `NsysprofError` if a wanted file is not ours and ``force`` is not set, if one is an input, or if the
-        folder is not writable.
+        Raises `NsysprofError` if nsysprof did not write a wanted file and ``force`` is not set, if a wanted file is an
+        input, or if the folder is not writable.
         """
         writable_around(self.place)
         for file in (self.place / name for name in self.wanted):
@@ -82,11 +82,11 @@ class ResultFolder:
 
     @contextmanager
     def making(self) -> Iterator[Path]:
-        """Yield a folder to make results in; at the end, all its files get their names, or none do.
+        """Yield a folder for new results; at the end, all files in it get their names, or none do.
 
         `check` runs again at the end, because another process may have written to the folder; only one process writes
-        at a time. Files of our earlier results that have no new version are removed. Afterwards, ``names`` are the
-        written files, ``stale`` the removed ones.
+        at a time. Files of earlier results that have no new version are removed. Afterwards, ``names`` are the written
+        files, and ``stale`` are the removed files.
         """
         new = not self.place.exists()
         try:
@@ -128,7 +128,7 @@ class ResultFolder:
         return self.message([*drawn, *names])
 
     def message(self, names: Sequence[str]) -> str:
-        """Report the files written, and the earlier ones removed."""
+        """Name the files that were written, and the earlier files that were removed."""
         on_terminal = sys.stderr is not None and sys.stderr.isatty()
         lines = [f"Written to {visible(str(self.place))}/: {', '.join(names)}"]
         if on_terminal and len(lines[0]) > screen_width():
@@ -183,9 +183,9 @@ class ResultFolder:
 
 
 def report_folder(place: Path, command: str, report: Report, schema: str, earlier: str, **more: Any) -> ResultFolder:
-    """The folder of results about one report; ``schema`` is the schema of the document that names the report.
+    """Make the folder of results about one report; ``schema`` is the schema of the document that names the report.
 
-    ``earlier`` is the name of a run in messages, ``more`` are other fields of `ResultFolder`.
+    ``earlier`` is the name of an earlier run in messages; ``more`` are other fields of `ResultFolder`.
     """
     article = "an" if earlier[0] in "aeiou" else "a"
     return ResultFolder(
@@ -202,11 +202,11 @@ def report_folder(place: Path, command: str, report: Report, schema: str, earlie
 
 @contextmanager
 def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -> Iterator[Path]:
-    """Yield a folder for results with names of their own, such as a budget or a scrubbed copy.
+    """Yield a folder for results with individual names, such as a budget or a scrubbed copy.
 
-    Files and folders that are made in it get their final names at the end, all or none. After a failure, they are
-    removed together with the folder. Raises `NsysprofError` like `refuse_taken`, at the start and again at the end,
-    and if nothing can be written; ``force`` replaces existing files, except ``inputs``.
+    Files and folders in it get their final names at the end, all or none. After a failure, the folder and its contents
+    are removed. Raises `NsysprofError` like `refuse_taken`, at the start and again at the end, and if nothing can be
+    written; ``force`` replaces existing files, except ``inputs``.
     """
     for final in finals:
         refuse_taken(final, force=force, inputs=inputs)
@@ -230,7 +230,9 @@ def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -
 
 
 def refuse_taken(final: Path, *, force: bool = False, inputs: Sequence[Path] = ()) -> None:
-    """Refuse a taken name before hours of work. With ``force``, refuse only names of folders and of ``inputs``."""
+    """Refuse a name that is already taken, before hours of work. With ``force``, refuse only names of folders and of
+    ``inputs``.
+    """
     if os.path.lexists(final) and not force:
         raise NsysprofError(f"{final}: exists already, not overwritten", f"--force, or {OTHER_NAME}")
     if os.path.isdir(final) and not os.path.islink(final):  # noqa: PTH112, PTH114  neither raises
@@ -240,10 +242,10 @@ def refuse_taken(final: Path, *, force: bool = False, inputs: Sequence[Path] = (
 
 
 def give_names(parts: Mapping[Path, Path], *, force: bool = False) -> None:
-    """Move files or folders (keys) to their final names (values), all or none; both are on one file system.
+    """Move files or folders (keys) to their final names (values), all or none; both must be on one file system.
 
-    Interrupts are delayed meanwhile. Raises `NsysprofError` if a name is taken, unless ``force`` replaces it, or if a
-    move fails; then the earlier files are restored.
+    Interrupts are delayed meanwhile. Raises `NsysprofError` if a name is taken (unless ``force`` is set), or if a move
+    fails; then the earlier files are restored.
     """
     with interrupts_ignored():
         done: list[tuple[Path, Path]] = []
@@ -286,9 +288,9 @@ def _not_written(path: Path, error: OSError) -> NsysprofError:
 
 @contextmanager
 def locked_folder(folder: Path, taken: NsysprofError | None = None) -> Iterator[None]:
-    """Lock a folder against other processes that lock it too, if the system supports that.
+    """Lock a folder against other processes that use the same lock, if the system supports locks.
 
-    If another process holds the lock, ``taken`` is raised; without ``taken``, wait for it.
+    If another process holds the lock, raise ``taken``, or wait for the lock if ``taken`` is None.
     """
     try:
         import fcntl  # noqa: PLC0415  not on Windows
@@ -313,16 +315,16 @@ def locked_folder(folder: Path, taken: NsysprofError | None = None) -> Iterator[
 
 
 def report_stem(report: Path) -> str:
-    """The common start of a report's result names: `run` for run.sqlite and run.pt.trace.json.gz."""
+    """Return the common start of a report's result names: `run` for run.sqlite and run.pt.trace.json.gz."""
     named = report if report.stem.strip(".") else report.resolve()  # a folder may be called "."
     stem, found = _JSON.subn("", named.name)
     return stem if found and stem else named.stem
 
 
 def writable_around(place: Path, hint: str = OTHER_FOLDER) -> Path:
-    """The innermost existing folder of a place.
+    """Return the innermost existing folder of a place.
 
-    Raises `NsysprofError` with that hint if it is no folder, or is not writable.
+    Raises `NsysprofError` with this hint if it is not a folder, or is not writable.
     """
     there = next(each for each in (place, *place.absolute().parents) if os.path.lexists(each))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):

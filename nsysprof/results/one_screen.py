@@ -1,4 +1,4 @@
-"""Results as text: one screen that begins with the verdict, or everything with ``--full``."""
+"""Format results as text: one screen that begins with the verdict, or everything with ``--full``."""
 
 import re
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ _CHANGES_THE_ANSWER = re.compile(r"dropped events|no GPU (?:work|activity)|canno
 
 @dataclass(frozen=True)
 class Rows:
-    """A table of a result, of which a screen shows as many rows as fit.
+    """A table of a result; one screen shows as many of its rows as fit.
 
-    ``total``: the number of rows, each a ``noun``; 0 if the table has them all. ``code``: whether Markdown shows it
+    ``total``: the number of all rows, each a ``noun``; 0 if the table has all rows. ``code``: whether Markdown shows it
     verbatim, because blanks indent its names.
     """
 
@@ -28,7 +28,7 @@ class Rows:
 
 
 def grave(warnings: Sequence[str]) -> list[str]:
-    """The first warnings that change the answer."""
+    """Return the first warnings that change the answer."""
     return [each for each in drop_repeats(warnings) if _CHANGES_THE_ANSWER.search(each)][:_GRAVE]
 
 
@@ -41,10 +41,10 @@ def answer_lines(
     markdown: bool = False,
     width: int | None = None,
 ) -> str:
-    """The text of a result, starting with its headline and ending with a newline.
+    """Format the text of a result, starting with its headline and ending with a newline.
 
     Texts (whose lines are already wrapped) are always shown completely. A screen of `LINES` lines shows as many table
-    rows as fit, beginning with the first table. Its last line gives the number of omitted words, rows and ``notes``
+    rows as fit, beginning with the first table. The last line gives the number of omitted words, rows and ``notes``
     (``more``). With ``full``, all rows and the notes are shown.
     """
     width = width or screen_width()

@@ -1,4 +1,4 @@
-"""Tables, declared once for files and display: as text of a given width, as Markdown, and for pages."""
+"""Declare tables once for files and display: as text of a given width, as Markdown, and for pages."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _LIST_ITEM = re.compile(r"^(\d*)([-+.)])(?=\s)")  # at the beginning of a line o
 class Column:
     """A column, declared once for its file and for display.
 
-    ``name`` is its name in the file, which is an interface and ends with the unit (``span_ns``, ``size_bytes``,
-    ``share``). ``about`` describes the column. The other fields are for display: ``head`` is the heading (by default,
-    ``name``), ``cell`` formats a value (by default, by its unit, see `format_by_name`), and ``align`` is `l` or `r`
-    (by default, `l` for texts and `r` for numbers). ``cell`` is never called with missing values (None or NaN).
+    ``name`` is the name in the file, which is an interface and ends with the unit (``span_ns``, ``size_bytes``,
+    ``share``). ``about`` describes the column. The other fields are for display: ``head`` is the heading (default:
+    ``name``); ``cell`` formats a value (default: by the unit, see `format_by_name`); ``align`` is `l` or `r` (default:
+    `l` for texts, `r` for numbers). ``cell`` is never called with missing values (None or NaN).
     """
 
     name: str
@@ -56,9 +56,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table that is written to ``file``: the meaning of a row, and its columns in order.
+    """A table that is written to ``file``: the meaning of a row, and the columns in order.
 
-    ``made_in`` is the package file that makes its rows, if different.
+    ``made_in`` is the package file that makes the rows, if different.
     """
 
     file: str
@@ -77,7 +77,9 @@ class Table:
         return {column.name: column.about for column in self.columns}
 
     def of(self, rows: Any) -> Any:
-        """The declared columns of a frame or a `ColumnTable`, in order; `KeyError` names columns without values."""
+        """Return the declared columns of a frame or a `ColumnTable`, in order; a `KeyError` names columns
+        without values.
+        """
         self._refuse_lacking(self.names, list(rows.columns))
         if isinstance(rows, ColumnTable):
             return ColumnTable({name: rows.columns[name] for name in self.names})
@@ -86,8 +88,8 @@ class Table:
     def header(
         self, rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None, also: Iterable[str] = ()
     ) -> list[str]:
-        """The columns for a frame of dictionaries, ``names`` if they differ; `KeyError` names columns missing in all
-        rows.
+        """Return the columns for a frame of dictionaries, ``names`` if they differ; a `KeyError` names columns missing
+        in all rows.
 
         ``also`` adds columns that get their values later.
         """
@@ -104,12 +106,12 @@ class Table:
             )
 
     def show(self, rows: Rows, names: Iterable[str] | None = None, **more: Any) -> TextTable:
-        """Show some columns of rows of the table, all if ``names`` is None; ``more`` as in `show_columns`."""
+        """Show some columns of rows of the table (all if ``names`` is None); ``more`` as in `show_columns`."""
         columns = {column.name: column for column in self.columns}
         return show_columns([columns[name] for name in names or columns], rows, **more)
 
     def dictionary(self) -> list[str]:
-        """The descriptions of the columns as a Markdown table; columns with the same text share a row."""
+        """Describe the columns in a Markdown table; columns with the same text share a row."""
         texts = dict.fromkeys(column.about for column in self.columns)
         rows = [[", ".join(f"`{each.name}`" for each in self.columns if each.about == about), about] for about in texts]
         return markdown_table(["column", "holds"], rows, "ll", escape=lambda cell: cell.replace("|", "\\|"), even=False)
@@ -139,9 +141,10 @@ def show_columns(
     last_cut: bool = False,
     least: int = _MIN_NAME_WIDTH,
 ) -> TextTable:
-    """Columns of rows (dictionaries, a frame or a `ColumnTable`) as a `TextTable`: for terminals, Markdown and pages.
+    """Show columns of rows (dictionaries, a frame or a `ColumnTable`) as a `TextTable`: for terminals, Markdown and
+    pages.
 
-    ``missing`` replaces missing values. `TextTable.values` are the numbers, by which pages sort.
+    ``missing`` replaces missing values. `TextTable.values` are the numbers by which pages sort.
     """
     values = [[record.get(column.name) for column in columns] for record in row_dicts(rows)]
     align = ""
@@ -161,14 +164,16 @@ def show_columns(
 
 
 def row_dicts(rows: Rows) -> list[dict[str, Any]]:
-    """The rows of a table, each by column name."""
+    """Return the rows of a table, each by column name."""
     if isinstance(rows, ColumnTable):
         return list(rows.records())
     return list(rows.to_dict("records") if hasattr(rows, "to_dict") else rows)
 
 
 def format_by_name(name: str, value: Any) -> str:
-    """Format a value by the unit at the end of its column name; other numbers as counts, texts unchanged."""
+    """Format a value by the unit at the end of its column name; other numbers are formatted as counts, texts are
+    unchanged.
+    """
     if isinstance(value, str):
         return value
     last = name.rsplit("_", 1)[-1]
@@ -191,13 +196,13 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table whose cells are texts, for any display: ``align`` has an `l` or an `r` per column.
+    """A table with texts as cells, for any display: ``align`` has an `l` or an `r` per column.
 
-    ``last_apart``: the last row is a total; ``note`` goes below the table. ``values`` are the numbers behind the
-    cells, if known. If there is no room for all columns, the ``spare`` columns are dropped first, in this order, and
-    then the last columns. With ``last_cut``, texts of the last column are cut to the remaining room; this column is
-    dropped before names in the first column are cut. ``after_head`` is the minimal width of a column beyond its head.
-    Names in the first column keep at least ``least`` characters.
+    ``last_apart``: whether the last row is a total; ``note`` is written below the table. ``values`` are the numbers
+    behind the cells, if known. If not all columns fit, the ``spare`` columns are dropped first, in this order, and then
+    the last columns. With ``last_cut``, texts of the last column are cut to the remaining width; this column is dropped
+    before names in the first column are cut. ``after_head`` is the smallest width of a column beyond its head. Names in
+    the first column keep at least ``least`` characters.
     """
 
     head: Sequence[str]
@@ -212,7 +217,8 @@ class TextTable:
     least: int = _MIN_NAME_WIDTH
 
     def lines(self, markdown: bool = False, *, even: bool = True, width: int | None = None) -> list[str]:
-        """The table as lines of text of a ``width``, with its note separate so that Markdown does not read it as a row.
+        """Return the table as lines of text of a ``width``, with its note separate so that Markdown does not read it as
+        a row.
 
         The default ``width`` is `screen_width`. In Markdown without ``even``, columns are as narrow as possible.
         """
@@ -225,8 +231,8 @@ class TextTable:
         return [table, *([wrap(left, "", "", width)] if left else [])]
 
     def fit(self, width: int) -> tuple[list[str], list[list[str]], str]:
-        """Head, rows and alignment that fit the width: first, columns are dropped; then names in the first column are
-        shortened.
+        """Return head, rows and alignment that fit the width: first columns are dropped, then names in the first column
+        are shortened.
 
         At least two columns remain.
         """
@@ -253,7 +259,7 @@ class TextTable:
         return head, short, "".join(self.align[place] for place in shown)
 
     def first(self, count: int) -> TextTable:
-        """The table with its first rows only, and its total."""
+        """Return the table with only its first rows and its total."""
         if count >= len(self.rows):
             return self
         count -= self.last_apart
@@ -262,7 +268,7 @@ class TextTable:
         return replace(self, rows=[*self.rows[:count], *self.rows[last]], values=values)
 
     def html(self) -> dict[str, Any]:
-        """The table for the macro ``text_table`` of pages, with the numbers as ``data-v``."""
+        """Return the table for the macro ``text_table`` of pages, with the numbers as ``data-v``."""
         sides = [side == "r" for side in self.align]
         values = self.values or [[None] * len(sides)] * len(self.rows)
         return {
@@ -277,7 +283,7 @@ class TextTable:
 
 
 def escape_markdown(text: str) -> str:
-    """Escape text of a report for GitHub, so that it forms no table, markup or mention."""
+    """Escape text of a report for GitHub, so that it makes no table, markup or mention."""
     out = "".join(f"\\{char}" if char in "\\`*_[]<>|~&#" else char for char in visible(text))
     return _LIST_ITEM.sub(r"\1\\\2", out.replace("@", "@\u200b"))
 
@@ -296,12 +302,12 @@ def code_block(lines: Sequence[str]) -> list[str]:
 
 
 def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
-    """Format the median with half the IQR (`118 µs ± 0.3 %`) or, for few samples, with their range: `118 µs (90.1
-    µs–131 µs)`.
+    """Format the median with half the IQR (`118 µs ± 0.3 %`) or, for few samples, with the range (`118 µs (90.1 µs–131
+    µs)`).
 
     The range is also used if half the IQR exceeds the median.
 
-    Empty without samples; only the median for one sample, or if it is 0.
+    The text is empty without samples, and only the median for one sample or a median of 0.
     """
     if not count:
         return ""
@@ -315,14 +321,15 @@ def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
 
 
 def screen_width() -> int:
-    """The width of text: the terminal's, or ``COLUMNS`` if set, else `WIDTH`."""
+    """Return the width of text: the width of the terminal, or ``COLUMNS`` if set, otherwise `WIDTH`."""
     if "COLUMNS" not in os.environ and (sys.stdout is None or not sys.stdout.isatty()):
         return WIDTH
     return min(max(shutil.get_terminal_size().columns, _NARROWEST), _WIDEST)
 
 
 def wrap(text: str, first: str, others: str, width: int | None = None) -> str:
-    """Break a text into lines of a ``width``, by default the screen's, with prefixes for ``first`` and ``others``.
+    """Break a text into lines of a ``width`` (default: the screen's), with prefixes for the ``first`` and the
+    ``others``.
 
     A number and its unit stay together.
     """
@@ -338,8 +345,8 @@ def wrap(text: str, first: str, others: str, width: int | None = None) -> str:
 
 
 def warning_lines(warnings: Sequence[str], file: str, markdown: bool = False) -> list[str]:
-    """Warnings below a head. Similar warnings are joined. If there are more than `MAX_WARNINGS`, the text names the
-    ``file`` that has all.
+    """Format warnings below a head. Similar warnings are joined. If there are more than `MAX_WARNINGS`, the text names
+    the ``file`` with all warnings.
     """
     alike = drop_repeats(warnings)
     shown, more = [one_line(text, _WARNING_WIDTH) for text in alike[:MAX_WARNINGS]], len(alike) - MAX_WARNINGS
@@ -377,7 +384,7 @@ def markdown_table(
     escape: Callable[[str], str] = escape_markdown,
     even: bool = True,
 ) -> list[str]:
-    """The lines of a table in Markdown, with equally wide columns if ``even``."""
+    """Return the lines of a table in Markdown, with equally wide columns if ``even``."""
     head, *rows = ([escape(cell) for cell in row] for row in (head, *rows))
     if even:
         widths = _widths(head, rows, _AFTER_HEAD)

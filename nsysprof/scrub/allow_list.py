@@ -1,6 +1,7 @@
-"""The tables, columns and properties allowed in a scrubbed copy: they describe only the work and the hardware.
+"""List the tables, columns and properties allowed in a scrubbed copy: they describe only the work and the hardware.
 
-Everything else is removed, whether a later nsys, another tool or a user wrote it. Names are as in nsys 2019 to 2026.
+Everything else is removed, including additions by a later nsys, another tool or a user. Names are as in nsys 2019 to
+2026.
 """
 
 import re
@@ -124,7 +125,9 @@ def known_table(table: str) -> bool:
 
 
 def known_column(table: str, column: str) -> str | None:
-    """The allowed content of a column in a known table: ``text`` or ``number``; None for an unknown column."""
+    """Return the allowed content of a column in a known table (``text`` or ``number``), or None for an unknown column.
+    None for an unknown column.
+    """
     texts = [*_columns(_NAMES, table), *_columns(_TEXTS, table), *EMPTIED.get(table, ())]
     return "text" if column in texts else "number" if column in _NUMBERS.split() else None
 
@@ -135,12 +138,12 @@ def is_name(table: str, column: str) -> bool:
 
 
 def known_property(name: str) -> bool:
-    """Whether a property of the capture, the export or the system may stay."""
+    """Return whether a property of the capture, the export or the system may stay."""
     return _PROPERTIES.fullmatch(name) is not None
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether the name matches one of the patterns with ``*`` and ``?``."""
+    """Return whether the name matches one of the patterns with ``*`` and ``?``."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -1,4 +1,4 @@
-"""Remove credentials of well-known services, recognized by their form, and personal data from any text.
+"""Remove credentials of well-known services, recognized by their format, and personal data from any text.
 
 Credentials also occur in names of ranges and kernels, and in JSON. No match ends inside an escape sequence, so JSON
 stays valid.
@@ -145,9 +145,10 @@ _WIDE = re.compile(rb"(?:[\t\n\r\x20-\x7e]\0){8,}")
 
 
 def without_credentials(text: bytes, *, same_length: bool = False) -> tuple[bytes, int]:
-    """Remove credentials, mail addresses, hosts with a domain and ids of GPUs from any text; also return their number.
+    """Remove credentials, mail addresses, hosts with a domain and ids of GPUs from any text; also return the number of
+    removals.
 
-    With ``same_length`` (for binary data), they are overwritten, in UTF-8 and UTF-16.
+    With ``same_length`` (for binary data), these are overwritten, in UTF-8 and UTF-16.
     """
     low, count, run = text.lower(), 0, _RUN.search(text)
 
@@ -179,7 +180,9 @@ def _names_user(word: bytes) -> bool:
 
 
 def lines_without_credentials(text: bytes) -> bytes:
-    """Remove the same data from long text where no match spans several lines, such as JSON. Most lines are skipped."""
+    """Remove the same data from long text in which no match spans several lines, such as JSON. Most lines are
+    skipped.
+    """
     lines = text.split(b"\n")
     once = b"\n".join(dict.fromkeys(lines))  # many lines occur again and again
     low, found = once.lower(), set[bytes]()

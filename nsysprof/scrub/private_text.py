@@ -1,6 +1,6 @@
-"""Find private text by its form: environments, private properties and JSON keys, absolute paths, addresses.
+"""Find private text by its format: environments, private properties and JSON keys, absolute paths, addresses.
 
-All text is bytes: reports hold environment variables that are not UTF-8.
+All text is bytes, because reports contain environment variables that are not UTF-8.
 """
 
 import json
@@ -11,7 +11,7 @@ REMOVED = b"[removed]"
 
 
 class Kind:
-    """The kinds of private text, which labels of removed text use."""
+    """The kinds of private text; labels of removed text use these words."""
 
     ENVIRONMENT = "environment"
     HOST = "host"
@@ -74,13 +74,13 @@ _NSIGHT = re.compile(rb"(?i)nsight[-_ ]?(?:systems|compute)[-\w ]*[-/\\ ]v?\d[\d
 
 
 def installation(path: bytes) -> bytes | None:
-    """The product and version in the path of an nsys; None if the path does not name them."""
+    """Return the product and version in the path of an nsys, or None if the path does not name them."""
     product = _NSIGHT.search(path)
     return None if product is None else path if is_system(path) else b"[path]/" + product[0]
 
 
 def without_addresses(text: bytes, *, ids_alone: bool) -> tuple[bytes, int]:
-    """Remove network addresses and ids of adapters and GPUs, or only ids; also return their number."""
+    """Remove network addresses and ids of adapters and GPUs, or only ids; also return the number of removals."""
     count = 0
 
     def cut(match: re.Match[bytes]) -> bytes:
@@ -94,19 +94,20 @@ def without_addresses(text: bytes, *, ids_alone: bool) -> tuple[bytes, int]:
 
 
 def is_system(path: bytes) -> bool:
-    """Whether a path begins with a folder that every machine has."""
+    """Return whether a path begins with a folder that every machine has."""
     return _SYSTEM.match(path) is not None
 
 
 def is_absolute(path: bytes) -> bool:
-    """Whether a text begins like an absolute path."""
+    """Return whether a text begins like an absolute path."""
     return re.match(rb"/|[A-Za-z]:[\\/]", path) is not None
 
 
 def assignments(text: bytes) -> list[tuple[bytes, bytes]]:
-    """Parse the variables of an environment: NUL-separated as in the system, or ``A=b;C=d`` as nsys writes them.
+    """Parse the variables of an environment: NUL-separated as in the system, or ``A=b;C=d`` as in nsys reports.
 
-    Empty if most of the text is something else. A single ``A=b`` counts: a process may have one variable.
+    The result is empty if most of the text has another format. A single ``A=b`` counts, because a process may have only
+    one variable.
     """
     parts = text.split(b"\0") if b"\0" in text else re.split(rb";(?=[^\s=;/]+=)", text)
     parts = [part for part in parts if part]
@@ -115,13 +116,15 @@ def assignments(text: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def kind_of_property(name: str) -> str | None:
-    """The kind of private text in a property or JSON key with that name; None if it is not private."""
+    """Return the kind of private text in a property or JSON key with this name, or None if it is not private."""
     plain = name.rpartition(":")[2].lower().replace("_", "").replace(" ", "").replace("-", "")
     return next((kind for pattern, kind in _PROPERTIES if pattern.search(plain)), None)
 
 
 def without_paths(text: bytes) -> tuple[bytes, int]:
-    """Shorten each absolute path, except the system's, to ``[path]/file``; also return their number."""
+    """Shorten each absolute path, except system paths, to ``[path]/file``; also return the number of shortened
+    paths.
+    """
     if text.startswith(b"/") and not is_system(text) and not re.search(rb"[\n\0]|: ", text):
         folder, _, name = text.rpartition(b"/")  # the path of a module, blanks and all
         if folder and folder not in (b"/home", b"/Users"):
@@ -139,7 +142,7 @@ def without_paths(text: bytes) -> tuple[bytes, int]:
 
 
 def private_values(text: bytes) -> list[tuple[str, Any]]:
-    """Find the values of private JSON keys, each with its kind; paths are found by form."""
+    """Find the values of private JSON keys, each with its kind; paths are found by their format."""
     private: list[tuple[str, Any]] = []
     left = [_parsed(text)]
     while left:
@@ -151,7 +154,7 @@ def private_values(text: bytes) -> list[tuple[str, Any]]:
 
 
 def without_private_keys(text: bytes) -> bytes:
-    """Remove private keys from a JSON text; it is serialized again only if one is removed."""
+    """Remove private keys from a JSON text; the text is serialized again only if a key is removed."""
     if text[:1] not in (b"{", b"[") or not _KEYS.search(text):
         return text
     value = _parsed(text)

@@ -1,6 +1,6 @@
-"""A private copy of an SQLite report for inspection and rewriting; the report itself is only read.
+"""Copy an SQLite report for inspection and rewriting; the report itself is only read.
 
-Text is handled as UTF-8 bytes, whatever the encoding of the file, valid or not.
+Text is handled as UTF-8 bytes, regardless of the encoding of the file, and need not be valid.
 """
 
 import gzip
@@ -37,7 +37,7 @@ THREAD = (1 << 24) - 1  # of a globalTid; the rest is the globalPid
 
 @dataclass(frozen=True)
 class CopiedTable:
-    """A table of the copy: its declaration, its columns, its text or blob columns, its number columns."""
+    """A table of the copy: declaration, columns, text or blob columns, and number columns."""
 
     sql: str
     columns: tuple[str, ...]
@@ -57,7 +57,7 @@ class ReportCopy:
     dropped: int
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether there is such a table with all these columns."""
+        """Return whether there is such a table with all these columns."""
         return table in self.tables and set(columns) <= set(self.tables[table].columns)
 
     def rows(self, sql: str) -> list[Key]:
@@ -74,14 +74,16 @@ class ReportCopy:
         del self.tables[table]
 
     def narrow(self, table: str, columns: Sequence[str]) -> None:
-        """Drop all other columns of a table; names, values and row order stay."""
+        """Drop all other columns of a table; names, values and row order are unchanged."""
         about = self.tables[table]
         _made_anew(self.connection, table, columns)
         texts, numbers = (tuple(one for one in some if one in columns) for some in (about.texts, about.numbers))
         self.tables[table] = CopiedTable(about.sql, tuple(columns), texts, numbers)
 
     def empty(self, table: str, column: str, where: str, *, otherwise: str) -> int:
-        """Set a column to NULL (or ``otherwise`` if not allowed) in rows that meet a condition; return their number."""
+        """Set a column to NULL (or ``otherwise`` if NULL is not allowed) in rows that meet a condition; return the
+        number of rows.
+        """
         [(required,)] = self.rows(
             f'SELECT "notnull" FROM pragma_table_xinfo({_literal(table)}) WHERE name = {_literal(column)}'
         )
@@ -96,13 +98,13 @@ class ReportCopy:
         self.delete(table, "NOT stays(CAST(name AS BLOB))")
 
     def texts(self, table: str, column: str, *beside: str, kind: str = "text") -> list[Key]:
-        """The distinct texts (or blobs) of a column, each with the values of the columns ``beside`` it."""
+        """Return the distinct texts (or blobs) of a column, each with the values of the columns ``beside`` it."""
         wanted = ", ".join([f"CAST({quoted(column)} AS BLOB)", *map(_as_bytes, beside)])
         rows = self.rows(f"SELECT DISTINCT {wanted} FROM {quoted(table)} WHERE typeof({quoted(column)}) = '{kind}'")
         return rows if self.encoding == "utf-8" else [self._key(row, kind) for row in rows]
 
     def rewrite(self, table: str, column: str, new: Mapping[Key, bytes], *beside: str, kind: str = "text") -> None:
-        """Replace values of a column, as returned by `texts`, by new ones."""
+        """Replace values of a column, as returned by `texts`, by new values."""
         if not new:
             return
 
@@ -122,13 +124,13 @@ class ReportCopy:
         )
 
     def declarations(self) -> list[bytes]:
-        """The SQL of all declarations, with their names."""
+        """Return the SQL of all declarations, with their names."""
         raw = self.rows("SELECT CAST(name || ' ' || sql AS BLOB) FROM sqlite_master WHERE sql NOTNULL")
         return [*(self.read(text) for (text,) in raw), *self.indexes]
 
     def declare(self, clean: Callable[[bytes], bytes]) -> int:
-        """Declare tables and indexes without the removed parts, and drop those that depend on them. Returns the number
-        of changes.
+        """Declare tables and indexes without the removed parts, and drop tables and indexes that depend on removed
+        parts. Returns the number of changes.
         """
         listed = self.rows("SELECT type, CAST(name AS BLOB), CAST(sql AS BLOB) FROM sqlite_master WHERE sql NOTNULL")
         touched = [row for row in listed if any(clean(text) != text for text in map(self.read, row[1:]))]
@@ -173,7 +175,7 @@ def copied_report(source: Path, folder: Path) -> Iterator[ReportCopy]:
     """Copy a report and its log into a folder and open the copy, without parts that would act while rows change.
 
     Triggers, views, virtual tables and the samples of ANALYZE are dropped permanently, because users add them and nsys
-    does not. Indexes are recreated at the end. Raises `OSError` that names the source if it cannot be read.
+    does not. Indexes are recreated at the end. Raises `OSError` with the name of the source if it cannot be read.
     """
     copy = folder / "copy.sqlite"
     real = os.path.realpath(source)
@@ -272,7 +274,7 @@ def _table(connection: sqlite3.Connection, name: str, sql: str) -> CopiedTable:
 
 
 def profiled_processes(copy: ReportCopy) -> list[int]:
-    """The globalPid of each process that recorded some activity."""
+    """Return the globalPid of each process that recorded some activity."""
     recorded: set[Any] = set()
     for table, about in copy.tables.items():
         if _PROFILED.match(table):
@@ -282,7 +284,9 @@ def profiled_processes(copy: ReportCopy) -> list[int]:
 
 
 def string_references(copy: ReportCopy) -> tuple[set[Any], set[Any]]:
-    """The ids of strings that name work (kernels, ranges, calls, functions), and of all other strings in use."""
+    """Return the ids of strings that name work (kernels, ranges, calls, functions), and of all other strings in
+    use.
+    """
     names: set[Any] = set()
     others: set[Any] = set()
     for table, about in copy.tables.items():
@@ -319,9 +323,9 @@ _LITERAL = re.compile(rb'"(?:[^"\\\n]|\\.)*"')
 
 
 def copy_trace(source: Path, out: Path, name: str, *, scrubbed: bool, names: bool = False) -> dict[str, int]:
-    """Write a copy of a trace to ``out``, which ends in .gz; count its CPU ``ops``, ``ranges`` and ``kernels``.
+    """Write a copy of a trace to ``out``, which ends in .gz; count the copy's CPU ``ops``, ``ranges`` and ``kernels``.
 
-    ``source`` is in Kineto's format, one value per line, and ``name`` becomes its ``traceName``. If ``scrubbed``, texts
+    ``source`` is in Kineto's format, one value per line; ``name`` becomes its ``traceName``. If ``scrubbed``, texts
     (with ``names`` also names) are cleaned as in `scrub_report`. Raises `OSError`.
     """
     counts: Counter[str] = Counter(dict.fromkeys((*_COUNTED, "whole"), 0))

@@ -2,7 +2,7 @@
 
 Locations of private data in exports of nsys 2022 to 2025:
 
-- ``META_DATA_CAPTURE``: ``PROCESS_n:ENVIRONMENT_VARIABLE`` (``NAME="value"``, quotes in it not escaped),
+- ``META_DATA_CAPTURE``: ``PROCESS_n:ENVIRONMENT_VARIABLE`` (``NAME="value"``, inner quotes not escaped),
   ``:ARGUMENT_n``, ``:WORKING_DIR``, ``:USER_NAME``, ``DEVICE_DISPLAY_NAME`` (the host). ``META_DATA_EXPORT``,
   before 2023.3 ``EXPORT_META_DATA``: ``EXPORT_HOST``, ``EXPORT_USER``, ``EXPORT_PARAM_…`` paths.
 - ``TARGET_INFO_SYSTEM_ENV``: ``DeviceEnvironment`` (``A=b;C=d``, semicolons in it not escaped), ``Hostname``,
@@ -56,7 +56,8 @@ class Scrubbed:
     """A scrubbed copy: the number of removed items by kind, in plain words, and the kinds of secrets that were
     searched.
 
-    ``unknown`` has the names (in the form of ``keep``) of items that were removed because nsysprof does not know them.
+    ``unknown`` has the names (in the format of ``keep``) of items that were removed because nsysprof does not know
+    them.
     """
 
     path: Path
@@ -70,11 +71,12 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
 
     Ranges, kernels, host calls and their times stay. ``keep`` names tables, columns (``TABLE.COLUMN``) and properties
     to keep although nsysprof does not know their content, with ``*`` for any text; known private data is still removed
-    from them. Credentials are removed from all texts; with ``names``, paths and addresses are also removed from the
+    from these. Credentials are removed from all texts; with ``names``, paths and addresses are also removed from the
     names of ranges and kernels.
 
-    The copy gets its name when it is complete. Until then, a private folder beside it contains an unscrubbed copy.
-    Raises `NsysprofError` if the report cannot be read or the copy cannot be written, or if ``keep`` matches nothing.
+    The copy gets its name when it is complete. Until then, a private folder beside the copy contains an unscrubbed
+    copy. Raises `NsysprofError` if the report cannot be read or the copy cannot be written, or if ``keep`` matches
+    nothing.
     """
     taken = NsysprofError(f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file")
     if os.path.lexists(out):

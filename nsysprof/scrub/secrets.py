@@ -1,9 +1,9 @@
-"""Secrets of a machine and its user, and their removal from text.
+"""Find secrets of a machine and its user, and remove these from text.
 
-All text is bytes: reports hold environment variables that are not UTF-8. A *sure* secret looks like one (a path of at
-least two folders, a credential, a long value with digits) and is removed everywhere. Others, such as the user ``root``
-or the host ``gpu``, could be any word: they are removed from text of nsys or the system, never from names of kernels
-and ranges.
+All text is bytes, because reports contain environment variables that are not UTF-8. A *sure* secret looks like a secret
+(a path of at least two folders, a credential, a long value with digits) and is removed everywhere. Other secrets, such
+as the user ``root`` or the host ``gpu``, could be any word: they are removed from text of nsys or the system, but never
+from names of kernels and ranges.
 """
 
 import getpass
@@ -51,23 +51,25 @@ class Secret:
 
 @dataclass
 class Secrets:
-    """Secrets, the label that replaces each, and the number removed of each kind."""
+    """Secrets, the label that replaces each secret, and the number of removals of each kind."""
 
     known: dict[bytes, Secret] = field(default_factory=dict)
     labels: dict[bytes, bytes] = field(default_factory=dict)
     cuts: Counter[str] = field(default_factory=Counter)
 
     def add(self, secrets: Iterable[Secret]) -> None:
-        """Add secrets; for one text from several places, the first kind counts, and it is sure if any is."""
+        """Add secrets; if one text comes from several places, the first kind counts, and the secret is sure if any of
+        them is.
+        """
         for secret in secrets:
             first = self.known.setdefault(secret.text, secret)
             if secret.sure and not first.sure:
                 self.known[secret.text] = replace(first, sure=True)
 
     def redactor(self, texts: Iterable[bytes], *, sure: bool) -> Callable[[bytes], bytes]:
-        """A function that replaces secrets by labels; it only looks for secrets that occur in the texts.
+        """Return a function that replaces secrets by labels; it only searches for secrets that occur in the texts.
 
-        With ``sure``, only certain secrets are removed. A secret ends at the end of a word or path component:
+        With ``sure``, only certain secrets are removed. A secret must end at the end of a word or path component:
         ``/home/al`` is not in ``/home/alice``.
         """
         among = b"\n".join(texts).lower()
@@ -83,7 +85,9 @@ class Secrets:
         return lambda text: pattern.sub(label, text)
 
     def blank(self, raw: bytes) -> bytes:
-        """Overwrite every secret of sufficient length in binary data, in UTF-8 and UTF-16, keeping the length."""
+        """Overwrite every secret of sufficient length in binary data, in UTF-8 and UTF-16, without a change of
+        length.
+        """
         for one in self.known.values():
             if len(one.text) < CREDENTIAL_FROM:
                 continue
@@ -104,7 +108,7 @@ class Secrets:
 
 
 def secrets_of(kind: str, text: bytes) -> Iterator[Secret]:
-    """Find the secrets in a value of that kind; none if the value is too common."""
+    """Find the secrets in a value of this kind; returns nothing if the value is too common."""
     if kind == Kind.ID:
         text = text.strip().removeprefix(b"GPU-")
         if len(text) >= WEAK_FROM and len(set(text)) > 2:

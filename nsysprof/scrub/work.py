@@ -1,4 +1,4 @@
-"""The copy of a report while it is scrubbed: known secrets, removed data, and cleaned texts."""
+"""Manage the copy of a report while it is scrubbed: known secrets, removed data, and cleaned texts."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,15 +13,15 @@ from nsysprof.scrub.secrets import Secrets, environment_secrets
 
 _UNKNOWN = {name: f"{name} unknown to nsysprof" for name in ("tables", "columns", "properties")}
 Form = Literal["name", "fact", "text"]
-"""How a text is cleaned: names lose credentials and sure secrets, hardware facts also ids, texts all private data."""
+"""How a text is cleaned: names lose credentials and known secrets, hardware facts also ids, texts all private data."""
 
 
 @dataclass(frozen=True)
 class ScrubWork:
-    """A copy during scrubbing: the secrets and variables known so far, and removed data.
+    """A copy while it is scrubbed: the secrets and variables known so far, and removed data.
 
-    ``keep`` and ``names`` as in `scrub_report`; ``unknown`` has the names of removed things with unknown content,
-    ``kept`` the patterns of ``keep`` with a match.
+    ``keep`` and ``names`` as in `scrub_report`; ``unknown`` has the names of removed items with unknown content;
+    ``kept`` has the patterns of ``keep`` that match an item.
     """
 
     copy: ReportCopy
@@ -34,13 +34,13 @@ class ScrubWork:
     kept: set[str] = field(default_factory=set)
 
     def keeps(self, *names: str) -> bool:
-        """Whether ``keep`` matches one of the names of something that nsysprof does not know."""
+        """Return whether ``keep`` matches one of the names of an item that nsysprof does not know."""
         asked = {pattern for pattern in self.keep for name in names if matches(name, [pattern])}
         self.kept.update(asked)
         return bool(asked)
 
     def drops(self, kind: str, name: str) -> None:
-        """Record that something was removed because nsysprof does not know it."""
+        """Record that an item was removed because nsysprof does not know it."""
         names = self.unknown.setdefault(_UNKNOWN[kind], [])
         if name not in names:
             names.append(name)
@@ -52,7 +52,7 @@ class ScrubWork:
             self.secrets.add(environment_secrets(name, value))
 
     def cleaned(self, texts: set[bytes], form: Form) -> dict[bytes, bytes]:
-        """Clean texts; return the changed ones with their new form."""
+        """Clean texts; return the changed texts with their new content."""
         redactor = self.secrets.redactor(texts, sure=form != "text")
         new: dict[bytes, bytes] = {}
         for text in sorted(texts):  # labels are numbered as they come
@@ -75,7 +75,7 @@ class ScrubWork:
         return new
 
     def clean_strings(self) -> None:
-        """Clean StringIds: unreferenced strings are removed; names of work lose certain secrets only."""
+        """Clean StringIds: unreferenced strings are removed; names of work lose only certain secrets."""
         names, others = string_references(self.copy)
         used = names | others
         # What a program printed may be a gigabyte, and needs not come here; an environment has a NUL early.

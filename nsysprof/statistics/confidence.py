@@ -1,4 +1,6 @@
-"""Confidence intervals: of medians and their ratios by resampling, of the shift and Cliff's delta by ranks."""
+"""Compute confidence intervals: of medians and their ratios by resampling, of the shift and Cliff's delta by
+ranks.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,11 @@ _DRAWS_AT_ONCE, _MAX_DRAWS, _MIN_RESAMPLES = 4_000_000, 50_000_000, 1_000
 
 @dataclass(frozen=True)
 class ConfidenceInterval:
-    """An interval from ``low`` to ``high``, both included, which contains the true value in a share ``level`` of all
+    """An interval from ``low`` to ``high`` (both included) that contains the true value in a share ``level`` of all
     cases.
 
-    ``level`` is the requested one, or less if there are too few samples and the interval is their range (``method``
-    "range").
+    ``level`` is the requested level, or less if there are too few samples and the interval is the range of the samples
+    (``method`` "range").
     """
 
     low: float
@@ -37,7 +39,7 @@ class ConfidenceInterval:
     method: str
 
     def holds(self, value: float) -> bool:
-        """Whether the value is in the interval."""
+        """Return whether the value is in the interval."""
         return self.low <= value <= self.high
 
 
@@ -50,15 +52,16 @@ def median_interval(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> ConfidenceInterval:
-    """The interval of the median of samples; equal seeds give equal results.
+    """Compute the interval of the median of samples; equal seeds give equal results.
 
-    Independent samples: BCa bootstrap (Efron 1987). Correlated samples: circular blocks (Politis and Romano 1992) of
-    the length in ``order``. Both use limits slightly farther out than `level`, because intervals from resampling few
-    samples are too narrow (Hesterberg 2015, What teachers should know about the bootstrap, "expanded percentiles").
+    Independent samples use a BCa bootstrap (Efron 1987). Correlated samples use circular blocks (Politis and Romano
+    1992) of the length in ``order``. Both use limits slightly farther out than `level`, because intervals from
+    resampling few samples are too narrow (Hesterberg 2015, What teachers should know about the bootstrap, "expanded
+    percentiles").
 
-    A clock with resolution ``step`` rounds different times to equal samples. So each sample is moved at random within
-    its step. If more than half of the samples are equal, they do not show where in the step the median is: the
-    interval then extends to the step's edge, if all other samples are beyond it.
+    A clock with resolution ``step`` rounds different times to equal samples, so each sample is moved at random within
+    its step. If more than half of the samples are equal, they do not show where the median lies within the step: the
+    interval then extends to the edge of the step, if all other samples are beyond this edge.
     """
     if order.effective < _MIN_SAMPLES:
         return _range(values, order.effective, level)
@@ -80,15 +83,15 @@ def median_ratio(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> tuple[ConfidenceInterval, float]:
-    """The interval of the median of the second side over that of the first, and a p-value for a ratio of 1.
+    """Compute the interval of the ratio of medians (second side over first side), and a p-value for a ratio of 1.
 
-    Each side is resampled separately, and the distances of its limits from its median are combined as the root of the
-    sum of squares, in logarithms (Donner and Zou 2012, Closed-form confidence intervals, Statistical Methods in Medical
+    Each side is resampled separately; the distances of the limits from the median are combined as the root of the sum
+    of squares, in logarithms (Donner and Zou 2012, Closed-form confidence intervals, Statistical Methods in Medical
     Research 21, "MOVER"). Swapped sides give the reciprocal and the same p-value. Neither median may be 0; a limit of 0
     counts as half the smallest positive sample.
 
-    The limits of independent samples are not expanded here, because they are rarely wrong together. The limits of
-    correlated samples are expanded, by the degrees of freedom of Welch and Satterthwaite, as distances, which can
+    The limits of independent samples are not expanded here, because both sides are rarely wrong together. The limits of
+    correlated samples are expanded as distances, by the degrees of freedom of Welch and Satterthwaite; distances can
     exceed the range of samples that hardly differ. The p-value is from Student's t with the degrees of freedom of the
     side with fewer blocks, so a value below 1 - level implies that the interval excludes 1.
     """
@@ -210,9 +213,9 @@ def _bca_levels(values: Floats, medians: Floats, reach: float) -> Floats:
 
 
 def median_acceleration(values: Floats) -> float:
-    """The acceleration of the median by the jackknife, which leaves out one sample at a time.
+    """Return the acceleration of the median by the jackknife, which leaves out one sample at a time.
 
-    The median without a sample has one of three values (for even n two, equally often, which makes the acceleration 0),
+    The median without one sample has one of three values (for even n one of two, equally often, with acceleration 0),
     so no sample is actually left out.
     """
     n = len(values)
@@ -235,10 +238,10 @@ DELTA_WORDS = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"), (np.in
 def shift_of(
     sides: tuple[Floats, Floats], orders: tuple[Dependence, Dependence], level: float
 ) -> tuple[float, ConfidenceInterval]:
-    """The Hodges-Lehmann shift, with the interval of differences that the rank test does not reject.
+    """Compute the Hodges-Lehmann shift, with the interval of differences that the rank test does not reject.
 
-    Its half width in ranks is a quantile times the standard deviation of U (Hollander, Wolfe and Chicken 2014, section
-    4.3), which grows if the effective number of samples is smaller.
+    The half width of the interval in ranks is a quantile times the standard deviation of U (Hollander, Wolfe and
+    Chicken 2014, section 4.3), which grows if the effective number of samples is smaller.
     """
     m, n = (len(sample) for sample in sides)
     middle = (m * n + 1) / 2
@@ -257,7 +260,8 @@ def shift_of(
 
 
 def ranked_differences(base: Floats, new: Floats, ranks: Sequence[int]) -> Floats:
-    """The differences new - base at ``ranks`` (1: smallest of len(base) x len(new)), without computing all of them.
+    """Return the differences new - base at ``ranks`` (1: smallest of len(base) x len(new)), without computing all
+    differences.
 
     Bisects each interval to the precision of float64, then takes the nearest difference.
     """
@@ -289,10 +293,10 @@ def _rank_reach(orders: tuple[Dependence, Dependence], level: float) -> float:
 def delta_of(
     sides: tuple[Floats, Floats], orders: tuple[Dependence, Dependence], level: float
 ) -> tuple[float, ConfidenceInterval]:
-    """Cliff's delta with the asymmetric interval of Feng and Cliff (2004).
+    """Compute Cliff's delta with the asymmetric interval of Feng and Cliff (2004).
 
-    The interval is Wilson's for a share with ``1 / scale`` observations; for samples that do not overlap (variance 0),
-    with the size of the smaller sample.
+    The interval is Wilson's interval for a share with ``1 / scale`` observations; for samples that do not overlap
+    (variance 0), the number of observations is the size of the smaller sample.
     """
     base, new = sides
     ordered_base, ordered_new = np.sort(base), np.sort(new)

@@ -49,8 +49,8 @@ _POWER = 0.8
 class Rules:
     """The conditions for a verdict.
 
-    ``least_effect``: the smallest change of the median that counts, as a share: 0.02 requires a ratio of at least 1.02,
-    or at most 1 / 1.02. ``least_samples``: the number of samples that each side needs. ``alpha``: the limit of the
+    ``least_effect``: the smallest change of the median that counts, as a share (0.02 requires a ratio of at least 1.02,
+    or at most 1 / 1.02). ``least_samples``: the smallest number of samples on each side. ``alpha``: the limit of the
     p-value after Holm's correction. ``clock_step``: the clock resolution, in the unit of the samples, 0 if unknown;
     medians that differ by about one step may be equal.
     """
@@ -61,7 +61,7 @@ class Rules:
     clock_step: float = 0.0
 
     def widened(self, *noise: float) -> Rules:
-        """Raise the smallest meaningful effect to the `noise_of` each side compared with itself (A/A); NaN if unknown.
+        """Raise the smallest meaningful effect to the `noise_of` each side compared with itself (A/A), NaN if unknown.
 
         A smaller difference may be noise.
         """
@@ -76,23 +76,23 @@ DEFAULT_RULES = Rules()
 class Contrast:
     """The comparison of ``new`` with ``base``, from ``base_n`` and ``new_n`` samples.
 
-    ``ratio``: median of new ÷ median of base. ``shift``: the Hodges-Lehmann shift, the median of all differences
-    new - base, in the unit of the samples. ``delta``: Cliff's delta, the share of pairs with new larger minus the share
-    with new smaller, and its word by `effects.DELTA_WORDS`.
+    ``ratio``: median of new ÷ median of base. ``shift``: the Hodges-Lehmann shift, the median of all differences new -
+    base, in the unit of the samples. ``delta``: Cliff's delta, the share of pairs with a larger new value minus the
+    share with a smaller new value, and its word from `effects.DELTA_WORDS`.
 
-    ``p``: two-sided, by ``test``: the Mann-Whitney U test for independent samples; for autocorrelated samples, for
-    which that test finds false differences, the block bootstrap of the ratio. ``adjusted_p``: by Holm's correction over
+    ``p``: two-sided, by ``test``: the Mann-Whitney U test for independent samples; for autocorrelated samples, which
+    give false differences in that test, the block bootstrap of the ratio. ``adjusted_p``: by Holm's correction over
     ``family`` comparisons.
 
-    ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about new, see `judge`; ``reason`` in one
-    line. ``warnings``: caveats about both samples. ``worth``: the effective number of samples of each side; ``drift``:
-    the larger drift of both sides, as a share, 0 for none.
+    ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about the new side, see `judge`; ``reason``
+    in one line. ``warnings``: warnings about both samples. ``worth``: the effective number of samples of each side;
+    ``drift``: the larger drift of the two sides, as a share, 0 for none.
 
-    ``runs``: the number of runs (processes) compared; with one, the result holds for that run only. ``over``: the
-    logarithm of the ratio over several runs. ``gap``: the distance between the samples of the sides, over the sum of
-    their ranges; negative if they overlap. ``sure``: whether that interval is reliable. ``detectable``: the smallest
-    change, as a share, that such samples would show in 80 of 100 cases in this family, at least the smallest meaningful
-    effect; NaN if the interval is not reliable.
+    ``runs``: the number of compared runs (processes); with one run, the result holds for that run only. ``over``: the
+    logarithm of the ratio over several runs. ``gap``: the distance between the samples of the sides, divided by the sum
+    of their ranges; negative if the samples overlap. ``sure``: whether the interval of the ratio is reliable.
+    ``detectable``: the smallest change, as a share, that such samples would show in 80 of 100 cases in this family, at
+    least the smallest meaningful effect; NaN if the interval is not reliable.
     """
 
     base_n: int
@@ -133,11 +133,11 @@ def contrast(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> Contrast:
-    """Compare two samples, each in the order of measurement, as a family of one.
+    """Compare two samples, each in the order of measurement, as a family of one comparison.
 
     For many comparisons, pass the results to `judge`. The interval of the ratio extends at least ``rounding`` to each
     side, see `runs.rounding_of`. Equal samples and seed give equal results; swapped samples give the mirror image.
-    Raises NsysprofError like `check_sample`, and for a median of 0, which has no ratio.
+    Raises NsysprofError like `check_sample`, and for a median of 0, because there is no ratio.
     """
     sides = check_sample(base, names[0]), check_sample(new, names[1])
     base_median, new_median = (float(np.median(sample)) for sample in sides)
@@ -199,12 +199,12 @@ def contrasts_over_runs(
     roundings: Sequence[tuple[float, float]],
     paired: bool = True,
 ) -> list[Contrast]:
-    """Compare pairs of samples by run, as one family; a pair without two runs is compared within the run.
+    """Compare pairs of samples by run, as one family; a pair without two runs is compared within its run.
 
     ``paired``: runs with equal numbers on both sides are one process, and ratios are taken within runs. ``roundings``:
-    of each side, see `rounding_of`. Ratio, interval and p-value are from `over_runs` over all pairs; shift and delta
-    are means over the runs, with intervals of Student's t of these. "No clear change" is also withheld if a side has an
-    effective n below `summary.SURE_FROM`.
+    the `rounding_of` each side. Ratio, interval and p-value are from `over_runs` over all pairs; shift and delta are
+    means over the runs, with intervals of Student's t over the runs. "No clear change" is also withheld if the
+    effective n of a side is below `summary.SURE_FROM`.
     """
     common = [_common(*pair) if paired else pair for pair in pairs]
     several = [place for place, (base, new) in enumerate(common) if min(len(base), len(new)) > 1]
@@ -288,21 +288,22 @@ def _mean_over_runs(values: Sequence[float]) -> tuple[float, ConfidenceInterval]
 
 
 def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAULT_RULES) -> list[Contrast]:
-    """Judge contrasts as one family: p-values corrected by Holm, verdicts by the rules, common or one per contrast.
+    """Judge contrasts as one family: p-values are corrected by Holm, and verdicts follow the rules, either common rules
+    or rules for each contrast.
 
-    "too few samples": a side has fewer than ``least_samples``, or the rank test could never pass in so large a family.
-    "faster" or "slower" requires that the ratio exceeds the smallest meaningful effect, its interval excludes 1, and
-    the corrected p-value is below ``alpha``. Everything else is "no clear change": neither a p-value alone nor a failed
-    test makes a verdict.
+    "too few samples": a side has fewer than ``least_samples``, or the rank test could never pass in such a large
+    family. "faster" or "slower" requires that the ratio exceeds the smallest meaningful effect, its interval excludes
+    1, and the corrected p-value is below ``alpha``. All other results are "no clear change": neither a p-value alone
+    nor a failed test makes a verdict.
 
-    Verdicts respect the warnings. With an effective n below `summary.SURE_FROM`, the ranges of the two sides must not
-    overlap for a difference. In addition, this must be unlikely by chance, or the sides must be so far apart that
-    dependence does not matter (`_worth`). A difference of about one clock step, or below the drift of a side within
-    the run, is "no clear change".
+    Verdicts respect the warnings. If the effective n is below `summary.SURE_FROM`, a difference requires that the
+    ranges of the two sides do not overlap. In addition, such a gap must be unlikely by chance, or the sides must be so
+    far apart that dependence does not matter (`_worth`). A difference of about one clock step, or below the drift of a
+    side within the run, is "no clear change".
 
-    At most 5 of 100 simulated pairs of samples from one source are declared different, with any effect counting (table
-    in docs/statistics.md), over runs and within one. A result within one run holds for that run only: sides that are
-    not sampled alternately can differ by the state of the machine.
+    At most 5 of 100 simulated pairs of samples from one source are declared different, over runs and within one run, if
+    any effect counts (table in docs/statistics.md). A result within one run holds for that run only: sides that are not
+    sampled alternately can differ by the state of the machine.
     """
     adjusted = holm([one.p for one in contrasts])
     each = [rules] * len(contrasts) if isinstance(rules, Rules) else rules
@@ -325,14 +326,14 @@ def _detectable(one: Contrast, rules: Rules) -> float:
 
 
 def noise_of(ratio: float) -> float:
-    """By which share the larger of two values exceeds the smaller, from their ratio: 0.25 for 1.25 and for 0.8; NaN
-    for NaN.
+    """Return the share by which the larger of two values exceeds the smaller, from their ratio: 0.25 for 1.25 and for
+    0.8; NaN for NaN.
     """
     return math.nan if math.isnan(ratio) else max(ratio, 1 / ratio) - 1
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct the p-values of a family by Holm (1979): a test passes if its own value stays below alpha."""
+    """Correct the p-values of a family by Holm (1979): a test passes if its corrected value is below alpha."""
     p = np.asarray(p_values, np.float64)
     if np.isnan(p).any() or (p < 0).any() or (p > 1).any():
         raise ValueError("p-values lie between 0 and 1")
@@ -425,7 +426,7 @@ def _worth(gap: float, orders: tuple[Dependence, Dependence]) -> tuple[float, fl
 def word_by_verdict(clear: str, unclear: str, verdict: str) -> str:
     """Choose the words of a headline or chart title that the verdict supports.
 
-    ``clear`` if there is a difference, ``unclear`` if there is no clear one.
+    ``clear`` is used if there is a difference, ``unclear`` if there is no clear difference.
     """
     if verdict in (FASTER, SLOWER):
         return clear

@@ -1,6 +1,6 @@
-"""Dependence of samples on earlier ones, and the effective number of samples.
+"""Measure the dependence of samples on earlier samples, and the effective number of samples.
 
-All methods use ranks. So a few very slow samples hide no pattern, and the unit does not matter.
+All methods use ranks, so a few very slow samples hide no pattern, and the unit does not matter.
 """
 
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ _SURE_N, _SURE_WORTH = 45, 1 / 3
 class Dependence:
     """The dependence of the ``n`` samples of a run, in the order of measurement.
 
-    ``lag1``: the autocorrelation of neighbours' ranks, None below 3 samples; 0 for constant samples. ``p``: the
-    probability of that value for independent samples. ``correlated``: whether p is below `ALARM`, so that dependence is
-    accounted for; if not, ``phi`` is 0, ``block`` 1 and ``effective`` is ``n``. ``phi``: the fitted first-order
+    ``lag1``: the autocorrelation of neighbours' ranks, None below 3 samples, 0 for constant samples. ``p``: the
+    probability of ``lag1`` for independent samples. ``correlated``: whether p is below `ALARM`, so that dependence is
+    accounted for; otherwise ``phi`` is 0, ``block`` is 1 and ``effective`` is ``n``. ``phi``: the fitted first-order
     autoregression, corrected for its bias in short runs. ``block``: the block length for resampling. ``effective``: the
     number of independent samples with an equally certain mean rank.
     """
@@ -42,10 +42,10 @@ class Dependence:
 
     @property
     def sure(self) -> bool:
-        """Whether an interval of the median is reliable; docs/statistics.md has the simulations.
+        """Return whether an interval of the median is reliable; docs/statistics.md has the simulations.
 
-        It requires `_SURE_N` samples with an effective n of a third of their number: by the autoregression, which best
-        distinguishes mild from strong dependence, and by ``effective``, which detects regimes.
+        This requires `_SURE_N` samples and an effective n of a third of their number, both by the autoregression (which
+        best distinguishes mild from strong dependence) and by ``effective`` (which detects regimes).
         """
         worth = min((1 - self.phi) / (1 + self.phi), self.effective / self.n)
         return self.n >= _SURE_N and worth >= _SURE_WORTH
@@ -58,11 +58,11 @@ class Dependence:
 
 @dataclass(frozen=True)
 class Drift:
-    """The growth or shrinking of ``n`` samples during the run.
+    """The growth or decrease of ``n`` samples during the run.
 
-    ``change``: median of the second half ÷ median of the first, minus 1; None if unknown (fewer than 4 samples, or
-    a half with median 0). ``p``: of the rank correlation with the order of the samples, accounting for autocorrelation
-    about the trend.
+    ``change``: median of the second half ÷ median of the first, minus 1; None if unknown (fewer than 4 samples, or a
+    half with median 0). ``p``: the p-value of the rank correlation with the order of the samples, accounting for
+    autocorrelation about the trend.
     """
 
     n: int
@@ -71,7 +71,7 @@ class Drift:
 
     @property
     def significant(self) -> bool:
-        """Whether the two halves of the run differ by at least 1 % and p is below 0.01."""
+        """Return whether the two halves of the run differ by at least 1 % and p is below 0.01."""
         return self.change is not None and abs(self.change) >= 0.01 and self.p < 0.01
 
 
@@ -129,8 +129,8 @@ def block_length(series: Floats) -> int:
     """Choose the length of circular blocks that best estimates the variance of a mean (Politis and White).
 
     Source: Politis and White (2004), Automatic block-length selection for the dependent bootstrap, Econometric Reviews
-    23, with the correction of Patton, Politis and White (2009), Econometric Reviews 28: the autocovariances are summed
-    under a flat-top window twice as wide as the last significant autocorrelation.
+    23, with the correction of Patton, Politis and White (2009), Econometric Reviews 28: autocovariances are summed
+    under a flat-top window that is twice as wide as the last significant autocorrelation.
     """
     n = len(series)
     run = max(5, int(np.ceil(np.log10(n))))
@@ -153,11 +153,12 @@ def block_length(series: Floats) -> int:
 
 
 def shortfall(phi: float, n: int, block: int, statistic: Statistic) -> float:
-    """The variance of a statistic of ``n`` samples, divided by the variance that circular blocks show on average.
+    """Return the variance of a statistic of ``n`` samples, divided by the variance that circular blocks show on
+    average.
 
-    The samples are a monotone function of a Gaussian first-order autoregression ``phi``. Blocks show too little,
-    because they cut dependence at their ends, and because deviations are from the mean of the same samples: without
-    dependence, this is the familiar n / (n - 1).
+    The samples are modelled as a monotone function of a Gaussian first-order autoregression ``phi``. Blocks show too
+    little variance, because they cut dependence at their ends, and because deviations are from the mean of the same
+    samples: without dependence, the result is the familiar n / (n - 1).
     """
     correlation = _correlation(phi, n, statistic)
     true = _mean_variance(phi, n, statistic)

@@ -1,6 +1,6 @@
-"""Quartiles of many groups at once, shares of distributions, and the rank test.
+"""Compute quartiles of many groups at once, shares of distributions, and the rank test.
 
-scipy has these functions, too, but would take a third of the installed size. Tests compare the results with scipy's.
+scipy also has these functions, but would take a third of the installed size. Tests compare the results with scipy's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Quartiles:
 
     @property
     def iqr(self) -> Ints:
-        """The distance between the first and third quartile."""
+        """Return the distance between the first and third quartile."""
         return self.third - self.first
 
 
@@ -56,15 +56,16 @@ class Groups:
         return cls(code, codes.astype(np.int64), size.astype(np.int64))
 
     def take(self, rows: Mask) -> Groups:
-        """These groups with only some of their rows; a group may become empty."""
+        """Keep only some rows of these groups; a group may become empty."""
         some, size = Groups.of(self.code[rows]), np.zeros(len(self.codes), np.int64)
         size[np.searchsorted(self.codes, some.codes)] = some.size
         return Groups(some.code, self.codes, size)
 
     def sort(self, values: Ints) -> Ints:
-        """A column, group by group, sorted within each.
+        """Sort a column within each group, and return it group by group.
 
-        Group and value are packed into one int64 if they fit: numpy sorts integers ten times faster than by two keys.
+        Group and value are packed into one int64 if they fit, because numpy sorts integers ten times faster than two
+        keys.
         """
         low = int(values.min()) if len(values) else 0
         bits, code = (int(values.max(initial=low)) - low).bit_length(), self.code
@@ -80,19 +81,19 @@ class Groups:
         return number
 
     def quartiles(self, values: Ints, count: int) -> Quartiles:
-        """The `Quartiles` of a column for each code below ``count``."""
+        """Compute the `Quartiles` of a column for each code below ``count``."""
         ordered, size = self.sort(values), np.zeros(count, np.int64)
         size[self.codes] = self.size
         return Quartiles(*(quartile_of_sorted(ordered, size, number) for number in range(5)))
 
 
 def grouped_quartiles(group: AnyInts, values: Ints, count: int) -> Quartiles:
-    """The `Quartiles` of ``values`` in ``count`` groups; ``group`` has a code below ``count`` per value."""
+    """Compute the `Quartiles` of ``values`` in ``count`` groups; ``group`` has a code below ``count`` per value."""
     return Groups.of(group).quartiles(values, count)
 
 
 def quartile_of_sorted(ordered: Ints, size: Ints, number: int = 2) -> Ints:
-    """One field of `Quartiles` (by its number) for sorted values that lie group after group."""
+    """Compute one field of `Quartiles` (by its number) from values that are sorted group by group."""
     first = np.cumsum(size) - size
     some = size > 0
     if len(ordered) == 0:  # empty groups need one value to point at
@@ -115,22 +116,22 @@ _EXACT_BELOW = 9  # the rank test counts all orders where a side has fewer value
 
 
 def normal_below(values: Floats | Sequence[float]) -> Floats:
-    """The share of the standard normal distribution below each value."""
+    """Return the share of the standard normal distribution below each value."""
     each = np.asarray(values, np.float64)
     return np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in each.ravel().tolist()]).reshape(each.shape)
 
 
 def normal_quantile(share: float) -> float:
-    """The value with that share of the standard normal distribution below it."""
+    """Return the value below which this share of the standard normal distribution lies."""
     if not 0 < share < 1:
         return math.nan if math.isnan(share) else math.copysign(math.inf, share - 0.5)
     return NormalDist().inv_cdf(share)
 
 
 def t_outside(t: float, freedom: float) -> float:
-    """The share of Student's t at least as far from 0 as ``t``: a two-sided p-value.
+    """Return the share of Student's t at least as far from 0 as ``t``: a two-sided p-value.
 
-    That is the regularised incomplete beta function I_x(freedom / 2, 1 / 2) with x = freedom / (freedom + t²)
+    The result is the regularised incomplete beta function I_x(freedom / 2, 1 / 2) with x = freedom / (freedom + t²)
     (Abramowitz and Stegun 26.5.27).
     """
     if math.isnan(t) or math.isinf(t):
@@ -163,7 +164,9 @@ def _beta_share(a: float, b: float, x: float, rest: float) -> float:
 
 @cache
 def t_quantile(level: float, freedom: float) -> float:
-    """The distance from 0 within which Student's t lies with probability ``level``; ``freedom`` is at least 1."""
+    """Return the distance from 0 within which Student's t lies with probability ``level``; ``freedom`` is at
+    least 1.
+    """
     low, high, freedom, outside = 0.0, 1.0, max(freedom, 1.0), 1 - level
     while t_outside(high, freedom) > outside and high < 1e300:
         low, high = high, high * 2
@@ -173,16 +176,16 @@ def t_quantile(level: float, freedom: float) -> float:
 
 
 def split_p(first: float, second: float) -> float:
-    """The probability that two samples of these sizes from one distribution do not overlap."""
+    """Return the probability that two samples of these sizes from one distribution do not overlap."""
     orders = math.lgamma(first + second + 1) - math.lgamma(first + 1) - math.lgamma(second + 1)
     return min(1.0, 2 * math.exp(-orders))
 
 
 def rank_test(one: Floats, other: Floats) -> float:
-    """The two-sided p-value of the Mann-Whitney test; NaN if all values are equal.
+    """Return the two-sided p-value of the Mann-Whitney test, NaN if all values are equal.
 
-    Exact, by counting all orders, if a side has at most 8 values and all are distinct; otherwise by the normal
-    distribution, corrected for ties and continuity.
+    The p-value is exact (all orders are counted) if a side has at most 8 values and all are distinct; otherwise it is
+    from the normal distribution, corrected for ties and continuity.
     """
     first, second = len(one), len(other)
     values, ties = np.unique(np.concatenate([one, other]), return_counts=True)

@@ -1,6 +1,6 @@
 """Judge step times in order: warm-up, drift, changes, period, a second kind of step, and outliers.
 
-Everything uses logarithms of times, so the unit does not matter, and a slow step is defined by its ratio.
+All methods use logarithms of times, so the unit does not matter, and a ratio defines a slow step.
 """
 
 import math
@@ -41,11 +41,11 @@ _SETTLED = 3  # typical steps one after the other, with which warm-up is over
 class Judgement:
     """The findings about step times.
 
-    ``of`` uint8: the class of each step, a code of `CLASSES`; ``expected`` ns float64: the time of each as a typical
-    step. ``changes``: the step of each change, and the ratio of times after it to times before; ``drift``: the relative
-    growth from the first half to the second, None if unclear; ``period``: the number of steps after which slow steps
-    repeat, 0 for none; ``limit``: the ratio to the expected time above which a step is slow, infinite if nothing is
-    judged, see `doubt`.
+    ``of`` uint8: the class of each step, a code of `CLASSES`; ``expected`` ns float64: the expected time of each step
+    if it were typical. ``changes``: the step of each change, and the ratio of the time after the change to the time
+    before it; ``drift``: the relative growth from the first half to the second, None if unclear; ``period``: the number
+    of steps after which slow steps repeat, 0 for none; ``limit``: the ratio to the expected time above which a step is
+    slow; infinite if no step is judged, see `doubt`.
     """
 
     of: Bytes
@@ -57,7 +57,9 @@ class Judgement:
 
     @property
     def doubt(self) -> str:
-        """Why no step is judged: ``too few`` steps, or times that are ``too spread``; empty if steps are judged."""
+        """Return why no step is judged: ``too few`` steps, or times that are ``too spread``; empty if steps are
+        judged.
+        """
         return "" if math.isfinite(self.limit) else "too spread" if len(self.of) >= LEAST_STEPS else "too few"
 
     @property
@@ -67,12 +69,12 @@ class Judgement:
 
 
 def judge(span: Ints, fitted: Floats | None = None) -> Judgement:
-    """Judge steps by their times in ns, which are not 0, in order; ``fitted`` is the known expectation of each.
+    """Judge steps by their times in ns (in order, never 0); ``fitted`` is the known expected time of each step.
 
-    A step is slow if its distance above its level exceeds a limit. With an exponential tail through the recording's
-    upper quartile and octile, one of all steps exceeds it in a share `ALPHA` of recordings. If the limit exceeds ten
-    times the level, times vary too much to judge. The level is a running median without period and changes. So a few
-    very long steps raise the limit, and slow changes of step time move the level.
+    A step is slow if its distance above the level exceeds a limit. The limit is such that any step exceeds it in only a
+    share `ALPHA` of recordings, if the distribution has an exponential tail through the upper quartile and octile of
+    the recording. If the limit exceeds ten times the level, times vary too much to judge. The level is a running median
+    without period and changes, so a few very long steps raise the limit, and slow changes of step time move the level.
     """
     count = len(span)
     known = np.ones(count) if fitted is None else fitted
@@ -124,10 +126,10 @@ def _limit(left: Floats) -> float:
 
 
 def count_warm_up(span: Ints, fitted: Floats | None = None) -> int:
-    """The number of slow steps at the beginning, as in `judge`, until some are not slow.
+    """Count the slow steps at the beginning, as in `judge`, until some steps are not slow.
 
-    With fewer than `LEAST_STEPS`, only the first can be warm-up, if it takes `_CLEARLY` times as long as each of at
-    least two others.
+    With fewer than `LEAST_STEPS` steps, only the first can be warm-up, if it takes `_CLEARLY` times as long as each of
+    at least two other steps.
     """
     if len(span) < LEAST_STEPS:
         return int(len(span) > 2 and span[0] > _CLEARLY * span[1:].max())
@@ -171,7 +173,7 @@ def _season(x: Floats) -> tuple[Floats, int]:
 
 
 def regular_period(hits: Index, count: int) -> int:
-    """The period of most of the ``hits`` among ``count`` steps, 0 if there is none."""
+    """Return the period of most of the ``hits`` among ``count`` steps, 0 if there is no period."""
     gaps = np.diff(hits)
     gaps = gaps[gaps >= 2]
     if not len(gaps):

@@ -1,9 +1,9 @@
-"""Levels of a quantity over runs: lasting changes, with each run as one sample.
+"""Find levels of a quantity over runs: lasting changes, with each run as one sample.
 
 Optimal partitioning (Jackson et al. 2005, pruned as by Killick et al. 2012) of logarithms, with noise estimated from
-the runs: neighbours mostly differ by noise only, and so do runs of one state. A level of one or two runs may be a
-disturbance: it must differ far more, and is dropped if the next runs reverse it. If a slope explains the runs as well
-as steps do, it is a drift. The thresholds come from simulations (analysis/history).
+the runs: neighbours mostly differ only by noise, and so do runs of one state. A level of one or two runs may be a
+disturbance, so it must differ far more, and is dropped if the next runs reverse the change. If a slope explains the
+runs as well as levels do, the change is a drift. The thresholds come from simulations (analysis/history).
 """
 
 import math
@@ -30,11 +30,11 @@ _OPEN = 500  # places where the last level may begin
 
 @dataclass(frozen=True)
 class Levels:
-    """The levels of the runs: ``starts`` are their first runs, 0 the first one.
+    """The levels of the runs; ``starts``: the first run of each level, starting with 0.
 
-    ``value`` is the logarithm of each level, for a drift at its middle; ``noise`` the standard deviation of runs about
-    their level, in logarithms; ``odd`` runs whose change the next runs reverse. ``slope``: the growth of the logarithm
-    from run to run, 0 if there is no drift. ``known``: whether the noise is estimated from these runs.
+    ``value``: the logarithm of each level (for a drift, at the middle of the level); ``noise``: the standard deviation
+    of runs about their level, in logarithms; ``odd``: runs whose change the next runs reverse. ``slope``: the growth of
+    the logarithm from run to run, 0 if there is no drift. ``known``: whether the noise is estimated from these runs.
     """
 
     starts: tuple[int, ...]
@@ -45,11 +45,13 @@ class Levels:
     known: bool = True
 
     def time(self, level: int) -> float:
-        """The quantity whose logarithm a level is."""
+        """Return the quantity for the logarithm of a level."""
         return math.exp(self.value[level])
 
     def detectable(self, runs: int) -> float:
-        """The smallest change, as a share, that the newest `_SHORT` of ``runs`` runs would show as a level."""
+        """Return the smallest change, as a share, that the newest `_SHORT` of ``runs`` runs would show as a
+        level.
+        """
         return math.expm1(_CLEAR * self.noise * math.sqrt(1 / _SHORT + 1 / max(runs - _SHORT, 1)))
 
     def of(self, runs: int) -> Index:
@@ -57,7 +59,7 @@ class Levels:
         return np.searchsorted(self.starts, np.arange(runs), side="right") - 1
 
     def fitted(self, runs: int) -> Floats:
-        """The logarithm of each of ``runs`` runs by its level and the slope."""
+        """Return the expected logarithm of each of ``runs`` runs from its level and the slope."""
         of, time = self.of(runs), np.arange(runs, dtype=np.float64)
         middle = np.bincount(of, time) / np.bincount(of)
         return np.array(self.value)[of] + self.slope * (time - middle[of])
@@ -66,9 +68,10 @@ class Levels:
 def find_levels(
     logs: Floats, states: Sequence[Hashable] = (), *, usual: float = _USUAL, least: float = USUAL_NOISE
 ) -> Levels:
-    """The `Levels` of logarithms, one per run in order; equal ``states`` other than None are one program.
+    """Find the `Levels` of logarithms, one per run in order; runs with equal ``states`` other than None are from one
+    program.
 
-    A few runs get the noise ``usual``, and a level of one or two must differ by at least ``least`` (a share).
+    A few runs get the noise ``usual``, and a level of one or two runs must differ by at least ``least`` (a share).
     Near-linear in the runs.
     """
     x = np.asarray(logs, np.float64)
@@ -92,8 +95,8 @@ def find_levels(
 
 
 def newest_level(logs: Sequence[float]) -> Sequence[float]:
-    """The logarithms of the runs of the newest level without odd runs; with odd runs if too few others remain to show
-    noise.
+    """Return the logarithms of the runs of the newest level without odd runs; with odd runs if too few other runs
+    remain to show noise.
     """
     if len(logs) < LEAST_RUNS:
         return logs

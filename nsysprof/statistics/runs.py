@@ -1,9 +1,10 @@
-"""Intervals and tests between runs: each run, that is a process, counts as one sample.
+"""Compute intervals and tests between runs: each run (process) counts as one sample.
 
-Samples of one process vary less than processes do, which differ in memory layout, launching core and GPU temperature.
-So the medians of the runs are averaged and compared, and dependence between the samples of a run does not matter. Few
-runs show little about the variation between runs. An interval must be right for its own point, so it uses nearly
-nothing of other points. A test among many points uses their common variance, and passes only if the interval does.
+Samples of one process vary less than samples of several processes, which differ in memory layout, launching core and
+GPU temperature. So the medians of the runs are averaged and compared, and dependence between the samples of a run does
+not matter. Few runs show little about the variation between runs. An interval must be right for its own point, so it
+uses almost no data of other points. A test among many points uses the common variance of all points, and passes only if
+the interval excludes 1.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ USUAL_NOISE, HOST_NOISE, HOST_PACED = 0.05, 0.25, 0.8
 class OverRuns:
     """The mean of a logarithm over ``runs``, with its standard error.
 
-    ``freedom``: the degrees of freedom of Student's t for the mean over its error. ``shared``: error and degrees of
-    freedom of the test, with the variance between runs shrunk towards all points. ``rounding``: the error, in
-    logarithms, that all runs share because of the clock resolution: half the width of its own 95 % interval. ``sure``:
-    whether the interval is reliable, which requires `LEAST_PER_RUN` samples in each run.
+    ``freedom``: the degrees of freedom of Student's t for the mean divided by its error. ``shared``: error and degrees
+    of freedom of the test, with the variance between runs shrunk towards all points. ``rounding``: the error, in
+    logarithms, that all runs share because of the clock resolution: half the width of the 95 % interval of this error.
+    ``sure``: whether the interval is reliable, which requires `LEAST_PER_RUN` samples in each run.
     """
 
     mean: float
@@ -61,7 +62,7 @@ class OverRuns:
         return float(np.exp(self.mean))
 
     def half(self, level: float = LEVEL) -> float:
-        """Half the width of the interval, in logarithms."""
+        """Return half the width of the interval, in logarithms."""
         return max(t_quantile(level, self.freedom) * self.error, self.rounding)
 
     def interval(self, level: float = LEVEL) -> ConfidenceInterval:
@@ -76,7 +77,7 @@ class OverRuns:
 
     @property
     def p(self) -> float:
-        """The two-sided p-value for a logarithm of 0; below 0.05 only if the interval excludes 1."""
+        """Return the two-sided p-value for a logarithm of 0; it is below 0.05 only if the interval excludes 1."""
         own, shared = (
             t_outside(self.mean / error, freedom) if error else float(self.mean == 0)
             for error, freedom in self._tests()
@@ -84,7 +85,7 @@ class OverRuns:
         return shared if own < 1 - LEVEL else max(own, shared)
 
     def detectable(self, alpha: float, power: float = 0.8) -> float:
-        """The smallest change, as a share, that interval and test at ``alpha`` would find with this power."""
+        """Return the smallest change, as a share, that interval and test at ``alpha`` would find with this power."""
         reaches = [
             (t_quantile(1 - limit, freedom) + t_quantile(2 * power - 1, freedom)) * error
             for limit, (error, freedom) in zip((1 - LEVEL, alpha), self._tests(), strict=True)
@@ -92,14 +93,18 @@ class OverRuns:
         return math.expm1(min(max(reaches), 50.0))
 
     def less(self, base: OverRuns) -> OverRuns:
-        """The difference from the mean over other runs, with the degrees of freedom of Welch and Satterthwaite."""
+        """Return the difference from the mean over other runs, with the degrees of freedom of Welch and
+        Satterthwaite.
+        """
         own = _welch((self.error, self.freedom), (base.error, base.freedom))
         shared = _welch(self.shared, base.shared) if self.shared and base.shared else None
         rounding = float(np.hypot(self.rounding, base.rounding))
         return OverRuns(self.mean - base.mean, *own, min(self.runs, base.runs), rounding, shared=shared)
 
     def against_new(self, value: float) -> OverRuns:
-        """The difference of one more run from the mean. It varies as much as a single run, not as a mean."""
+        """Return the difference of one more run from the mean. This difference varies as much as a single run, not as a
+        mean.
+        """
         wider = float(np.sqrt(self.runs + 1))
         shared = (self.shared[0] * wider, self.shared[1]) if self.shared else None
         return replace(self, mean=value - self.mean, error=self.error * wider, shared=shared)
@@ -119,27 +124,28 @@ def scope_of(runs: int) -> str:
 
 
 def rounding_of(step: float, value: float) -> float:
-    """The `OverRuns.rounding` of a time, given the clock resolution ``step``."""
+    """Return the `OverRuns.rounding` of a time, given the clock resolution ``step``."""
     return float(np.log1p(_ROUNDED * step / value))
 
 
 def enough_per_run(*sides: Mapping[int, Floats]) -> bool:
-    """Whether each run of all sides has `LEAST_PER_RUN` samples."""
+    """Return whether each run of all sides has `LEAST_PER_RUN` samples."""
     return min(len(values) for side in sides for values in side.values()) >= LEAST_PER_RUN
 
 
 def run_medians(samples: Mapping[int, Floats]) -> dict[int, float]:
-    """The logarithm of the median of each run with positive samples."""
+    """Return the logarithm of the median of each run with positive samples."""
     medians = {run: float(np.median(values)) for run, values in samples.items() if len(values)}
     return {run: float(np.log(median)) for run, median in medians.items() if median > 0}
 
 
 def over_runs(logs: Sequence[Sequence[float]], roundings: Sequence[float] | None = None) -> list[OverRuns]:
-    """Average the logarithms of each quantity over its runs, at least two; each of ``logs`` is one quantity.
+    """Average the logarithms of each quantity over its runs (at least two); each of ``logs`` is one quantity.
 
     The interval uses the variance of the quantity itself, plus a third of a degree of freedom from all quantities, so
-    medians that agree by chance give no narrow interval. The test uses variances shrunk towards all
-    (`moderated_variances`). If there is only one quantity, its own variance is used. ``roundings``: see `rounding_of`.
+    that medians that agree by chance do not make the interval narrow. The test uses variances that are shrunk towards
+    the common variance (`moderated_variances`). If there is only one quantity, its own variance is used. ``roundings``:
+    see `rounding_of`.
     """
     roundings = roundings or [0.0] * len(logs)
     counts = np.array([len(each) for each in logs])
@@ -168,15 +174,16 @@ def _usual(variances: Floats, freedoms: Floats) -> float:
 
 
 def moderated_variances(variances: Floats, freedoms: Floats) -> tuple[Floats, Floats]:
-    """Shrink variances with few degrees of freedom towards a common one; return them and their degrees of freedom.
+    """Shrink variances with few degrees of freedom towards a common variance; return the variances and their degrees of
+    freedom.
 
     Source: Smyth (2004), Linear models and empirical Bayes methods for assessing differential expression in microarray
     experiments, Statistical Applications in Genetics and Molecular Biology 3, article 3, section 6.2. If the true
-    variances follow a scaled inverse chi-squared distribution, its scale and degrees of freedom follow from the mean
-    and variance of the logarithms of the sample variances. A t test with the sum of both degrees of freedom is then
-    exact. The variances never get more degrees of freedom than all variances
-    together. No variance is assumed below half of the common one: if runs have two states, medians of few runs can
-    agree by chance, which such a distribution does not model.
+    variances follow a scaled inverse chi-squared distribution, the mean and variance of the log sample variances
+    determine its scale and degrees of freedom. A t test with the sum of both degrees of freedom is then exact. The
+    variances never get more degrees of freedom than all variances have together. No variance is assumed to be below
+    half of the common variance: if runs have two states, medians of few runs can agree by chance, which this
+    distribution does not model.
     """
     count, all_freedom = len(variances), float(freedoms.sum())
     if count < 2:

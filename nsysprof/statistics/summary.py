@@ -24,14 +24,15 @@ ALLOWED_FOR = "accounted for"  # the end of the warning about correlated samples
 class Summary:
     """The summary of ``n`` samples; times are in the unit of the samples.
 
-    ``interval``: of the median. ``cv``: the standard deviation over the mean; None for one sample or a mean of 0.
-    ``p5`` to ``p95``: quantiles, linear between neighbours. ``outliers``: the number of samples more than three times
-    the interquartile range below the first or above the third quartile (Tukey 1977: far out), and by more than 1 % of
-    the median, so that a clock tick is no outlier. ``order``: the dependence of samples on earlier ones. ``drift``:
-    whether they grow or shrink. ``warnings``: caveats before using the numbers, a line each.
+    ``interval``: the interval of the median. ``cv``: the standard deviation over the mean; None for one sample or a
+    mean of 0. ``p5`` to ``p95``: quantiles, interpolated linearly between neighbours. ``outliers``: the number of
+    samples more than three times the interquartile range below the first or above the third quartile (Tukey 1977: far
+    out), and more than 1 % of the median away, so that a clock tick is not an outlier. ``order``: the dependence of
+    samples on earlier samples. ``drift``: the growth or decrease of the samples. ``warnings``: warnings about the
+    numbers, a line each.
 
     If `sure`, 95 % intervals contain the median of most simulated sources in 93 to 97 of 100 samples (table in
-    docs/statistics.md); all hold only for the run of the samples.
+    docs/statistics.md); all numbers hold only for the run of the samples.
     """
 
     n: int
@@ -52,7 +53,7 @@ class Summary:
 
     @property
     def sure(self) -> bool:
-        """Whether the interval is reliable; otherwise it must not be shown."""
+        """Return whether the interval is reliable; otherwise it must not be shown."""
         return self.order.sure and not self.drift.significant
 
 
@@ -65,7 +66,7 @@ def summarize(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> Summary:
-    """Summarize samples in the order of measurement; errors and warnings call them ``name``.
+    """Summarize samples in the order of measurement; ``name`` identifies them in errors and warnings.
 
     ``step``: the clock resolution, 0 if unknown. Equal samples and seed give equal results. Raises NsysprofError like
     `check_sample`.
@@ -98,8 +99,8 @@ def summarize(
 def check_sample(values: ArrayLike, name: str) -> Floats:
     """Convert samples to float64 in the order of measurement.
 
-    Raises NsysprofError that names the sample if there are none, or if one is negative, infinite or not a number:
-    nothing is dropped silently.
+    Raises NsysprofError with the name of the sample if there are no values, or if a value is negative, infinite or not
+    a number: no value is dropped silently.
     """
     try:
         sample = np.asarray(values, np.float64)
@@ -137,11 +138,11 @@ def sample_warnings(name: str, order: Dependence, trend: Drift) -> tuple[str, ..
 
 
 def clock_step(durations: Ints) -> int:
-    """Estimate the clock resolution from durations; 0 if they show none.
+    """Estimate the clock resolution from durations; returns 0 if the durations show none.
 
     The clocks of many GPUs advance by 32 ns, and conversion to the host's clock shifts each duration by 1 to 2 ns; long
-    durations, which shift more, are left out. The result is the largest step of which nearly all distinct durations are
-    multiples.
+    durations are left out, because conversion shifts them more. The result is the largest step of which nearly all
+    distinct durations are multiples.
     """
     known = np.unique(durations[(durations > 0) & (durations < _MAX_DURATION)])
     known = known[np.append(True, np.diff(known) > _ROUNDING)[: len(known)]]

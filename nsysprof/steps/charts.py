@@ -1,4 +1,4 @@
-"""The chart of steps, ``steps.png``: step times in order and as a distribution, with slow ones labelled."""
+"""Plan the chart of steps, ``steps.png``: step times in order and as a distribution, with labels at slow steps."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ _OTHER_KINDS = {WARM_UP: TINTS[0], FAST: TINTS[2], CLOCK: TINTS[3]}
 
 
 def plan_steps(answer: Steps) -> Plan:
-    """The paths with most time in slow steps; without slow steps, only the path with most time."""
+    """Plan the paths with most time in slow steps; without slow steps, only the path with most time."""
     report = answer.attribution.trace.report
     if not answer.chains:
         sentence = "The chosen ranges launched no GPU work, so there are no steps to time."
@@ -51,7 +51,7 @@ CHARTS: tuple[Chart[Steps], ...] = (Chart("steps.png", "Step times and their dis
 
 
 def title_of(answer: Steps) -> str:
-    """The number of slow steps, and the largest finding, as a sentence."""
+    """State the number of slow steps, and the largest finding, in a sentence."""
     text = headline(answer)
     text = f"{text[0].upper()}{text[1:]}"
     first = next(iter(findings(answer)), None)

@@ -1,4 +1,4 @@
-"""Numbers in step names, such as tokens and batch sizes, and the cost of each."""
+"""Find numbers in step names, such as tokens and batch sizes, and the cost of each."""
 
 import re
 from collections.abc import Sequence
@@ -44,15 +44,15 @@ class Fit:
 
 
 def without_numbers(name: str) -> str:
-    """The step name with a star instead of each number."""
+    """Return the step name with a star instead of each number."""
     return _NUMBER.sub("*", name)
 
 
 def fit_features(names: Sequence[str], code: AnyInts, span: Ints) -> Fit | None:
-    """The fit by the numbers in names; None if they explain little.
+    """Fit step times by the numbers in names; returns None if the numbers explain little.
 
-    ``code`` is the name of each step, in time order. Numbers count if names differ in nothing else. A number that never
-    falls and grows with nearly every step is an index, not a feature.
+    ``code`` is the name of each step, in time order. Numbers count only if names differ in nothing else. A number that
+    never decreases and grows with nearly every step is an index, not a feature.
     """
     texts = [names[each] for each in np.unique(code).tolist()]
     if len(span) < _LEAST_STEPS or len(texts) < _LEAST_VALUES or len({without_numbers(each) for each in texts}) > 1:

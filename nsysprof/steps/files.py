@@ -24,7 +24,7 @@ def write_steps(answer: Steps, folder: Path) -> list[Path]:
 
 
 def steps_document(answer: Steps) -> dict[str, Any]:
-    """The result for JSON: report, paths with their distributions, findings, and atypical steps."""
+    """Return the result for JSON: report, paths with their distributions, findings, and atypical steps."""
     return {
         **document_head(SCHEMA, answer.attribution.trace.report),
         "chosen": answer.chosen or None,

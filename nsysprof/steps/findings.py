@@ -1,4 +1,4 @@
-"""Sentences about the steps of a path: slow ones and their causes, warm-up, changes, cost of numbers."""
+"""Write sentences about the steps of a path: slow steps and their causes, warm-up, changes, cost of numbers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +19,10 @@ LATENCY = "launch and queue latency"
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence about the steps of a path on a GPU: ``kind`` is their class, or change, drift, numbers.
+    """One sentence about the steps of a path on a GPU: ``kind`` is the class of these steps, or change, drift, numbers.
 
-    ``steps`` are their numbers, ``excess_ns`` their total additional time, ``cause`` and ``culprit`` of most of it.
+    ``steps``: the step numbers; ``excess_ns``: the total additional time of these steps; ``cause`` and ``culprit`` of
+    most of this time.
     """
 
     path: str
@@ -37,21 +38,21 @@ class Finding:
 
 
 def findings(answer: Steps) -> list[Finding]:
-    """All findings, slow steps first, by additional time."""
+    """Return all findings, slow steps first, by additional time."""
     slow = [each for chain in answer.chains for each in _slow(answer, chain)]
     others = [each for chain in answer.ranked for each in _patterns(answer, chain)]
     return [*sorted(slow, key=lambda each: -each.excess_ns), *others]
 
 
 def findings_one_by_one(answer: Steps) -> list[Finding]:
-    """The findings to print one by one. With many paths, warm-up is in a table instead."""
+    """The findings to print one by one. If there are many paths, warm-up is in a table instead."""
     found = findings(answer)
     few = len(answer.chains) <= _FEW_PATHS
     return [each for each in found if few or each.kind != CLASSES[WARM_UP]]
 
 
 def classes_of(answer: Steps, chain: Chain) -> list[tuple[int, pd.DataFrame]]:
-    """The explained slow steps, as classes with the same cause and culprit: rows of `Steps.steps`."""
+    """Return the explained slow steps as classes with the same cause and culprit: rows of `Steps.steps`."""
     rows = answer.steps.iloc[chain.rows]
     out = []
     for code in SLOW_ONES:
@@ -104,7 +105,7 @@ def _who(code: int, count: int, total: int, chain: Chain) -> str:
 
 
 def join_words_of(cause: str, culprit: str) -> str:
-    """A cause and its responsible code in words: `host, sleep in data`."""
+    """Name a cause and its responsible code in words, such as `host, sleep in data`."""
     if cause == "latency":
         return LATENCY
     return f"{cause}, {culprit}" if culprit else cause
@@ -183,7 +184,7 @@ def _most_of(ledger: pd.DataFrame, longer: bool = True) -> tuple[str, str, float
 
 
 def headline(answer: Steps) -> str:
-    """The first sentence: how many steps are slow."""
+    """Return the first sentence: how many steps are slow."""
     if not answer.chains:
         return "no step ran on a GPU"
     sure = [chain for chain in answer.chains if not chain.judgement.doubt]

@@ -1,4 +1,6 @@
-"""Explain the extra time of slow steps: their time minus that of typical steps near them, by cause, to the ns."""
+"""Explain the extra time of slow steps to the ns, by cause: the time of a slow step minus the time of typical steps
+near it.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,10 @@ _CLOCK_KERNELS, _CLOCK_SHARE, _CLOCK_EXCESS, _CLOCK_SPREAD = 3, 0.8, 0.7, 3.0
 
 @dataclass(frozen=True)
 class Excess:
-    """Ledgers of steps, sorted by step: a row per cause, activity and culprit, codes of `Facts.words`.
+    """Ledgers of steps, sorted by step: a row per cause, activity and culprit (codes of `Facts.words`).
 
-    ``slow_ns`` is the step's time in the row; ``typical_ns`` the mean of the typical steps used for comparison, in
-    whole ns that add up to their mean time, rounded down.
+    ``slow_ns`` is the time of the step in the row; ``typical_ns`` is the mean of the typical steps used for comparison,
+    in whole ns that add up to their mean time, rounded down.
     """
 
     step: Index
@@ -45,7 +47,7 @@ class Excess:
 
     @property
     def longer(self) -> dict[int, int]:
-        """How many ns longer each step takes than the typical steps near it."""
+        """Return how many ns longer each step takes than the typical steps near it."""
         steps, place = np.unique(self.step, return_inverse=True)
         return dict(zip(steps.tolist(), sums(place, self.delta_ns, len(steps)).tolist(), strict=True))
 
@@ -55,7 +57,9 @@ class Excess:
         return Excess(**{each.name: getattr(self, each.name)[kept] for each in fields(Excess)})
 
     def frame(self, facts: Facts) -> pd.DataFrame:
-        """The rows with texts, the largest excess of each step first: columns of `tables.LEDGER` after the pid."""
+        """Return the rows with texts, the largest excess of each step first: columns of `tables.LEDGER` after
+        the pid.
+        """
         columns = {name: np.array(facts.words[name], object)[getattr(self, name)] for name in _KEYS}
         times = {"slow_ns": self.slow_ns, "typical_ns": self.typical_ns, "delta_ns": self.delta_ns}
         frame = pd.DataFrame({"step": self.step, **columns, **times})
@@ -63,7 +67,9 @@ class Excess:
         return frame.sort_values(by, ascending=[True, False, True, True, True], ignore_index=True)
 
     def largest(self, facts: Facts) -> pd.DataFrame:
-        """Per step ``typical_ns``, ``excess_ns`` and its largest part: cause, activity, culprit, ``culprit_ns``."""
+        """Return for each step ``typical_ns``, ``excess_ns`` and the largest part of the excess: cause, activity,
+        culprit, ``culprit_ns``.
+        """
         frame = self.frame(facts)
         total = frame.groupby("step")[["typical_ns", "delta_ns"]].sum()
         sign = np.where(frame["step"].map(total["delta_ns"]) < 0, -1, 1)
@@ -73,10 +79,10 @@ class Excess:
 
 
 def excess_of(facts: Facts, windows: Windows, odd: Index, typical: Index, level: Floats | None) -> Excess:
-    """The ledgers of the steps ``odd``, each compared with the `NEAR` nearest steps of ``typical``.
+    """Make the ledgers of the steps ``odd``, each compared with the `NEAR` nearest steps of ``typical``.
 
-    Nearest in time, or by the ``level`` of each step if its name determines one. Both are ascending rows of
-    ``windows``.
+    The distance is time, or the ``level`` of each step if its name determines one. ``odd`` and ``typical`` are
+    ascending rows of ``windows``.
     """
     if not len(odd) or not len(typical):
         none = np.empty(0, np.int64)
@@ -150,9 +156,9 @@ def _rows(facts: Facts, windows: Windows) -> Mapping[str, Ints]:
 
 
 def same_for_all_kernels(excess: Excess, steps: Index) -> Mask:
-    """Mask of steps that are slow because all kernels take longer: due to the GPU's clock, not the program.
+    """Mark steps that are slow because all kernels take longer: because of the GPU's clock, not the program.
 
-    Most of the excess is then compute, spread over at least three kernels in proportion, within a factor of
+    In these steps, most of the excess is compute, spread over at least three kernels in proportion, within a factor of
     `_CLOCK_SPREAD`.
     """
     place = np.searchsorted(steps, excess.step)

@@ -1,4 +1,6 @@
-"""The page of `nsysprof steps`: findings, the picture, the largest class minus typical, slow steps, and paths."""
+"""Make the page of `nsysprof steps`: findings, the picture, the largest class minus typical, slow steps, and
+paths.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Find the steps of a repeated range, judge their times, and explain the additional time of slow ones."""
+"""Find the steps of a repeated range, judge their times, and explain the additional time of slow steps."""
 
 import os
 from collections.abc import Sequence
@@ -34,10 +34,10 @@ NO_GPU = -1  # the GPU of steps of a report without GPU work
 
 @dataclass(frozen=True)
 class Chain:
-    """The consecutive steps of a path on a GPU, of one process; rows of `Steps.steps`.
+    """The consecutive steps of a path on a GPU, of one process: rows of `Steps.steps`.
 
-    ``span``, their times in ns, ``judgement`` of these, ``fit`` by the numbers in their names; ``excess`` explains
-    atypical steps, ``changed``, at each change, the typical steps after it.
+    ``span``: the step times in ns; ``judgement``: the judgement of these times; ``fit``: the fit by numbers in step
+    names; ``excess``: explains atypical steps; ``changed``: for each change, explains the typical steps after it.
     """
 
     path: str
@@ -51,7 +51,7 @@ class Chain:
     changed: tuple[Excess, ...] = ()
 
     def of(self, *classes: int) -> Index:
-        """The step numbers of all steps with one of these classes."""
+        """Return the step numbers of all steps with one of these classes."""
         return np.flatnonzero(np.isin(self.judgement.of, classes))
 
     @property
@@ -61,7 +61,9 @@ class Chain:
 
     @property
     def slow_share(self) -> float:
-        """The share of steps after warm-up that are slow, in any pattern, except due to the GPU's clock."""
+        """Return the share of steps after warm-up that are slow, in any pattern, except steps that are slow because of
+        the GPU's clock.
+        """
         return len(self.of(*SLOW_ONES)) / max(self.judged, 1)
 
 
@@ -69,8 +71,8 @@ class Chain:
 class Steps(Attributed, Shown):
     """The slow steps of a report, and why they are slow: ``steps`` as in `steps.csv`, ``ledger`` as in `tables.LEDGER`.
 
-    ``chains`` are the steps per path, GPU and process. ``level`` are their ranges; ``left_out`` counts instances
-    without GPU work or without time; everything else comes from ``facts``.
+    ``chains`` are the steps per path, GPU and process. ``level``: the ranges of the steps; ``left_out``: the number of
+    instances without GPU work or without time; all other data come from ``facts``.
     """
 
     attribution: Attribution
@@ -84,12 +86,12 @@ class Steps(Attributed, Shown):
 
     @property
     def chosen(self) -> str:
-        """A clause that names the steps and the share of time that they cover."""
+        """Return a clause that names the steps and the share of time that they cover."""
         return self.level.clause if self.level else ""
 
     @cached_property
     def diagnosis(self) -> Diagnosis | None:
-        """The diagnosis of the steps: bottlenecks and their fixes; None for steps on the host only."""
+        """Return the diagnosis of the steps (bottlenecks and their fixes), or None for steps on the host only."""
         if self.level is None or not len(self.attribution.trace.ops):
             return None
         chosen = windows_of(self.level, self.facts.communication)
@@ -113,7 +115,7 @@ def steps(
 
     ``attribution`` is a result of `attribute`, or a file. Steps are timed as in all commands, see `step_windows`.
     Matching names that differ only in numbers form one path. In a report without GPU work, steps are the ranges on the
-    host. Raises `NsysprofError` if no range matches, or if none repeats. Near-linear in GPU ops and calls.
+    host. Raises `NsysprofError` if no range matches, or if none repeats. Takes near-linear time in GPU ops and calls.
     """
     attribution = attribute(attribution)
     kinds = kinds_of(attribution.trace, rules)
@@ -140,7 +142,7 @@ def steps_of_ranges(
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
     level: Level | None = None,
 ) -> Steps:
-    """Judge range instances as steps: ``path``: for each of ``rows``, its index in ``texts``."""
+    """Judge range instances as steps: ``path``: for each of ``rows``, the index of its path in ``texts``."""
     named = attribution.op_owner if attribution.replay is not None else None
     facts = read_facts(attribution.launched, kinds, merge_names, named)
     if len(facts.attribution.trace.ops):
@@ -167,7 +169,7 @@ def _without_numbers(path: Ints32, texts: list[str]) -> tuple[Ints32, list[str]]
 
 
 def host_windows(attribution: Attribution, rows: Index, path: Ints32) -> Windows:
-    """The steps of a report without GPU work: host ranges, per path in time order."""
+    """Judge the steps of a report without GPU work: host ranges, per path in time order."""
     ranges = attribution.trace.ranges
     order = np.lexsort((ranges.start[rows], path))
     rows, path = rows[order], path[order]

@@ -1,12 +1,12 @@
-"""The tables of `nsysprof steps`; columns are an interface: add, never rename."""
+"""Declare the tables of `nsysprof steps`; columns are an interface: add columns, but never rename one."""
 
 from nsysprof.results.table import Column, table
 
 _PLACE = {
     "path": Column("path", "merged path of the range", head="range"),
-    "gpu": Column("gpu", "number of the GPU in the report, -1 without GPU work", cell=str, align="r"),
+    "gpu": Column("gpu", "GPU index in the report; -1 without GPU work", cell=str, align="r"),
     "pid": Column("pid", "process", cell=str, align="r"),
-    "step": Column("step", "number of the step on that GPU in that process, from 0", cell=str, align="l"),
+    "step": Column("step", "step number on that GPU in that process, from 0", cell=str, align="l"),
 }
 _NAMED = {
     "cause": "largest cause of the excess, as in why.csv",

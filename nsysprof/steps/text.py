@@ -1,4 +1,4 @@
-"""Slow steps as text: findings, paths, the largest class minus typical steps, and the slowest steps."""
+"""Format slow steps as text: findings, paths, the largest class minus typical steps, and the slowest steps."""
 
 from shlex import quote
 from typing import Any
@@ -21,7 +21,7 @@ _SHOWN = ("step", "name", "start_ns", "span_ns", "excess_ns", "class", "cause", 
 
 
 def steps_text(answer: Steps, top: int = 8, *, full: bool = False, markdown: bool = False) -> str:
-    """One screen for a terminal, or Markdown, or the ``full`` result; ``top`` rows per table.
+    """Format one screen for a terminal, or Markdown, or the ``full`` result, with ``top`` rows per table.
 
     Ends with a newline.
     """
@@ -66,7 +66,7 @@ def _sentences(answer: Steps, found: list[Finding]) -> str:
 
 
 def place_of(answer: Steps, path: str, gpu: int, pid: int) -> str:
-    """The name of a path, with GPU and process if it has several."""
+    """Return the name of a path, with GPU and process if it has several."""
     mine = [chain for chain in answer.chains if chain.path == path]
     where = [f"GPU {gpu}"] * (len({chain.gpu for chain in mine}) > 1)
     where += [f"pid {pid}"] * (len({chain.pid for chain in mine}) > 1)
@@ -75,7 +75,9 @@ def place_of(answer: Steps, path: str, gpu: int, pid: int) -> str:
 
 
 def paths_table(answer: Steps, most: int = 12) -> TextTable:
-    """A row per path, GPU and process: its step times, how many are slow, and the ratio that counts as slow."""
+    """Make a row per path, GPU and process: step times, the number of slow steps, and the smallest ratio that counts as
+    slow.
+    """
     rows = [_path_cells(answer, chain) for chain in answer.ranked[:most]]
     return TextTable(["steps of", "steps", "warm-up", "median", "longest", "slow", "slow from"], rows, "lrrrrrr")
 
@@ -96,13 +98,15 @@ def _path_cells(answer: Steps, chain: Chain) -> list[str]:
 
 
 def largest_class(answer: Steps) -> tuple[Chain, pd.DataFrame] | None:
-    """The class of slow steps with the largest total excess."""
+    """Return the class of slow steps with the largest total excess."""
     every = [(chain, rows) for chain in answer.chains for _, rows in classes_of(answer, chain)]
     return max(every, key=lambda each: int(each[1]["excess_ns"].sum()), default=None)
 
 
 def ledger_table(answer: Steps, top: int) -> TextTable | None:
-    """Slow minus typical for the class of slow steps with most excess, per step; None if no step is slow."""
+    """Show slow minus typical for the class of slow steps with most excess, per step; returns None if no step
+    is slow.
+    """
     largest = largest_class(answer)
     if largest is None:
         return None
@@ -137,7 +141,7 @@ def slow_count(answer: Steps) -> int:
 
 
 def slow_table(answer: Steps, top: int) -> TextTable | None:
-    """The steps with most excess; None if no step is slow."""
+    """List the steps with most excess; returns None if no step is slow."""
     rows = answer.steps[answer.steps["class"].isin([CLASSES[code] for code in SLOW_ONES])]
     if not len(rows):
         return None

@@ -1,1 +1,1 @@
-"""Summaries of trace data beyond kernels in ranges: host calls, copies, memory, streams."""
+"""Summarize trace data beyond kernels in ranges: host calls, copies, memory, streams."""

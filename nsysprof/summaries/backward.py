@@ -1,4 +1,4 @@
-"""The time of the backward pass of each range of the forward pass."""
+"""Sum the time of the backward pass of each range of the forward pass."""
 
 import numpy as np
 
@@ -32,7 +32,7 @@ BACKWARD = table(
 
 
 def backward(attribution: Attribution, asked: Asked) -> Answer | None:
-    """Add up the forward and the backward time of each merged path; None if the report has no autograd sequence
+    """Add up the forward and the backward time of each merged path; returns None if the report has no autograd sequence
     numbers.
     """
     found = attribution.once(find_backward)

@@ -1,4 +1,4 @@
-"""Host calls, of CUDA, MPI and the operating system: number, time, place, and which of them wait for the GPU."""
+"""Summarize host calls of CUDA, MPI and the operating system: number, time, place, and waits for the GPU."""
 
 import re
 from collections.abc import Iterator
@@ -74,7 +74,9 @@ _SHOWN = {column.name: column for column in CALLS.columns} | {
 
 
 def read_kinds(text: str) -> tuple[str, ...]:
-    """The kinds of calls in ``--calls cuda,mpi,os``, empty for ``none``. Raises `NsysprofError` for anything else."""
+    """The kinds of calls in ``--calls cuda,mpi,os``, empty for ``none``. Raises `NsysprofError` for any other
+    text.
+    """
     return tuple(read_list(text, "calls", CALL_KINDS, "none") or ())
 
 
@@ -101,7 +103,7 @@ class _Calls:
 
 
 def calls(attribution: Attribution, asked: Asked) -> Answer | None:
-    """Sum host calls by name, thread and merged path, the longest first; None if none were recorded."""
+    """Sum host calls by name, thread and merged path, the longest first; returns None if none were recorded."""
     attribution = attribution.launched  # which has the launches that were recorded
     trace = attribution.trace
     found = _recorded(attribution, asked)

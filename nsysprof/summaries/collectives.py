@@ -1,4 +1,4 @@
-"""Collectives: the bytes and bandwidth of each communicator."""
+"""Summarize collectives: the bytes and bandwidth of each communicator."""
 
 import re
 
@@ -27,7 +27,9 @@ COLLECTIVES = table(
         ),
         "count": "number of GPU ops",
         "size_bytes": Column("", "sum of their bytes", "size"),
-        "sum_ns": Column("", "sum of their durations, including the time this rank waits for others", "sum"),
+        "sum_ns": Column(
+            "", "total duration of these collectives, including the time this rank waits for other ranks", "sum"
+        ),
         "median_ns": Column("", "median of their durations", "median"),
         "bus_bytes_per_s": Column(
             "", "bus bandwidth (busbw) of the fastest collective, as nccl-tests defines it", "busbw, best"
@@ -46,7 +48,7 @@ _NOTE = (
 
 
 def collectives(attribution: Attribution, asked: Asked) -> Answer | None:
-    """Sum collectives, the longest first; None if the trace names none."""
+    """Sum collectives, the longest first; returns None if the trace names none."""
     trace = attribution.trace
     known = trace.report.reader.collectives(trace)
     if not len(known.op):

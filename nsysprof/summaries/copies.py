@@ -1,4 +1,4 @@
-"""Copies and memsets: bytes, direction, bandwidth, whether the host waited, and concurrent kernels."""
+"""Summarize copies and memsets: bytes, direction, bandwidth, whether the host waited, and concurrent kernels."""
 
 import re
 from typing import Any
@@ -32,7 +32,7 @@ COPIES = table(
         "gpu": "GPU of the copies",
         "operation": "direction of the copy, or memset",
         "source destination": "kind of memory: pageable, pinned, device, managed …; empty if not recorded",
-        "call": "host call that made them; empty if not recorded",
+        "call": "host call that made the copies; empty if not recorded",
         "blocking": (
             "whether the host waited: `sync` (the call returns after the copy), `pageable` (an Async call with "
             "unpinned host memory), or `no`; empty if not recorded"
@@ -61,7 +61,7 @@ _SHOWN = (
 
 
 def copies(attribution: Attribution, asked: Asked) -> Answer | None:
-    """Sum copies and memsets, the longest first; None if there are none. Migrations do not count."""
+    """Sum copies and memsets, the longest first; returns None if there are none. Migrations do not count."""
     trace = attribution.trace
     some = np.flatnonzero(trace.ops.kind[trace.copy_ops] != MIGRATION)
     if not len(some):

@@ -1,4 +1,4 @@
-"""Long idle times (gaps) of each GPU, and its utilization over time."""
+"""Find long idle times (gaps) of each GPU, and the utilization of each GPU over time."""
 
 import numpy as np
 
@@ -41,8 +41,8 @@ UTILISATION = table(
 
 
 def gaps(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
-    """Find long gaps, and the utilization over time; None without GPU work. A finding is made only if there is a long
-    gap.
+    """Find long gaps, and the utilization over time; returns None without GPU work. A finding is made only if there is
+    a long gap.
     """
     trace = attribution.trace
     parts, long, names = [], [], device_labels(trace)

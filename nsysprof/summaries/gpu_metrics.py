@@ -1,6 +1,8 @@
-"""Sampled GPU metrics (``nsys profile --gpu-metrics-devices``): utilization of SMs, tensor cores, DRAM and links.
+"""Summarize sampled GPU metrics (``nsys profile --gpu-metrics-devices``): utilization of SMs, tensor cores, DRAM and
+links.
 
-Over the recording, inside ranges, and while kernels run: kernels that fill samples directly, shorter ones by family.
+Means cover the recording, ranges, and the run time of kernels: kernels that fill samples directly, shorter kernels by
+family.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,7 +94,7 @@ def mean_of(values: NDArray[np.float32], inside: Mask) -> Mean:
 
 
 def means(samples: GpuSamples, values: NDArray[np.float32], start: Ints, end: Ints) -> Floats:
-    """The mean of the known samples that each interval touches; NaN if there are none."""
+    """Return the mean of the known samples that each interval touches, NaN if there are none."""
     known = ~np.isnan(values)
     first = np.searchsorted(samples.end, start, side="right")
     last = np.maximum(first, np.searchsorted(samples.start, end))
@@ -102,7 +104,7 @@ def means(samples: GpuSamples, values: NDArray[np.float32], start: Ints, end: In
 
 
 def clocks(trace: Trace, gpu: int, start: Ints, end: Ints) -> Floats:
-    """The mean GPU clock in Hz in each interval; NaN if unknown."""
+    """Return the mean GPU clock in Hz in each interval, NaN if unknown."""
     samples = trace.samples.get(gpu)
     if samples is None or "clock_hz" not in samples.values:
         return np.full(len(start), np.nan)
@@ -110,21 +112,21 @@ def clocks(trace: Trace, gpu: int, start: Ints, end: Ints) -> Floats:
 
 
 def usual_clock(trace: Trace, start: Ints, end: Ints) -> float:
-    """The median of `clocks` over intervals and sampled GPUs; NaN if none is known."""
+    """Return the median of `clocks` over intervals and sampled GPUs, NaN if no clock is known."""
     every = [clocks(trace, gpu, start, end) for gpu in trace.samples]
     known = np.concatenate([each[~np.isnan(each)] for each in every]) if every else np.empty(0)
     return float(np.median(known)) if len(known) else np.nan
 
 
 def clock_change(before: float, after: float) -> str:
-    """`1.41 → 1.25 GHz` if the clock changed by at least 2 %; empty otherwise, or if unknown."""
+    """Format `1.41 → 1.25 GHz` if the clock changed by at least 2 %; empty otherwise, or if unknown."""
     if not abs(after - before) >= _SAME_CLOCK * before:
         return ""
     return f"{before / 1e9:.2f} → {after / 1e9:.2f} GHz"
 
 
 def gpu_metrics(attribution: Attribution, asked: Asked) -> Answer | None:
-    """The means of all metrics; None if none was sampled."""
+    """Return the means of all metrics, or None if no metric was sampled."""
     trace = attribution.trace
     if not trace.samples:
         return None
@@ -217,10 +219,11 @@ def _kernels(trace: Trace, asked: Asked, rows: Ints, samples: GpuSamples) -> _Ro
 
 
 def means_of(samples: GpuSamples, lines: Sequence[tuple[Ints, Ints]]) -> list[Mapping[str, Mean]]:
-    """The mean of each metric while each group of kernels runs; ``lines`` has a group's disjoint intervals (ns).
+    """Return the mean of each metric while each group of kernels runs; ``lines`` has the disjoint intervals (ns) of
+    each group.
 
-    From samples inside the intervals, or by regression for kernels that are too short; together, the groups are all GPU
-    work.
+    Means are from samples inside the intervals, or from a regression for kernels that are too short; together, the
+    groups are all GPU work.
     """
     shares = [_shares(samples, line) for line in lines]
     total = np.sum(shares, axis=0)

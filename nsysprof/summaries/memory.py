@@ -1,4 +1,6 @@
-"""GPU memory: allocations and releases of each range, the owner of the peak, and growth from step to step."""
+"""Summarize GPU memory: allocations and releases of each range, the owner of the peak, and growth from step to
+step.
+"""
 
 from dataclasses import replace
 
@@ -42,7 +44,7 @@ MEMORY = table(
         "allocated_bytes": Column("", "bytes allocated or released inside", "allocated"),
         "releases": "releases inside",
         "freed_bytes": Column("", "bytes allocated or released inside", "freed"),
-        "live_at_end_bytes": Column("", "bytes live on that GPU at the end of its last instance", "live at end"),
+        "live_at_end_bytes": Column("", "bytes live on that GPU at the end of the path's last instance", "live at end"),
         "peak_bytes": Column("", "peak of live bytes while an instance was open", "peak"),
         "owned_at_peak_bytes": Column(
             "", "bytes allocated in the range itself that were live at the overall peak; 0 for pools", "owned"
@@ -58,8 +60,8 @@ MEMORY = table(
 
 
 def gpu_memory(trace: Trace) -> dict[str, tuple[int, Ints, Ints]]:
-    """For each GPU with recorded memory, by label: a process that used it (an index into ``trace.processes``), and the
-    times (ns) with the live bytes of `ON_GPU` from each on.
+    """Return for each GPU with recorded memory, by label, a process that used it (an index into ``trace.processes``),
+    the times (ns) at which memory changes, and the live bytes of `ON_GPU` from each time on.
     """
     events, gpus = trace.memory, _gpus(trace)
     used: dict[str, list[int]] = {}
@@ -74,7 +76,7 @@ def gpu_memory(trace: Trace) -> dict[str, tuple[int, Ints, Ints]]:
 
 
 def live_at(time: Ints, size: Ints, moment: Ints) -> Ints:
-    """The live bytes at each moment, given ``size`` from each ``time`` on."""
+    """Return the live bytes at each moment, given the ``size`` from each ``time`` on."""
     return np.append(size, 0)[np.searchsorted(time, moment, side="right") - 1]
 
 
@@ -87,7 +89,7 @@ def most_live(time: Ints, size: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def memory(attribution: Attribution, asked: Asked) -> Answer | None:
-    """Sum the allocations of ranges; None if memory was not recorded (``--cuda-memory-usage=true``)."""
+    """Sum the allocations of ranges; returns None if memory was not recorded (``--cuda-memory-usage=true``)."""
     events = attribution.trace.memory
     if not len(events.time):
         return None

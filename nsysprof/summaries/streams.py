@@ -1,4 +1,4 @@
-"""Streams: the work of each, its busy share, and its overlap with other streams."""
+"""Summarize each stream: its work, busy share, and overlap with other streams."""
 
 import numpy as np
 
@@ -18,8 +18,8 @@ STREAMS = table(
     {
         "gpu": Column("", "GPU of the stream", "GPU"),
         "pid": "process",
-        "stream": "number of the stream in its process; empty if not recorded",
-        "thread": "name and number of the thread that launched most of its GPU time; empty if unknown",
+        "stream": "stream number in its process; empty if not recorded",
+        "thread": "name and number of the thread that launched most of the stream's GPU time; empty if unknown",
         "ops": Column("", "GPU ops, including CUDA graphs traced whole", "GPU ops"),
         "kernels": "kernels among them",
         "memops": Column("", "copies and memsets among them", "copies"),
@@ -39,7 +39,7 @@ _NOTE = (
 
 
 def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
-    """Sum GPU ops by stream; None if there are none. A finding is made only if several streams have work."""
+    """Sum GPU ops by stream; returns None if there are none. A finding is made only if several streams have work."""
     trace = attribution.trace
     ops = trace.ops
     order = np.argsort(ops.stream, kind="stable")

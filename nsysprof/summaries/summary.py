@@ -1,4 +1,4 @@
-"""What a summary consists of: its tables, the function that makes them, and the part that is printed."""
+"""Define a summary: its tables, the function that makes them, and the part that is printed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from nsysprof.trace.details import CALL_KINDS
 class Asked:
     """The options of summaries.
 
-    ``merged_of`` int32, the merged path of each range instance; ``merged``, the texts of these paths; ``parent`` int32,
-    the path around each, -1 at the top, parents first; ``calls``, the kinds of host calls, of `CALL_KINDS`; ``family``,
-    one per entry of `Trace.op_names`, if kernels were classified.
+    ``merged_of`` int32, the merged path of each range instance; ``merged``, the texts of these paths; ``parent`` int32:
+    the path around each path, -1 at the top; parents come first; ``calls``, the kinds of host calls, of `CALL_KINDS`;
+    ``family``: one for each entry of `Trace.op_names`, if kernels were classified.
     """
 
     merged_of: Ints32
@@ -33,8 +33,9 @@ class Asked:
 class Answer:
     """The result of a summary for one trace.
 
-    ``files`` are the rows of each of its tables, by file name. ``finding`` is the sentence above the displayed table:
-    ``columns`` of ``rows``, the most important first; ``note`` explains them. Without a finding, nothing is displayed.
+    ``files``: the rows of each table of the summary, by file name. ``finding`` is the sentence above the displayed
+    table, which shows ``columns`` of ``rows``, the most important row first; ``note`` explains them. Without a finding,
+    nothing is displayed.
     """
 
     files: Mapping[str, ColumnTable]
@@ -44,7 +45,7 @@ class Answer:
     note: str = ""
 
     def show(self, top: int) -> TextTable:
-        """The first ``top`` rows, for terminals and pages."""
+        """Return the first ``top`` rows, for terminals and pages."""
         more = len(self.rows) - top
         left_out = f" {more:,} more rows: --top {len(self.rows)}, or see {', '.join(self.files)}."
         note = (self.note + left_out * (more > 0)).strip()
@@ -52,7 +53,7 @@ class Answer:
         return show_columns(self.columns, self.rows.take(slice(top)), note=note, last_cut=cut)
 
     def json(self, most: int) -> dict[str, list[dict[str, Any]]]:
-        """The first ``most`` rows of each table, by file name without ending."""
+        """Return the first ``most`` rows of each table, by file name without ending."""
         return {
             name.removesuffix(".csv"): [{key: known(value) for key, value in row.items()} for row in some.records()]
             for name, some in ((name, rows.take(slice(most))) for name, rows in self.files.items())
@@ -63,7 +64,7 @@ class Answer:
 class Summary:
     """A summary: ``name`` is its key in JSON, ``title`` its heading on pages, ``tables`` its files.
 
-    ``make`` returns its `Answer`, None if no such data were recorded.
+    ``make`` returns the `Answer`, or None if no such data were recorded.
     """
 
     name: str
@@ -73,8 +74,8 @@ class Summary:
 
 
 def mostly(group: Ints, code: AnyInts, weight: Ints) -> Ints:
-    """For each group, the code (-1 or more) with the largest sum of weights; the smallest such code if several have
-    it.
+    """For each group, return the code (-1 or more) with the largest sum of weights; if several codes tie, the
+    smallest.
     """
     size = int(code.max()) + 2
     pairs, place = np.unique(group * size + code + 1, return_inverse=True)

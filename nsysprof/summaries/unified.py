@@ -1,8 +1,8 @@
-"""Unified memory: migrated pages, page faults, and the kernels that wait for them.
+"""Summarize unified memory: migrated pages, page faults, and the kernels that wait for pages.
 
-A kernel that touches a page located elsewhere waits until the driver has moved it. nsys records the moves as copies
-without a launch; they have no owner, and a kernel that runs at the same time waited for them. Page faults are recorded
-with ``--cuda-um-cpu-page-faults=true`` and ``--cuda-um-gpu-page-faults=true``.
+A kernel that touches a page located elsewhere waits until the driver has migrated the page. nsys records migrations as
+copies without a launch; they have no owner, and a kernel that runs at the same time waits for them. Page faults are
+recorded with ``--cuda-um-cpu-page-faults=true`` and ``--cuda-um-gpu-page-faults=true``.
 """
 
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ KERNELS = table(
 @dataclass(frozen=True)
 class UnifiedMemory:
     """The result of `unified_memory`: the rows of ``unified.csv``; the rows of ``unified_kernels.csv``, here for all
-    kernels, sorted by covered share; and the migration time, per GPU and in total.
+    kernels, sorted by covered share; and the migration time per GPU and in total.
     """
 
     events: ColumnTable
@@ -82,7 +82,9 @@ class UnifiedMemory:
 
     @property
     def migrations(self) -> list[dict[str, Any]]:
-        """The rows of migrations, with ``direction``, ``cause``, ``pieces``, ``size_bytes`` and ``sum_ns``."""
+        """Return the rows of migrations, with ``direction``, ``cause``, ``pieces``, ``size_bytes`` and
+        ``sum_ns``.
+        """
         return [
             {
                 "direction": row["event"].removeprefix("migration "),
@@ -97,7 +99,7 @@ class UnifiedMemory:
 
 
 def unified_memory(trace: Trace) -> UnifiedMemory | None:
-    """Find the `UnifiedMemory` of a report; None if nothing migrated and there were no page faults."""
+    """Find the `UnifiedMemory` of a report; returns None without migrations and page faults."""
     ops = trace.ops
     moves = np.flatnonzero(ops.kind == MIGRATION)
     if not len(moves) and not len(trace.page_faults.start):
@@ -177,7 +179,7 @@ def _kernels(trace: Trace, lines: _Lines) -> ColumnTable:
 
 
 def unified(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
-    """Summarize migrations, page faults, and the kernels that ran meanwhile; None if there were none."""
+    """Summarize migrations, page faults, and the kernels that ran meanwhile; returns None if there were none."""
     found = unified_memory(attribution.trace)
     if found is None:
         return None

@@ -40,7 +40,8 @@ _IDLE_S, _IDLE_TICKS = 60.0, 120
 class Ended:
     """How a program ended: exit code as in a shell (128 + n for signal n), wall time, and its last output.
 
-    ``lost``: it was an nsys that we ended, because its launcher was killed and it would have waited forever.
+    ``lost``: whether the program was an nsys that nsysprof ended, because its launcher was killed and it would have
+    waited forever.
     """
 
     code: int
@@ -50,13 +51,13 @@ class Ended:
 
 
 def run_child(command: Sequence[str], log: Path, echo: Echo, environment: Mapping[str, str] | None = None) -> Ended:
-    """Run a command to its end; its output goes to ``echo`` and is appended to the file ``log``.
+    """Run a command to its end; the output goes to ``echo`` and is appended to the file ``log``.
 
-    Its environment is ``environment``, or ours by default.
+    The environment is ``environment``, or by default that of nsysprof.
 
-    The first interrupt is forwarded to the command, which may take its time to end (nsys writes its data); the second
-    kills it and all its children. Raises `Interrupt` after an interrupt, and `NsysprofError` if the command cannot be
-    started.
+    The first interrupt is forwarded to the command, which may need time to end (nsys writes its data); the second
+    interrupt kills the command and all its children. Raises `Interrupt` after an interrupt, and `NsysprofError` if the
+    command cannot be started.
     """
     stopping = _Stopping(echo)
     # Without a buffer: what does not go onto a full disk must not wait for the file to be closed.
@@ -177,7 +178,7 @@ class _Stopping:
         self._below: list[Process] = []
 
     def begin(self, child: subprocess.Popen[bytes]) -> None:
-        """Register a child process. Interrupts that arrive while it starts are forwarded to it."""
+        """Register a child process. Interrupts that arrive while the process starts are forwarded to it."""
         self._child = child
         if self.came:
             self._ask(child)
@@ -288,10 +289,10 @@ class LauncherWatch:
         self._since, self._ticks = -_IDLE_S, -_IDLE_TICKS
 
     def waits_for_ever(self) -> bool:
-        """Whether nothing will end this nsys: its launcher and the launcher's children are gone, and nsys idles.
+        """Return whether nothing will end this nsys: its launcher and the launcher's children are gone, and nsys idles.
 
-        A launcher may also die of its program's signal; then nsys continues and ends. False if this is no nsys, or no
-        Linux.
+        A launcher may also die of its program's signal; then nsys continues and ends. Returns False for another
+        program, and on systems other than Linux.
         """
         children = {pid: status for pid in _children(self._nsys) if (status := _status(pid))}
         launcher = next((pid for pid, status in children.items() if status.name == _LAUNCHER), None)

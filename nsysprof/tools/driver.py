@@ -40,7 +40,9 @@ _ABSENT = {"", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requi
 
 @dataclass(frozen=True)
 class Driver:
-    """The driver's data: its version, the newest CUDA it supports ((13, 0); () if unknown) and a mapping per GPU."""
+    """The driver's data: its version, the newest CUDA version that it supports ((13, 0); () if unknown), and a mapping
+    per GPU.
+    """
 
     version: str
     cuda: tuple[int, ...]
@@ -48,7 +50,7 @@ class Driver:
 
 
 def ask_driver() -> tuple[Driver | None, str]:
-    """The driver, or None and the reason why there is none."""
+    """Return the driver, or None and the reason why there is none."""
     smi = _smi()
     if smi is None:
         return None, "no nvidia-smi: no NVIDIA driver is installed, or the container has no access to it"
@@ -66,7 +68,7 @@ def ask_driver() -> tuple[Driver | None, str]:
 
 
 def gpu_states() -> list[dict[str, float]]:
-    """Current clocks (MHz), temperature (°C) and power (W) of each GPU; empty without nvidia-smi."""
+    """Return current clocks (MHz), temperature (°C) and power (W) of each GPU; empty without nvidia-smi."""
     smi = _smi()
     if smi is None:
         return []
@@ -77,7 +79,7 @@ def gpu_states() -> list[dict[str, float]]:
 
 
 def counters_kept_from_us() -> bool:
-    """Whether the driver restricts counters to administrators, and this process does not run as one."""
+    """Return whether the driver restricts counters to administrators, and this process does not run as one."""
     try:
         restricted = "RmProfilingAdminOnly: 1" in _PARAMS.read_text(encoding="utf-8")
     except OSError:
@@ -97,7 +99,9 @@ def _is_admin() -> bool:
 
 
 def newest_cuda(nsys: Nsys) -> tuple[int, ...]:
-    """The newest CUDA that an nsys can trace, from the CUPTI libraries in its folder; () if there are none."""
+    """Return the newest CUDA version that an nsys can trace, from the CUPTI libraries in its folder; () if there are
+    none.
+    """
     folder = Path(os.path.realpath(nsys.path)).parent
     libraries = [re.fullmatch(r"libcupti\.so\.(\d+)\.(\d+)", path.name) for path in folder.glob("libcupti.so.*")]
     libraries += [re.match(r"cupti64_(\d+)\.(\d+)", path.name) for path in folder.glob("cupti64_*.dll")]
@@ -106,7 +110,7 @@ def newest_cuda(nsys: Nsys) -> tuple[int, ...]:
 
 
 def too_new_for(driver: Driver, nsys: Nsys) -> str | None:
-    """A warning if the driver supports a newer CUDA than the nsys, else None."""
+    """Return a warning if the driver supports a newer CUDA than the nsys, otherwise None."""
     known = newest_cuda(nsys)
     if not known or not driver.cuda or driver.cuda[:2] <= known:
         return None
@@ -157,8 +161,8 @@ PLACE_VARIABLES = {
 def fingerprint(nsys: Nsys | None, driver: Driver | None, workload: Mapping[str, Any] | None) -> dict[str, Any]:
     """Collect GPUs, driver, nsys, Python, OS and CPU of this machine, and a workload's report of its own software.
 
-    A plain mapping for JSON, without anything that varies between runs; ``workload`` is the ``environment`` in its
-    results: torch, CUDA, cuDNN, precision flags. Unknown values are None.
+    The result is a plain mapping for JSON, without anything that varies between runs; ``workload`` is the
+    ``environment`` in the results of a workload: torch, CUDA, cuDNN, precision flags. Unknown values are None.
     """
     return {
         "gpus": [dict(gpu) for gpu in driver.gpus] if driver else [],
@@ -176,15 +180,15 @@ def fingerprint(nsys: Nsys | None, driver: Driver | None, workload: Mapping[str,
 
 
 def environment_hash(environment: Mapping[str, Any]) -> str:
-    """The first 16 digits of the SHA-256 of a fingerprint, independent of key order."""
+    """Return the first 16 digits of the SHA-256 of a fingerprint, independent of key order."""
     text = json.dumps(environment, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def rank_in_job(variables: Mapping[str, str]) -> dict[str, int] | None:
-    """The ``rank``, ``local_rank`` and ``world_size`` of a process started by a launcher, as far as known.
+    """Return the known ones of ``rank``, ``local_rank`` and ``world_size`` of a process that a launcher started.
 
-    None if no rank is set. It is recorded separately, because scrubbing a report removes the variables.
+    Returns None if no rank is set. The rank is recorded separately, because scrubbing a report removes the variables.
     """
     place = {
         name: int(variables[first])

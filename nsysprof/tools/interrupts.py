@@ -12,7 +12,7 @@ _SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, 
 
 
 class Interrupt(KeyboardInterrupt):
-    """An interrupt; ``number`` is its signal. Not an `Exception`, so that nothing swallows it."""
+    """An interrupt; ``number`` is its signal. This is not an `Exception`, so that nothing swallows it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -20,7 +20,7 @@ class Interrupt(KeyboardInterrupt):
 
 
 def interrupted(interrupt: Interrupt) -> NsysprofError:
-    """The error after an interrupt, with a shell's exit code: 130 for Ctrl-C, 143 for SIGTERM."""
+    """Make the error after an interrupt, with a shell's exit code: 130 for Ctrl-C, 143 for SIGTERM."""
     return NsysprofError("interrupted", exit_code=128 + interrupt.number)
 
 
@@ -28,7 +28,7 @@ def interrupted(interrupt: Interrupt) -> NsysprofError:
 def interrupts_to(handler: Callable[[int], None]) -> Iterator[None]:
     """In this block, pass interrupts to ``handler``. Ignored signals, such as SIGHUP under nohup, stay ignored.
 
-    Only the main thread may handle signals: in others nothing changes.
+    Only the main thread may handle signals: in other threads, nothing changes.
     """
     before = {}
     if threading.current_thread() is threading.main_thread():

@@ -1,4 +1,4 @@
-"""NVIDIA's command-line tools ``nsys`` and ``ncu``: find them, get their versions, and run them."""
+"""Find NVIDIA's command-line tools ``nsys`` and ``ncu``, get their versions, and run them."""
 
 import os
 import re
@@ -26,10 +26,10 @@ class Tool:
 
 @dataclass(frozen=True)
 class ToolKind:
-    """The properties of a tool that are needed to find it.
+    """The properties of a tool that are needed to find the tool.
 
-    ``version_pattern`` matches its version, as the first group, in its output. ``linux`` are patterns of the usual
-    places from the root, ``windows`` of places in the program folders.
+    ``version_pattern`` matches the output of the tool, with the version as the first group. ``linux`` are patterns of
+    the usual places from the root, ``windows`` of places in the program folders.
     """
 
     name: str
@@ -41,10 +41,11 @@ class ToolKind:
 
 
 def find_tool(kind: ToolKind, explicit: str | os.PathLike[str] | None = None) -> Tool:
-    """Find the tool to use: the one named, else the environment variable's, the PATH's, or the newest installed.
+    """Find the tool to use: the tool that the user named, otherwise the tool in the environment variable, on the PATH,
+    or the newest installed one.
 
-    "Installed" means in a usual place of Linux or Windows. Raises `NsysprofError` if the named tool does not work, or
-    if there is none.
+    "Installed" means in a usual place on Linux or Windows. Raises `NsysprofError` if the named tool does not work, or
+    if no tool is found.
     """
     named = explicit or os.environ.get(kind.environment)
     first = named or shutil.which(kind.name)
@@ -81,7 +82,9 @@ def _usual_places(kind: ToolKind) -> Iterator[Path]:
 
 
 def ask_tool(kind: ToolKind, named: str | os.PathLike[str]) -> tuple[Tool | None, str]:
-    """Ask the tool at a path (or in a folder) for its version; None and the reason if it does not answer."""
+    """Ask the tool at a path (or in a folder) for its version; returns None and the reason if the tool does not
+    answer.
+    """
     path = Path(os.path.expanduser(named))  # noqa: PTH111  that of Path raises where there is no such home
     try:
         if path.is_dir():
@@ -102,13 +105,15 @@ def ask_tool(kind: ToolKind, named: str | os.PathLike[str]) -> tuple[Tool | None
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version in either notation of nsys: 2024.2.3.38-v0, 2024@2@3@38-v0."""
+    """Return the leading numbers of a version in either notation of nsys: 2024.2.3.38-v0, 2024@2@3@38-v0."""
     numbers = re.match(r"\d+(?:[.@]\d+)*", text)
     return tuple(map(int, re.split(r"[.@]", numbers[0]))) if numbers else ()
 
 
 def run_tool(tool: Path, arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
-    """Run a tool, or nsys's importer, to its end; raises `NsysprofError` if it cannot run or takes too long."""
+    """Run a tool, or nsys's importer, to its end; raises `NsysprofError` if the tool cannot run or takes too
+    long.
+    """
     try:
         return subprocess.run(
             [str(tool), *arguments],
@@ -127,7 +132,7 @@ def run_tool(tool: Path, arguments: Sequence[str], timeout: float) -> subprocess
 
 
 def last_line(output: str) -> str:
-    """The last message of a failed tool: its error if there is one, without progress and stack details."""
+    """Return the last message of a failed tool: its error if there is one, without progress and stack details."""
     lines = [line.strip() for line in re.split(r"[\r\n]+", output) if line.strip()]
     lines = [line for line in lines if not _PROGRESS.search(line)]
     errors = [line for line in lines if re.search(r"\berror\b|std::exception::what|^FATAL", line, re.I)]
@@ -163,12 +168,14 @@ NCU = ToolKind(
 
 
 def find_ncu(explicit: str | os.PathLike[str] | None = None) -> Ncu:
-    """Find the ncu to use, like `find_tool`; its variable is ``NSYSPROF_NCU``."""
+    """Find the ncu to use, like `find_tool`; the environment variable is ``NSYSPROF_NCU``."""
     return find_tool(NCU, explicit)
 
 
 def ncu_options(ncu: Ncu) -> frozenset[str]:
-    """The long options that an ncu supports. Raises `NsysprofError` if it lacks one that a count needs."""
+    """The long options that an ncu supports. Raises `NsysprofError` if the ncu lacks an option that a count
+    needs.
+    """
     known = frozenset(re.findall(r"--[a-z][a-z0-9-]+", run_tool(ncu.path, ["--help"], timeout=60).stdout))
     missing = [name for name in _NEEDED if name not in known]
     if missing:
@@ -179,7 +186,9 @@ def ncu_options(ncu: Ncu) -> frozenset[str]:
 
 
 def chip_metrics(ncu: Ncu) -> frozenset[str]:
-    """The metrics, without suffixes, that every local GPU has; raises `NsysprofError` if ncu cannot list them."""
+    """Return the metrics, without suffixes, that every local GPU has; raises `NsysprofError` if ncu cannot list
+    them.
+    """
     done = run_tool(ncu.path, ["--query-metrics"], timeout=300)
     chips: list[set[str]] = []
     for line in done.stdout.splitlines():

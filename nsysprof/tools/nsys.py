@@ -1,4 +1,4 @@
-"""NVIDIA's ``nsys`` and its importer: find them, get versions, import streams and export reports."""
+"""Find NVIDIA's ``nsys`` and its importer, get versions, import streams and export reports."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.tools import nsight
 
 ENVIRONMENT = "NSYSPROF_NSYS"
-PRINT_ELSEWHERE = "send its output to a file (-- sh -c 'PROGRAM > FILE 2>&1')"
+PRINT_ELSEWHERE = "send the program's output to a file (-- sh -c 'PROGRAM > FILE 2>&1')"
 TOO_BIG = "the recording contains a text of more than 1 GB (usually the program's output), which SQLite cannot store"
 GET_IT = (
     "get Nsight Systems from https://developer.nvidia.com/nsight-systems, or name it with --nsys PATH or"
@@ -88,7 +88,7 @@ NSYS = nsight.ToolKind(
 
 
 def header_version(path: Path) -> str | None:
-    """The nsys version in the header of a ``.nsys-rep`` or ``.qdstrm``; None if there is none."""
+    """Return the nsys version in the header of a ``.nsys-rep`` or ``.qdstrm``, or None if there is none."""
     with path.open("rb") as file:
         return version_in(file.read(256))
 
@@ -100,12 +100,14 @@ def version_in(head: bytes) -> str | None:
 
 
 def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
-    """Find the nsys to use, like `find_tool`; its variable is ``NSYSPROF_NSYS``."""
+    """Find the nsys to use, like `find_tool`; the environment variable is ``NSYSPROF_NSYS``."""
     return nsight.find_tool(NSYS, explicit)
 
 
 def all_nsys() -> list[Nsys]:
-    """Find every working nsys, without duplicates: ``NSYSPROF_NSYS``, the PATH, then installed ones, newest first."""
+    """Find every working nsys, without duplicates: ``NSYSPROF_NSYS``, the PATH, then installed ones, newest
+    first.
+    """
     named = [name for name in (os.environ.get(ENVIRONMENT), shutil.which("nsys")) if name]
     first = [nsight.ask_tool(NSYS, name)[0] for name in named]
     unique: dict[str, Nsys] = {}
@@ -116,11 +118,11 @@ def all_nsys() -> list[Nsys]:
 
 
 def find_importer(nsys: Nsys | None = None) -> Path | None:
-    """Find the QdstrmImporter of an nsys; None if it is not installed.
+    """Find the QdstrmImporter of an nsys; returns None if it is not installed.
 
     nsys looks for it in ``../host-linux-x64``. Debian separates nsys's own folder from the host folder, so nsys does
-    not find the importer and writes only a .qdstrm; Debian's place, and Nsight Compute's
-    ``../linux-desktop-glibc_*-x64``, are tried here too.
+    not find the importer and writes only a .qdstrm; this function also tries Debian's place, and Nsight Compute's
+    ``../linux-desktop-glibc_*-x64``.
     """
     exe = "QdstrmImporter.exe" if sys.platform == "win32" else "QdstrmImporter"
     roots = []
@@ -135,12 +137,13 @@ def find_importer(nsys: Nsys | None = None) -> Path | None:
 
 
 def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600) -> None:
-    """Make the .nsys-rep ``out`` from a .qdstrm with the importer of ``nsys``; the stream stays.
+    """Make the .nsys-rep ``out`` from a .qdstrm with the importer of ``nsys``; the stream is kept.
 
     The report gets its name when it is complete.
 
-    Raises `NsysprofError` if there is no importer, if it lacks a library (with the package that has it), or if it
-    refuses the stream. The hint does not say how to resume: the caller knows where the stream stays.
+    Raises `NsysprofError` if there is no importer, if the importer lacks a library (with the package that contains the
+    library), or if it refuses the stream. The hint does not say how to resume, because only the caller knows where the
+    stream is kept.
     """
     importer = find_importer(nsys)
     if importer is None:
@@ -179,7 +182,7 @@ def _installation(libraries: Sequence[str]) -> str:
 
 
 def missing_libraries(program: Path) -> list[str]:
-    """List the shared libraries that a Linux program needs and the loader does not find."""
+    """List the shared libraries that a Linux program needs and that the loader does not find."""
     try:
         done = nsight.run_tool(Path(shutil.which("ldd") or "ldd"), [str(program)], timeout=60)
     except NsysprofError:
@@ -200,7 +203,7 @@ def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> Non
     """Export a ``.nsys-rep`` or ``.qdrep`` to the SQLite file ``out``, which must not exist.
 
     The file gets its name when it is complete; otherwise nothing is left behind. Raises `NsysprofError` if nsys refuses
-    (with both versions if the report is newer than nsys) or fails (with its last line).
+    (with both versions if the report is newer than nsys) or fails (with the last line of its output).
     """
     taken = NsysprofError(f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file")
     if os.path.lexists(out):
@@ -235,7 +238,7 @@ def _export_error(nsys: Nsys, report: Path, output: str, code: int) -> NsysprofE
         return NsysprofError(
             f"nsys {nsys.version_text} cannot parse {report}: a newer nsys{_build(report)} made the "
             "file, or it is damaged",
-            f"copy it again, or export it with the nsys that made it: {_by_hand(report)}",
+            f"copy the report again, or export it with the nsys that made it: {_by_hand(report)}",
         )
     if "magic number mismatch" in output:
         return NsysprofError(
@@ -260,7 +263,7 @@ def _by_hand(report: Path, nsys: str = "nsys") -> str:
 
 
 def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
-    """The error for a report that this nsys is too old to read, with both versions."""
+    """Make the error for a report that this nsys is too old to read, with both versions."""
     numbers = nsight.version_numbers(made_by)[:2]
     wanted = f"nsys {'.'.join(map(str, numbers))} or newer" if numbers else "a newer nsys"
     return NsysprofError(
@@ -272,11 +275,11 @@ def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
 
 
 def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) -> list[dict[str, str]]:
-    """The rows of ``nsys stats --report NAME``, as text; empty if the report has no data for it.
+    """Return the rows of ``nsys stats --report NAME`` as text; empty if the report has no data for them.
 
-    Runs on a private copy, since nsys may write into the file or beside it. Old versions get the report's old name.
-    JSON is tried first: in CSV, nsys does not double quotes in names; in JSON, it writes some names as invalid numbers.
-    Raises `NsysprofError` if this nsys has no such report or fails.
+    nsys runs on a private copy, because it may write into the file or beside it. Old versions get the report's old
+    name. JSON is tried first: in CSV, nsys does not double quotes in names; in JSON, it writes some names as invalid
+    numbers. Raises `NsysprofError` if this nsys has no such report or fails.
     """
     with tempfile.TemporaryDirectory(prefix="nsysprof-") as folder:
         copy = Path(folder, "report.sqlite")

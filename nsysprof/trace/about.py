@@ -9,10 +9,10 @@ Generation = Literal["none", "EXPORT_META_DATA", "META_DATA_EXPORT"]
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of the machine; None if the report does not say.
+    """One GPU of the machine; fields are None if the report does not record them.
 
-    ``clock_hz`` is the highest SM clock, ``bandwidth_bytes_per_s`` the memory's. ``is_cuda`` is False for a GPU that
-    CUDA cannot use, such as an integrated GPU or the "Microsoft Basic Render Driver" that Windows lists.
+    ``clock_hz`` is the highest SM clock; ``bandwidth_bytes_per_s`` is the bandwidth of the memory. ``is_cuda`` is False
+    for a GPU that CUDA cannot use, such as an integrated GPU or the "Microsoft Basic Render Driver" that Windows lists.
     """
 
     id: int
@@ -30,7 +30,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """A warning or error that nsys recorded ``count`` times, with the part of nsys that raised it."""
+    """A warning or error of nsys: the recorded ``count``, and the part of nsys that raised it."""
 
     severity: Severity
     source: str
@@ -40,11 +40,11 @@ class Diagnostic:
 
 @dataclass(frozen=True)
 class About:
-    """The metadata of a report; None or empty if not recorded.
+    """The metadata of a report; fields are None or empty if not recorded.
 
     ``nsys_version`` is the version that recorded the report (``recorder_version``) if known, else the one that exported
-    it; ``processes`` maps globalPid to a name; ``options`` is how the profiler was configured, if the report says;
-    ``warnings`` are nsysprof's own warnings about this metadata.
+    it; ``processes`` maps globalPid to a name; ``options`` are the options of the profiler, if recorded; ``warnings``
+    are nsysprof's own warnings about this metadata.
     """
 
     nsys_version: str | None = None

@@ -18,7 +18,7 @@ _BACKWARD = re.compile(_ENGINE.pattern + r"|(?:.*::)?\w*Backward\d*", re.DOTALL)
 
 
 def autograd_of_names(trace: Trace) -> AutogradOps:
-    """The operators that `emit_nvtx` recorded, parsed from range names."""
+    """Return the operators that `emit_nvtx` recorded, parsed from range names."""
     found = [_NUMBERED.match(name.text) for name in trace.range_names]
     number = np.array([int(match[2]) if match else -1 for match in found], np.int64)
     back = np.array([match is not None and _BACKWARD.fullmatch(match[1]) is not None for match in found], bool)
@@ -41,7 +41,7 @@ def autograd_of_names(trace: Trace) -> AutogradOps:
 
 
 def operators_of_names(trace: Trace) -> OperatorCalls:
-    """The operator calls that `emit_nvtx` recorded with ``record_shapes=True``, parsed from range names."""
+    """Return the operator calls that `emit_nvtx` recorded with ``record_shapes=True``, parsed from range names."""
     found = [_SIZED.match(name.text) for name in trace.range_names]
     if not any(found):
         return NO_OPERATORS

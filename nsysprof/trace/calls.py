@@ -1,4 +1,4 @@
-"""Classify host calls by name: which launch GPU work, which wait for the GPU, which run inside other calls."""
+"""Classify host calls by name: calls that launch GPU work, wait for the GPU, or run inside other calls."""
 
 import re
 
@@ -42,7 +42,7 @@ def activity_kind(api: str) -> int:
 
 
 def outermost_calls(thread: Ints32, end: Ints, kind: Bytes) -> Mask:
-    """Mask of the calls that are in no other call of their thread, operating-system calls also in no CUDA call.
+    """Mark calls that are inside no other call of their thread; for operating-system calls, inside no CUDA call either.
 
     Rows must be sorted by thread, then start, then longest first.
     """

@@ -27,10 +27,10 @@ class RangeName:
 class OpDetails:
     """Launch parameters of each GPU op, in the order of `Trace.ops`.
 
-    ``correlation`` int64, 0 if not recorded; ``grid``, ``block`` int64, three numbers packed into one (see
-    `grid_text`), 0 if not recorded; the rest int64, -1 if not recorded: ``registers`` per thread, ``static_shared``,
-    ``dynamic_shared`` bytes of shared memory per block, ``local_memory`` bytes per thread; ``sum``, static plus
-    dynamic, if only the sum was recorded.
+    ``correlation`` int64, 0 if not recorded; ``grid``, ``block`` int64: three numbers packed into one (see
+    `grid_text`), 0 if not recorded; all other fields int64, -1 if not recorded: ``registers`` per thread;
+    ``static_shared``, ``dynamic_shared`` bytes of shared memory per block; ``local_memory`` bytes per thread; ``sum``:
+    static plus dynamic shared memory, if only the sum was recorded.
     """
 
     correlation: Ints
@@ -44,7 +44,7 @@ class OpDetails:
 
     @property
     def shared(self) -> Ints:
-        """Bytes of shared memory per block, static plus dynamic; -1 if not recorded."""
+        """Return bytes of shared memory per block, static plus dynamic, -1 if not recorded."""
         if self.sum is not None:
             return self.sum
         known = (self.static_shared >= 0) & (self.dynamic_shared >= 0)
@@ -59,7 +59,7 @@ class OpDetails:
 
 
 def launch_parameters(details: OpDetails) -> list[Ints]:
-    """The columns in which launches of kernels differ."""
+    """Return the columns in which launches of kernels differ."""
     columns = [details.grid, details.block, details.registers, details.shared]
     return [*columns, details.dynamic_shared, details.local_memory]
 
@@ -67,8 +67,8 @@ def launch_parameters(details: OpDetails) -> list[Ints]:
 class LaunchGeometry:
     """The distinct `launch_parameters` of GPU ops that are read part by part.
 
-    ``rows`` are the columns of the distinct ones, ``of`` int32 which each op has. ``whole``: all ops have theirs; not
-    if two distinct ones have one hash, by which they are known.
+    ``rows`` are the columns of the distinct parameters; ``of`` (int32) is the row of each op. ``whole`` is False if two
+    distinct sets of parameters have the same hash, because ops find their row by this hash.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class LaunchGeometry:
         return self._of[0]
 
     def add(self, details: OpDetails) -> None:
-        """Take in the next ops."""
+        """Add the next ops in order."""
         columns = launch_parameters(details)
         key = np.zeros(len(columns[0]), np.uint64)
         with np.errstate(over="ignore"):
@@ -101,9 +101,9 @@ class LaunchGeometry:
 
 @dataclass(frozen=True)
 class OtherRanges:
-    """Ranges that do not come from NVTX, in any order.
+    """Ranges from sources other than NVTX, in any order.
 
-    ``thread`` int64 globalTids; ``start``, ``end`` int64 ns; ``kind`` uint8, FOUND, MPI or OPENACC of
+    ``thread`` int64 globalTids; ``start``, ``end`` int64 ns; ``kind`` uint8: FOUND, MPI or OPENACC of
     `nsysprof.trace.trace`; ``name`` int32 into ``names``; ``warnings`` are sentences for the user.
     """
 
@@ -139,8 +139,8 @@ Shaped: TypeAlias = tuple[str, list[list[int]], list[str], list[str]]
 class OperatorCalls:
     """Calls of PyTorch operators, with or without recorded shapes, in any order.
 
-    ``thread`` globalTids; ``start``, ``end`` int64 ns; ``shape`` indexes ``shapes``, -1 for none. A shape is the
-    operator's name with the sizes, types and non-tensor values of its inputs; types and values are empty if not
+    ``thread`` globalTids; ``start``, ``end`` int64 ns; ``shape`` indexes ``shapes``, -1 for none. A shape is the name
+    of the operator with the sizes, types and non-tensor values of its inputs; types and values are empty if not
     recorded.
     """
 
@@ -180,7 +180,7 @@ class CallList:
         return slice(*np.searchsorted(self.thread, [code, code + 1]).tolist())
 
     def find(self, thread: Ints, start: Ints, end: Ints) -> Ints32:
-        """The row of each call, given by globalTid, start and end; -1 if there is none."""
+        """Return the row of each call, given by globalTid, start and end, or -1 if there is none."""
         out = np.full(len(start), -1, np.int32)
         for tid in self.threads.tolist():
             mine, rows = self.of_thread(tid), np.flatnonzero(thread == tid)
@@ -205,9 +205,9 @@ CUDA_CALL, MPI_CALL, OS_CALL = range(3)
 class CallNames:
     """The names of host calls.
 
-    ``texts`` is sorted by kind, text and failure; per name, ``kind`` uint8 indexes `CALL_KINDS`; ``waits`` bool: the
-    call returns only when the GPU is done; ``failed`` bool: the call returned an error (CUDA calls only; "not ready"
-    from an event or stream query is no error).
+    ``texts`` is sorted by kind, text and failure; for each name, ``kind`` (uint8) is an index into `CALL_KINDS`;
+    ``waits`` bool: the call returns only after the GPU has finished; ``failed`` bool: the call returned an error (CUDA
+    calls only; "not ready" from an event or stream query is not an error).
     """
 
     texts: list[str]
@@ -221,9 +221,9 @@ class HostCalls:
     """Host calls as recorded, unsorted.
 
     ``thread`` codes of ``threads``, sorted globalTids; ``start``, ``end`` int64 ns; ``name`` codes of ``names``. The
-    last rows are calls that enclose a launch recorded by another layer (runtime and driver); ``around`` has the rows of
-    those launches in `Trace.launches`. Each pair is one call, which takes as long as the enclosing row. ``whole``: no
-    recorded row is missing here and there.
+    last rows are calls that enclose a launch recorded by another layer (runtime or driver); ``around`` has the rows of
+    those launches in `Trace.launches`. Each pair counts as one call, which takes as long as the enclosing row.
+    ``whole``: whether these calls and the launches together have every recorded row.
     """
 
     thread: AnyInts
@@ -239,7 +239,7 @@ class HostCalls:
         return len(self.start)
 
     def beside(self) -> HostCalls:
-        """The calls that do not enclose the record of a launch."""
+        """Return the calls that do not enclose a recorded launch."""
         rows = slice(len(self) - len(self.around))
         columns = {name: getattr(self, name)[rows] for name in ("thread", "start", "end", "name")}
         return replace(self, **columns, around=self.around[:0])
@@ -255,8 +255,8 @@ class HostActivity:
     """Recorded activity of host threads, apart from ranges.
 
     ``calls``: outermost CUDA and operating-system calls, and the profiler's own work, without correlations and results;
-    ``kind`` uint8 of each: LAUNCHING, SYNCHRONIZING, CUDA, OS or PROFILER. ``left_out``: the lengths in ns of launches
-    that are missing, see `Reader.host_activity`.
+    ``kind`` uint8 of each call: LAUNCHING, SYNCHRONIZING, CUDA, OS or PROFILER. ``left_out``: the lengths (ns) of
+    launches that were left out, see `Reader.host_activity`.
     """
 
     calls: CallList
@@ -266,10 +266,10 @@ class HostActivity:
 
 @dataclass(frozen=True)
 class StreamEvents:
-    """Calls that record an event in a stream, or make a stream wait for one.
+    """Calls that record an event in a stream, or make a stream wait for an event.
 
-    ``stream`` int32 into `Trace.streams`; ``time`` int64 ns of the host call; ``event`` int32, shared by the recording
-    of an event and the waits for it.
+    ``stream`` int32 into `Trace.streams`; ``time`` int64 ns of the host call; ``event`` int32: equal for the recording
+    of an event and the waits for this event.
     """
 
     stream: Ints32
@@ -284,9 +284,9 @@ class StreamEvents:
 class Dependencies:
     """Dependencies between the streams of a trace.
 
-    ``waits`` and ``records`` of events; per stream ``null`` (it is the legacy default stream), ``blocking`` (it
-    synchronizes with that stream), ``context`` int32. ``recorded_by`` names the recorder of the events; ``unnamed``
-    counts waits with unknown target.
+    ``waits`` and ``records`` of events; for each stream ``null`` (whether it is the legacy default stream),
+    ``blocking`` (whether it synchronizes with the legacy default stream), ``context`` int32. ``recorded_by`` names the
+    recorder of the events; ``unnamed`` counts waits with an unknown target.
     """
 
     waits: StreamEvents
@@ -300,7 +300,7 @@ class Dependencies:
 
 @dataclass(frozen=True)
 class Captures:
-    """Where CUDA graph nodes were created: per GPU op the globalTid ``thread`` and the ``time`` in ns.
+    """Creation of CUDA graph nodes: for each GPU op the globalTid ``thread`` and the ``time`` in ns.
 
     ``thread`` is 0 for ops outside graphs and for nodes whose creation was not recorded.
     """
@@ -315,7 +315,7 @@ class Collectives:
 
     ``op`` rows of `Trace.ops`, ascending; ``kind`` int32 into ``kinds`` (``allreduce``); ``group`` int32 into
     ``groups``, the communicators (``ranks 0-7 (default_pg)``); ``group_size`` of each group, 0 if not recorded;
-    ``size_bytes`` int64, the larger of the bytes that a rank sends and receives, -1 if not recorded.
+    ``size_bytes`` int64: bytes that a rank sends or receives, whichever is larger; -1 if not recorded.
     """
 
     op: Ints
@@ -327,7 +327,7 @@ class Collectives:
     size_bytes: Ints
 
     def of_ops(self, ops: int) -> Ints32:
-        """The row in this table of each of ``ops`` GPU ops, -1 if it is no collective."""
+        """Return the row in this table of each of ``ops`` GPU ops, or -1 for an op that is not a collective."""
         out = np.full(ops, -1, np.int32)
         out[self.op] = np.arange(len(self.op))
         return out
@@ -341,9 +341,10 @@ KEPT = np.iinfo(np.int64).max  # when memory is given back that never is
 class MemoryEvents:
     """Allocations and releases of memory, sorted by time, releases first.
 
-    ``uses``: ``(globalPid, CUDA id of the device, kind)``, the kind as CUDA calls it, or `POOL`. Per change: ``use``
-    int32 into ``uses``; ``time`` int64 ns; ``change`` int64 bytes; ``until`` int64 ns, when an allocation is released,
-    or `KEPT`; ``time`` for releases and pools; ``thread``, ``start``, ``end`` int64 of the host call, 0 if unknown.
+    ``uses``: ``(globalPid, CUDA id of the device, kind)``; the kind is named as in CUDA, or is `POOL`. Per change:
+    ``use`` int32 into ``uses``; ``time`` int64 ns; ``change`` int64 bytes; ``until`` int64 ns: the time at which an
+    allocation is released, or `KEPT`; equal to ``time`` for releases and pools; ``thread``, ``start``, ``end`` int64 of
+    the host call, 0 if unknown.
     """
 
     uses: tuple[tuple[int, int, str], ...]
@@ -356,19 +357,19 @@ class MemoryEvents:
     end: Ints
 
     def over_time(self, rows: Mask) -> tuple[Ints, Ints]:
-        """The times at which the allocated bytes change, and the bytes from each time on."""
+        """Return the times at which the allocated bytes change, and the bytes from each time on."""
         time, size = self.time[rows], np.cumsum(self.change[rows])
         last = np.append(time[1:] != time[:-1], True)[: len(time)]
         return time[last], size[last]
 
     def by_use(self) -> dict[tuple[int, int, str], tuple[Ints, Ints]]:
-        """`over_time` of each use, ordered by process, device and kind."""
+        """Return `over_time` of each use, ordered by process, device and kind."""
         return {use: self.over_time(self.use == self.uses.index(use)) for use in sorted(self.uses)}
 
 
 @dataclass(frozen=True)
 class PageFaults:
-    """Page faults of unified memory, sorted by time: one row per group of GPU faults and per CPU fault.
+    """Page faults of unified memory, sorted by time: one row per group of GPU faults, and one row per CPU fault.
 
     ``start``, ``end`` int64 ns, equal if no end was recorded; ``process`` globalPid; ``device`` CUDA id, -1 for a CPU;
     ``count`` int64 faults; ``cause`` int32 into ``causes``: the kind of GPU access, or the CPU instruction.
@@ -394,10 +395,10 @@ GPU_METRICS = (
 
 @dataclass(frozen=True)
 class GpuSamples:
-    """Samples of GPU metrics, sorted by time; each is the mean from ``start`` to ``end`` (int64 ns).
+    """Samples of GPU metrics, sorted by time; each sample is the mean from ``start`` to ``end`` (int64 ns).
 
-    ``values`` float32 per sampled name of `GPU_METRICS`: the clock in Hz, all others in percent; NaN if unknown, which
-    ``notes`` explain.
+    ``values`` (float32) for each sampled name of `GPU_METRICS`: the clock in Hz, all others in percent; NaN if unknown,
+    with the reason in ``notes``.
     """
 
     start: Ints
@@ -413,9 +414,9 @@ class GpuSamples:
 
 @dataclass(frozen=True)
 class CpuSamples:
-    """Samples of call stacks: ``thread`` (globalTid) and ``time`` of each, ``usual_ns`` between two of a thread that
-    runs, and the ``period`` that was sampled; for each frame its ``sample``, ``depth`` (0 for the innermost) and
-    ``function``, a code of ``functions``: name and file. int64.
+    """Samples of call stacks: ``thread`` (globalTid) and ``time`` of each sample; ``usual_ns`` between two samples of a
+    running thread; the sampling ``period``; for each frame the ``sample``, ``depth`` (0: innermost) and ``function``, a
+    code of ``functions`` (name and file). All columns are int64.
     """
 
     usual_ns: int
@@ -430,7 +431,7 @@ class CpuSamples:
 
 @dataclass(frozen=True)
 class Job:
-    """The rank of the recorded program in its job; None if not recorded, or scrubbed.
+    """The rank of the recorded program in its job; fields are None if not recorded, or scrubbed.
 
     ``start_utc_ns`` is the UTC time at which the trace clock reads 0.
     """
@@ -478,15 +479,15 @@ Number = TypeVar("Number", int, Ints)
 
 
 def packed(x: Number, y: Number, z: Number) -> Number:
-    """Pack a grid or block into one number: 2^31 blocks in x and 2^16 in y and z, as CUDA allows, fit into 63 bits."""
+    """Pack a grid or block into one number. CUDA's limits (2^31 blocks in x, 2^16 in y and z) fit into 63 bits."""
     return (x & 0x7FFFFFFF) << 32 | (y & 0xFFFF) << 16 | z & 0xFFFF
 
 
 def unpacked(grid: Number) -> tuple[Number, Number, Number]:
-    """The three numbers of a packed grid or block, or of an array of them."""
+    """Return the three numbers of a packed grid or block, or of an array of these."""
     return grid >> 32, grid >> 16 & 0xFFFF, grid & 0xFFFF
 
 
 def grid_text(grid: int) -> str:
-    """`32x32x8`; trailing ones are left out: `4096`. Empty if not recorded."""
+    """Format a packed grid as `32x32x8`; trailing ones are left out: `4096`. Empty if not recorded."""
     return re.sub(r"(x1){1,2}$", "", "x".join(map(str, unpacked(grid)))) if grid else ""

@@ -1,4 +1,6 @@
-"""Detect the programming language or framework of a program, for advice: from kernels, ranges and process names."""
+"""Detect the programming language or framework of a program from kernels, ranges and process names; advice
+depends on it.
+"""
 
 import re
 from collections.abc import Iterable
@@ -30,7 +32,7 @@ _ENOUGH = 3  # kernels that are named like XLA's: a program may call one of its 
 
 
 def dialect(trace: Trace) -> str:
-    """The program's entry of `DIALECTS`; UNKNOWN if it cannot be detected."""
+    """Return the program's entry of `DIALECTS`, or UNKNOWN if it cannot be detected."""
     kernels = _kernels(trace)
     ranges = [name.text for name in trace.range_names]
     if trace.report.reader.recorder != "nsys" or _any(_OF_PYTORCH, [*kernels, *ranges]):

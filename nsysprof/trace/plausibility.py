@@ -22,12 +22,12 @@ _CHUNK = 1 << 18  # ops at a time where temporaries would be large
 
 
 def doubts(trace: Trace) -> tuple[str, ...]:
-    """A sentence per implausible finding, with its count and share; empty if there are none."""
+    """Return a sentence per implausible finding, with count and share; empty if there are none."""
     return (*_of_streams(trace), *_of_launches(trace), *_of_recording(trace))
 
 
 def tells_of_dropped_events(diagnostic: Diagnostic) -> bool:
-    """Whether a diagnostic of nsys reports lost events."""
+    """Return whether a diagnostic of nsys reports lost events."""
     return _DROPPED.search(diagnostic.text) is not None
 
 

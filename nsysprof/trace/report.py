@@ -13,7 +13,7 @@ from nsysprof.trace.plausibility import doubts
 from nsysprof.trace.trace import Progress, Reader, Report, Trace
 
 READERS: list[str] = ["nsysprof.trace.kineto.reader:KinetoReader", "nsysprof.trace.nsys.reader:NsysReader"]
-"""The readers, as module and class; the first that claims a file reads it, and the last refuses unclaimed files."""
+"""Readers as `module:class`: the first one that recognizes a file reads it; the last one rejects all other files."""
 
 
 def open_report(
@@ -22,11 +22,11 @@ def open_report(
     export_to: str | os.PathLike[str] | None = None,
     nsys: str | os.PathLike[str] | None = None,
 ) -> Report:
-    """Open an SQLite report or parquet export read-only, or a ``.nsys-rep``/``.qdrep`` by exporting it.
+    """Open an SQLite report or Parquet export read-only, or export a ``.nsys-rep``/``.qdrep`` and open the export.
 
-    The export goes into a temporary folder, which is removed when the report is closed or Python ends, or to
-    ``export_to``, which is never overwritten. ``nsys`` is the nsys to export with. Raises `NsysprofError` if the file
-    is no readable report; opening reads only a few small tables.
+    The export is written to a temporary folder, which is removed when the report is closed or Python ends, or to
+    ``export_to``; existing files are never overwritten. ``nsys`` is the nsys for the export. Raises `NsysprofError` if
+    the file is not a readable report; opening reads only a few small tables.
     """
     named = Path(path)
     options = {"export_to": Path(export_to) if export_to else None, "nsys": Path(nsys) if nsys else None}
@@ -35,7 +35,7 @@ def open_report(
 
 
 def report_endings() -> dict[str, str]:
-    """The file name endings of all formats (see `Reader`), with their recorders, the preferred one last."""
+    """Return the file name endings of all formats (see `Reader`) with their recorders, the preferred one last."""
     return {ending: reader.recorder for reader in _readers() for ending in reader.endings}
 
 
@@ -46,7 +46,7 @@ def _readers() -> list[type[Reader]]:
 def read_tables(report: Report, progress: Progress | None = None, arena: ColumnArena = IN_MEMORY) -> Trace:
     """The `Trace` of a report. Missing rows are not invented; ``warnings`` say how this affects the answer.
 
-    ``arena`` allocates their columns and computed ones, see `allocator`. Raises `NsysprofError` if the file is damaged.
+    ``arena`` allocates recorded and computed columns, see `allocator`. Raises `NsysprofError` if the file is damaged.
     ``progress`` receives each table and the rows read.
     """
     trace = report.reader.trace(report, progress, arena)
@@ -54,7 +54,7 @@ def read_tables(report: Report, progress: Progress | None = None, arena: ColumnA
 
 
 def allocator(report: Report, limit: int | None) -> ColumnArena:
-    """Choose where columns are allocated if an analysis may take ``limit`` bytes of memory (None: no limit)."""
+    """Choose where to allocate columns, if an analysis may take ``limit`` bytes of memory (None: no limit)."""
     needed = report.reader.bytes_needed(limit // _ROOM) if limit is not None else 0
     if limit is None or _ROOM * needed <= limit:
         return IN_MEMORY

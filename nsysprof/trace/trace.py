@@ -22,7 +22,7 @@ from nsysprof.trace import details
 from nsysprof.trace.about import About
 
 Progress: TypeAlias = Callable[[str, int], None]
-"""Is given the name of a step of the work, and how many rows it has just done."""
+"""Receives the name of a phase and the number of rows just processed."""
 
 _CHUNK = 1 << 16  # GPU ops at a time: temporaries stay in the cache, and small
 _CLOCK_SAMPLE = 20_000  # GPU ops that show the step of a clock
@@ -42,7 +42,7 @@ DEFAULT_DOMAIN = "default"
 
 @dataclass(frozen=True)
 class Unread:
-    """A table whose rows are missing from the answer, and the missing columns."""
+    """A table with rows that are missing from the answer, and the missing columns."""
 
     table: str
     rows: int
@@ -62,7 +62,7 @@ class Device:
 class Stream:
     """A stream of a device; ``device`` is an index into `Trace.devices`; ``id`` is None if not recorded.
 
-    ``migrates``: it contains migrations by the driver to and from the device, without launches.
+    ``migrates``: whether the stream contains migrations by the driver to and from the device, without launches.
     """
 
     device: int
@@ -75,8 +75,8 @@ class Ranges:
     """Ranges, a row per instance, sorted by (process, thread, START_END or not, start, longest first).
 
     ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns; ``kind`` uint8, an index into `RANGE_KINDS`;
-    ``name`` int32 into `Trace.range_names`; ``unclosed`` bool: the program never closed it, so it ends with the
-    session; ``moved`` bool: a start/end range whose ending thread is recorded.
+    ``name`` int32 into `Trace.range_names`; ``unclosed`` bool: whether the program never closed the range, which then
+    ends with the session; ``moved`` bool: whether it is a start/end range whose ending thread is recorded.
     """
 
     thread: AnyInts
@@ -114,7 +114,8 @@ class Ops:
 
     ``start``, ``end`` int64 ns; ``kind`` uint8: KERNEL, MEMCPY, MEMSET, GRAPH (a CUDA graph launch traced as a whole)
     or MIGRATION (pages of unified memory); ``name`` int32 into `Trace.op_names`; ``stream`` code of `Trace.streams`;
-    ``launch`` int32, a row of `Launches`, -1 if there is none; ``from_graph`` bool: a node of a CUDA graph.
+    ``launch`` int32, a row of `Launches`, -1 if there is none; ``from_graph`` bool: whether the op is a node of a CUDA
+    graph.
     """
 
     start: Ints
@@ -131,10 +132,10 @@ class Ops:
 
 @dataclass(frozen=True)
 class Copies:
-    """The bytes that GPU ops of the kinds `COPYING` moved or set, in their order.
+    """Bytes moved or set by each GPU op whose kind is in `COPYING`, in op order.
 
     ``size_bytes`` int64, -1 if not recorded; ``source``, ``destination`` uint8, indexes into `MEMORY_KINDS`; ``cause``
-    uint8, nsys's number for the reason of a migration.
+    uint8: nsys's number for the reason of a migration.
     """
 
     size_bytes: Ints
@@ -144,11 +145,13 @@ class Copies:
 
 
 class Reader(ABC):
-    """Reads a trace in the format of one recorder. Data that a format does not record is empty, never invented.
+    """Base class of readers, each for the format of one recorder. Data that a format does not record is empty, never
+    invented.
 
-    ``format`` is its name in `analysis.json`, ``recorder`` the recording program. ``endings`` are file name endings; if
-    files differ only in these, the first is read; ``annotations`` is the kind of ranges that programs make;
-    ``recording`` is the command that records them and the GPU. A subclass decides in `claims` which files it reads.
+    ``format`` is the name of the format in `analysis.json`, ``recorder`` the recording program. ``endings`` are file
+    name endings; if files differ only in the ending, the first is read; ``annotations`` is the kind of ranges that
+    programs make; ``recording`` is the command that records such ranges and the GPU. A subclass decides in `claims`
+    which files it reads.
     """
 
     format: str
@@ -160,7 +163,7 @@ class Reader(ABC):
     @classmethod
     @abstractmethod
     def claims(cls, path: Path) -> bool:
-        """Whether a file or folder has this format, judged by its content."""
+        """Return whether a file or folder has this format, judged by its content."""
 
     @classmethod
     @abstractmethod
@@ -169,18 +172,20 @@ class Reader(ABC):
 
     @abstractmethod
     def trace(self, report: Report, progress: Progress | None, arena: ColumnArena) -> Trace:
-        """The ranges, launches and GPU ops; long columns are allocated in ``arena``."""
+        """Return the ranges, launches and GPU ops; long columns are allocated in ``arena``."""
 
     @abstractmethod
     def steps(self) -> int:
         """Estimate the number of rows that `trace` and attribution report to the progress bar."""
 
     def bytes_needed(self, enough: int) -> int:
-        """Estimate the memory that an analysis takes, in bytes; skipped if that is certainly below ``enough``."""
+        """Estimate the memory that an analysis takes, in bytes; an upper bound suffices if it is at most
+        ``enough``.
+        """
         return 0
 
     def other_ranges(self, trace: Trace, sources: Collection[str]) -> details.OtherRanges:
-        """The ranges of these ``sources`` other than NVTX: ``mpi``, ``openacc``, ``ops`` and ``modules``."""
+        """Return the ranges of these ``sources`` other than NVTX: ``mpi``, ``openacc``, ``ops`` and ``modules``."""
         return details.NO_RANGES
 
     def op_details(self, trace: Trace) -> details.OpDetails:
@@ -188,19 +193,23 @@ class Reader(ABC):
         return details.no_op_details(len(trace.ops))
 
     def collectives(self, trace: Trace) -> details.Collectives:
-        """The collectives among the GPU ops, with communicators and sizes; empty if only kernel names are recorded."""
+        """Return the collectives among the GPU ops, with communicators and sizes; empty if only kernel names are
+        recorded.
+        """
         return details.NO_COLLECTIVES
 
     def grids(self) -> Ints:
-        """The grid of each kernel in the order of `Trace.ops`, see `details.packed`; empty if not recorded."""
+        """Return the grid of each kernel in the order of `Trace.ops`, see `details.packed`; empty if not
+        recorded.
+        """
         return np.empty(0, np.int64)
 
     def call_list(self, progress: Progress | None = None) -> details.CallList:
-        """All host CUDA calls, including calls that launched nothing."""
+        """Return all host CUDA calls, including calls that launched nothing."""
         return details.NO_CALLS
 
     def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> details.HostCalls:
-        """The host calls of these kinds other than CUDA: ``mpi`` and ``os``."""
+        """Return the host calls of these kinds other than CUDA: ``mpi`` and ``os``."""
         return details.NO_HOST_CALLS
 
     def dependencies(self, trace: Trace) -> details.Dependencies:
@@ -208,13 +217,13 @@ class Reader(ABC):
         return details.no_dependencies(len(trace.streams))
 
     def captures(self, trace: Trace) -> details.Captures:
-        """Where the CUDA graph nodes among the ops were captured."""
+        """Return when and where the CUDA graph nodes among the ops were captured."""
         return details.no_captures(len(trace.ops))
 
     def host_activity(self, trace: Trace, near: Line | None = None) -> details.HostActivity:
-        """Activity of the host threads: CUDA calls, operating-system calls, the profiler's own work.
+        """Return the activity of host threads: CUDA calls, operating-system calls, the profiler's own work.
 
-        Short launches of kernels may be left out that overlap none of the disjoint, sorted intervals ``near``.
+        Short launches of kernels may be left out if they overlap none of the disjoint, sorted intervals ``near``.
         """
         return details.NO_ACTIVITY
 
@@ -239,11 +248,11 @@ class Reader(ABC):
         return {}
 
     def cpu_samples(self, thread: Ints, start: Ints, end: Ints) -> details.CpuSamples | None:
-        """Samples of the call stacks of threads (globalTids) in spans of time; None if there are none."""
+        """Return samples of the call stacks of threads (globalTids) in time spans; None if there are none."""
         return None
 
     def not_read(self) -> dict[str, int]:
-        """Recorded tables or event categories that nsysprof does not use, with their numbers of rows."""
+        """Return the tables or event categories that nsysprof does not use, with their numbers of rows."""
         return {}
 
     def thread_names(self) -> dict[int, str]:
@@ -257,9 +266,9 @@ class Reader(ABC):
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """An open report: close it, or use a ``with`` statement, to remove its temporary export.
+    """An open report: close it, or use a ``with`` statement, to remove the temporary export.
 
-    ``path`` is as the user named it; ``file`` is read: the same path, or the export of a ``.nsys-rep``.
+    ``path``: the path that the user gave; ``file``: the file that is read, the same or the export of a ``.nsys-rep``.
     """
 
     path: Path
@@ -275,7 +284,7 @@ class Report:
 
     @property
     def format(self) -> str:
-        """The file format: ``sqlite``, ``parquet``, or another reader's name for its format."""
+        """The file format: ``sqlite``, ``parquet``, or the name that another reader gives to its format."""
         return self.reader.format
 
     def close(self) -> None:
@@ -294,14 +303,14 @@ class Report:
 class OpsByLaunch:
     """The GPU ops with a launch, in launch order, and the bounds of each launch's ops.
 
-    ``begins`` is None if every launch caused exactly one.
+    ``begins`` is None if every launch caused exactly one op.
     """
 
     ops: Ints32
     begins: Ints | None
 
     def of(self, launches: AnyInts) -> tuple[Ints32, Ints]:
-        """The ops of these launches, launch after launch, and the number of ops per launch."""
+        """Return the ops of these launches, launch after launch, and the number of ops per launch."""
         if self.begins is None:
             return self.ops[launches], np.ones(len(launches), np.int64)
         size = self.begins[launches + 1] - self.begins[launches]
@@ -313,13 +322,13 @@ class Trace:
     """All recorded data that attribution needs.
 
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64); ``thread_process`` maps threads to
-    processes. ``session_end`` is the end of unclosed ranges, in ns; ``unread`` are the tables whose rows are missing;
-    ``no_work`` says why there are no ops, empty if there are some; ``never_popped`` counts ranges left out of
-    ``ranges``: each is inside a range of the same name, and neither is ever popped; ``call_names`` are names of CUDA
-    calls, without CUPTI's version suffixes; ``other_calls`` are calls outside ``launches``, None if unknown; ``arena``
-    holds the long columns; ``named_threads`` maps globalTids to names that the program set through NVTX; ``opened_on``
-    are codes of the threads that opened the ranges, None if all ranges count for these threads. ``geometry``: the
-    launch parameters of GPU ops, if the reader knows those of all.
+    processes. ``session_end`` is the end of unclosed ranges, in ns; ``unread``: the tables with missing rows;
+    ``no_work``: why there are no ops, empty if there are ops; ``never_popped`` counts ranges left out of ``ranges``:
+    each is inside a range of the same name, and neither is ever popped; ``call_names``: names of CUDA calls, without
+    CUPTI's version suffixes; ``other_calls``: calls outside ``launches``, None if unknown; ``arena`` allocates the long
+    columns; ``named_threads``: names that the program set through NVTX, by globalTid; ``opened_on``: codes of the
+    threads that opened the ranges, None if ranges were not moved to other threads. ``geometry``: the launch parameters
+    of GPU ops, if the reader knows all of them.
     """
 
     report: Report
@@ -348,7 +357,7 @@ class Trace:
 
     @property
     def range_openers(self) -> AnyInts:
-        """The code of the thread that opened each range."""
+        """Return the code of the thread that opened each range."""
         return self.ranges.thread if self.opened_on is None else self.opened_on
 
     def __repr__(self) -> str:
@@ -357,22 +366,22 @@ class Trace:
 
     @property
     def apart(self) -> bool:
-        """Whether to compute answers in parallel threads: the trace is large, and memory suffices."""
+        """Return whether to compute answers in parallel threads: the trace is large, and memory suffices."""
         return self.arena.roomy and len(self.ops) >= MIN_ROWS
 
     @cached_property
     def thread_names(self) -> dict[int, str]:
-        """Thread names by globalTid: from NVTX, else from the system; the report must be open."""
+        """Return thread names by globalTid, from NVTX, otherwise from the system; the report must be open."""
         return {**self.report.reader.thread_names(), **self.named_threads}
 
     def thread_label(self, thread: int) -> str:
-        """A thread's label for users: its name, if any, and its number."""
+        """Return a thread's label for users: its name (if any) and number."""
         tid = int(self.threads[thread])
         return f"{self.thread_names.get(tid) or 'thread'} {tid_of(tid)}"
 
     @cached_property
     def gpu_numbers(self) -> list[int]:
-        """The GPU number of each device in the report; unknown GPUs get numbers above the known ones.
+        """Return the GPU number of each device in the report; unknown GPUs get numbers above the known ones.
 
         If the report's GPU numbers are not small and distinct, GPUs are counted instead.
         """
@@ -398,7 +407,7 @@ class Trace:
 
     @cached_property
     def clock_step(self) -> int:
-        """The resolution of the GPU clock in ns, from the first kernels; 0 if it cannot be determined."""
+        """Return the resolution of the GPU clock in ns, from the first kernels; 0 if unknown."""
         kernels = np.flatnonzero(self.ops.kind[:_CLOCK_SAMPLE] == KERNEL)
         return clock_step(self.ops.end[kernels] - self.ops.start[kernels])
 
@@ -422,7 +431,7 @@ class Trace:
 
     @cached_property
     def op_gpu(self) -> Ints32:
-        """The GPU number of each op; -1 for migrations, which keep no GPU busy."""
+        """Return the GPU number of each op; -1 for migrations, which keep no GPU busy."""
         return self.arena.take(self.stream_gpu, self.ops.stream)
 
     def ops_of_gpu(self, number: int) -> Mask:
@@ -431,7 +440,9 @@ class Trace:
 
     @cached_property
     def gpu_busy(self) -> dict[int, tuple[Ints, Ints]]:
-        """Disjoint, sorted intervals ``(start, end)`` in which each GPU, by number, runs at least one op."""
+        """Return, for each GPU number, disjoint, sorted intervals ``(start, end)`` in which the GPU runs at
+        least one op.
+        """
         busy = {}
         for number in sorted(set(self.gpu_numbers)):
             ops = np.flatnonzero(self.op_gpu == number)
@@ -452,12 +463,12 @@ class Trace:
 
     @cached_property
     def memory(self) -> details.MemoryEvents:
-        """Allocations and releases of GPU memory; the report must be open."""
+        """Return allocations and releases of GPU memory; the report must be open."""
         return self.report.reader.memory()
 
     @cached_property
     def samples(self) -> dict[int, details.GpuSamples]:
-        """Samples of GPU metrics, by number of the sampled GPU; the report must be open."""
+        """Return samples of GPU metrics by GPU number; the report must be open."""
         return self.report.reader.samples(self.report.about)
 
     @cached_property
@@ -480,11 +491,11 @@ class Trace:
 
     @cached_property
     def copy_ops(self) -> Index:
-        """The GPU ops with a row in `copies`: copies, memsets and migrations."""
+        """Return the GPU ops with a row in `copies`: copies, memsets and migrations."""
         return np.flatnonzero(np.isin(np.arange(MIGRATION + 1), COPYING).take(self.ops.kind))
 
     def copy_sizes(self) -> Ints:
-        """The bytes that each GPU op copied or set; -1 for other ops, or if not recorded."""
+        """Return the bytes that each GPU op copied or set, -1 for other ops, or if not recorded."""
         sizes = self.arena.full(len(self.ops), -1, np.int64)
         sizes[self.copy_ops] = self.copies.size_bytes
         return sizes

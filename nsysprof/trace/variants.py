@@ -11,7 +11,7 @@ from nsysprof.trace.trace import PROCESS_OF_THREAD, START_END, Copies, Launches,
 
 
 def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
-    """The trace with additional ranges, including threads and processes that only these have."""
+    """Return the trace with additional ranges, and with the threads and processes that only these ranges have."""
     trace = replace(trace, warnings=(*trace.warnings, *more.warnings))
     if not len(more.start):
         return trace
@@ -50,7 +50,7 @@ def without_ranges(trace: Trace) -> Trace:
 
 
 def with_threads(trace: Trace, used: Ints) -> Trace:
-    """The trace with these globalTids added to its threads, and their processes to its processes."""
+    """Return the trace with these globalTids added to its threads, and their processes to its processes."""
     threads = np.union1d(trace.threads, used)
     if len(threads) == len(trace.threads):
         return trace
@@ -69,7 +69,7 @@ def with_threads(trace: Trace, used: Ints) -> Trace:
 
 
 def only_ops(trace: Trace, chosen: Mask) -> Trace:
-    """The trace with only the ``chosen`` GPU ops, and their launches."""
+    """Return the trace with only the ``chosen`` GPU ops and their launches."""
     ops, launches, arena = trace.ops, trace.launches, trace.arena
     rows = np.flatnonzero(chosen)
     launch = arena.take(ops.launch, rows)

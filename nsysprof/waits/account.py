@@ -24,7 +24,9 @@ _NO_CEILING = ("compute", "unknown")
 
 @dataclass(frozen=True)
 class Account:
-    """The columns of ``windows``, ``rows`` and ``held_up`` of a `Why`, and the ``facts`` behind them."""
+    """The columns ``windows``, ``rows`` and ``held_up`` of a `Why`, and the ``facts`` from which they were
+    computed.
+    """
 
     facts: Facts
     windows: ColumnTable
@@ -40,9 +42,9 @@ def account_of(
     merge_names: Sequence[str] | None,
     chosen: AnyInts | None = None,
 ) -> Account:
-    """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` the kinds of `Trace.op_names`.
+    """Account for windows; ``paths`` are the texts of `Windows.path`, ``kinds`` the kinds of `Trace.op_names`.
 
-    ``chosen`` are the rows of windows to account for, ascending (None: all).
+    ``chosen`` are the ascending rows of the windows to account for (None: all).
     """
     named = attribution.op_owner if attribution.replay is not None else None
     attribution = attribution.launched
@@ -63,7 +65,7 @@ def account_of(
 
 
 def wait_pieces(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[str, Array]:
-    """The columns of `Why.waits` of one GPU, with texts as codes."""
+    """Return the columns of `Why.waits` for one GPU, with texts as codes."""
     gaps = stretches(windows, gpu, lines)
     pieces = walk(facts.attribution.trace, facts.reasons, gaps.start, gaps.end, gaps.op)
     found = account(facts, pieces, gaps.window, windows)
@@ -72,7 +74,8 @@ def wait_pieces(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> di
 
 
 def rows_of_windows(facts: Facts, windows: Windows) -> dict[str, Ints]:
-    """The account of each window: columns ``group``, its number, the codes of `Facts.words`, ``waits`` and ``ns``.
+    """Return the account of each window: columns ``group`` (number of the window), codes of `Facts.words`, ``waits``
+    and ``ns``.
 
     A window may have several rows with equal codes.
     """

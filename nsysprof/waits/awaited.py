@@ -1,4 +1,4 @@
-"""Find the GPU ops that host calls launched, and the ops that they waited for."""
+"""Find the GPU ops that host calls launched, and the GPU ops for which host calls waited."""
 
 from dataclasses import dataclass
 
@@ -16,11 +16,11 @@ ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 
 @dataclass(frozen=True)
 class OpsOfCalls:
-    """GPU ops as rows of `Trace.ops`, -1 for none; the last entry of each column is for no call, or no launch.
+    """GPU ops as rows of `Trace.ops` (-1: none); the last entry of each column stands for "no call" or "no launch".
 
-    ``made`` int32 per row of `HostActivity.calls`, ``of_launch`` int32 per row of `Trace.launches`: the copy that it
-    made: the last one, but copies of a few bytes to the host take precedence; ``example`` int32 per launch: a
-    representative of all copies with the same description. ``on`` int32: the op that a synchronizing call waited for.
+    ``made`` int32 per row of `HostActivity.calls`, ``of_launch`` int32 per row of `Trace.launches`: the last copy that
+    the call made, but copies of a few bytes to the host take precedence; ``example`` int32 per launch: a copy that
+    represents all copies with the same description. ``on`` int32: the op for which a synchronizing call waited.
     ``copies``: the copies that calls launched, sorted by end.
     """
 
@@ -32,7 +32,7 @@ class OpsOfCalls:
 
 
 def ops_of_calls(trace: Trace, activity: HostActivity, why: Reasons, size: Ints, memory: Bytes) -> OpsOfCalls:
-    """The `OpsOfCalls` of a trace; ``size`` and ``memory`` describe the copies among its GPU ops."""
+    """Find the `OpsOfCalls` of a trace; ``size`` and ``memory`` describe the copies among the GPU ops."""
     copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
     copies = _by_end(trace, copies)
     nonzero, to_host = (
@@ -55,15 +55,15 @@ def ops_of_calls(trace: Trace, activity: HostActivity, why: Reasons, size: Ints,
 
 
 def bucket(size: Ints) -> Ints:
-    """Round sizes to two binary digits, so copies of about the same size are grouped."""
+    """Round sizes to two binary digits, so that copies of similar size form a group."""
     step = np.maximum(1, 1 << np.maximum(np.log2(np.maximum(size, 1)).astype(np.int64) - 1, 0))
     return np.where(size > 0, (size + step // 2) // step * step, size)
 
 
 def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> Ints:
-    """For each piece of host time, the copy that its call made or waited for; -1 for none.
+    """For each piece of host time, return the copy that the call made or waited for, or -1.
 
-    A call waited for a copy if both ended together and the copy ran for at least half of the piece.
+    A call waited for a copy if both ended together and the copy ran during at least half of the piece.
     """
     out, copies = ops.made[time.call].astype(np.int64), ops.copies
     if len(copies) == 0:
@@ -79,7 +79,7 @@ def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> Ints:
 
 
 def examples(trace: Trace, ops: OpsOfCalls, copied: Ints) -> Ints:
-    """For each copy (-1 for none) and launch, the representative of all copies with the same description."""
+    """For each copy that a launch made, return the copy that represents all copies with the same description."""
     launch = pick(trace.ops.launch, copied, -1)
     return ops.example[launch].astype(np.int64)
 
@@ -92,9 +92,9 @@ def _by_end(trace: Trace, rows: Index) -> Index:
 
 
 def calls_around(trace: Trace, activity: HostActivity, launch: Index) -> Index:
-    """The row of the call that is, or encloses, each launch; -1, the last one, if there is none.
+    """For each launch, return the row of the call that is or encloses the launch, or -1 (the last row).
 
-    The runtime call is in the list of calls; the launch may be the driver call inside it.
+    The list of calls has the runtime call; the launch may be the driver call inside the runtime call.
     """
     calls, launches = activity.calls, trace.launches
     out = np.full(len(launch), -1, np.intp)

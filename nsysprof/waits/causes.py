@@ -1,4 +1,4 @@
-"""Split the gaps between GPU ops, of a range or of a process on a GPU, by the GPU's reason for waiting."""
+"""Split the gaps between GPU ops (of a range, or of a process on a GPU) by the reason for which the GPU waits."""
 
 from dataclasses import dataclass
 
@@ -47,12 +47,12 @@ def wait_facts(trace: Trace, communication: Mask) -> WaitFacts:
 
 @dataclass(frozen=True)
 class Gaps:
-    """The intervals of a range's instances (windows) in which none of its GPU ops runs, split by the GPU's reason for
-    waiting.
+    """The intervals of a range's windows in which none of the range's GPU ops runs, split by the reason for which the
+    GPU waits.
 
-    Sorted by window and time: ``start``, ``end`` int64 ns; ``behind``, the position of the next GPU op in the
-    `RangeWork`; ``kind``, an index into `WAITING_FOR`. ``between_calls`` bool: the GPU ops on either side belong to
-    different calls.
+    Sorted by window and time: ``start``, ``end`` int64 ns; ``behind``: the position in the `RangeWork` of the GPU op
+    that follows the gap; ``kind``, an index into `WAITING_FOR`. ``between_calls`` bool: the GPU ops on either side
+    belong to different calls.
     """
 
     start: Ints
@@ -67,7 +67,7 @@ class Gaps:
         return self.end - self.start
 
     def total_ns(self, kind: int) -> int:
-        """The total time of one kind of waiting in all gaps."""
+        """Return the total time of one kind of waiting in all gaps."""
         return int(self.length_ns[self.kind == kind].sum())
 
 
@@ -80,7 +80,7 @@ def find_gaps(index: WorkIndex, work: RangeWork, facts: WaitFacts) -> Gaps:
 
 
 def gap_bounds(work: RangeWork) -> tuple[Ints, Index]:
-    """The start of each gap in the windows of ``work``, and the position of the GPU op that ends it."""
+    """Return the start of each gap in the windows of ``work``, and the position of the GPU op that ends the gap."""
     reach = reach_so_far(work)
     same = work.window[1:] == work.window[:-1]
     behind = np.flatnonzero(same & (work.start[1:] > reach[:-1])) + 1
@@ -89,7 +89,9 @@ def gap_bounds(work: RangeWork) -> tuple[Ints, Index]:
 
 @dataclass(frozen=True)
 class IdlePieces:
-    """Gaps, split by the GPU's reason for waiting: the number of each piece's ``gap``, ``start``, ``end``, ``kind``."""
+    """Gaps, split by the reason for which the GPU waits: number of the ``gap``, ``start``, ``end`` and ``kind`` of each
+    piece.
+    """
 
     gap: Index
     start: Ints
@@ -100,10 +102,10 @@ class IdlePieces:
 def idle_pieces(
     attribution: Attribution, facts: WaitFacts, start: Ints, end: Ints, op: AnyInts, thread: AnyInts | None = None
 ) -> IdlePieces:
-    """Split the gaps from each ``start`` to each ``end``, where ``op`` starts, by the GPU's reason for waiting.
+    """Split the gaps from each ``start`` to each ``end``, where ``op`` starts, by the reason for which the GPU waits.
 
-    If ``op`` is -1, the GPU waited only for the host ``thread``, a code of `Trace.threads`. Ops that CUDA graphs replay
-    count as launched by the replay, however they are attributed.
+    If ``op`` is -1, the GPU waited only for the host ``thread`` (a code of `Trace.threads`). Ops that CUDA graphs
+    replay count as launched by the replay, regardless of their attribution.
     """
     attribution = attribution.launched
     ops = attribution.trace.ops

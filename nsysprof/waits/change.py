@@ -27,7 +27,9 @@ from nsysprof.waits.swap import time_of_row, times_by_name
 
 @dataclass(frozen=True)
 class Step:
-    """One change: its ``kind``, a description, the ``ranges`` that it concerns, and how it edits a network."""
+    """One change: its ``kind``, a description, the ``ranges`` that it affects, and a function that edits a
+    network.
+    """
 
     kind: str
     words: str
@@ -36,7 +38,7 @@ class Step:
 
 
 def steps_of(program: Program, changes: Changes) -> list[Step]:
-    """The changes one by one; their targets are found now, before there is a network."""
+    """Make a step for each change; the targets are found now, before there is a network."""
     none = np.empty(0, np.intp)
     made: list[Step] = []
     for glob in changes.drop_sync:
@@ -207,7 +209,8 @@ def _graph(program: Program, rows: Index, glob: str, network: Network) -> None:
         name = calls.names[calls.name[network.sync_call[hits[0]]]] if len(hits) else "a copy that blocks"
         raise AbstainError(
             f"{glob} cannot be captured as a CUDA graph: it waits for the GPU in {name}",
-            f"nsysprof forecast {program.file} --drop-sync '{glob}' --graph '{glob}', or name a range without it",
+            f"nsysprof forecast {program.file} --drop-sync '{glob}' --graph '{glob}', or name a range "
+            "without such a wait",
         )
     names = trace.launches.name
     graphs = [code for code, name in enumerate(trace.call_names) if "GraphLaunch" in name]

@@ -23,7 +23,7 @@ def _flag(about: str) -> Any:
 
 
 class AbstainError(NsysprofError):
-    """No forecast is possible, because some fact is unknown or not modelled; the exit code is 3."""
+    """No forecast is possible, because a fact is unknown or not modelled; the exit code is 3."""
 
     def __init__(self, reason: str, hint: str | None = None) -> None:
         super().__init__(f"no forecast: {reason}", hint, exit_code=3)
@@ -31,13 +31,15 @@ class AbstainError(NsysprofError):
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes to make, all at once, as written on the command line.
+    """The changes to make together, as written on the command line.
 
-    The metadata of a field describe its option: its ``value`` (empty for a flag) and its description (``about``).
+    The metadata of a field describe the option: its ``value`` (empty for a flag) and its description (``about``).
     """
 
     graph: Sequence[str] = _repeatable("GLOB", "Launch all work of matching ranges as one CUDA graph")
-    fuse: Sequence[str] = _repeatable("GLOB", "Fuse the kernels of matching ranges into one of the same total length")
+    fuse: Sequence[str] = _repeatable(
+        "GLOB", "Fuse the kernels of each matching range and stream into one kernel of the same total duration"
+    )
     scale: Sequence[str] = _repeatable("KERNEL=FACTOR", "Multiply the time of matching kernels: '*gemm*=0.5'")
     set: Sequence[str] = _repeatable("KERNEL=TIME", "Set the time of matching kernels: 'softmax=40us'")
     swap: Sequence[str] = _repeatable(
@@ -49,7 +51,7 @@ class Changes:
     )
     async_copies: bool = _flag("Copies to the GPU, from pinned memory, do not block the host.")
     pinned: bool = _flag("Copy from and to pinned memory: such copies run at link bandwidth and do not block.")
-    remove: Sequence[str] = _repeatable("CAUSE", "Remove a cause that a finding or why.csv names")
+    remove: Sequence[str] = _repeatable("CAUSE", "Remove a cause listed in a finding or in why.csv")
     remove_calls: Sequence[str] = _repeatable("GLOB", "Remove matching host calls, with their waits")
     remove_code: Sequence[str] = _repeatable(
         "GLOB", "Remove CPU code between calls in matching ranges ('outside every range')"
@@ -80,7 +82,7 @@ class Changes:
 
 
 def split_value(text: str, option: str, example: str) -> tuple[str, str]:
-    """The text before and after the last ``=`` of an option."""
+    """Split an option at the last ``=``."""
     name, equals, value = text.rpartition("=")
     if not equals or not name or not value:
         raise NsysprofError(f"--{option} {text!r} lacks a name or a value", f"--{option} '{example}'")
@@ -88,7 +90,7 @@ def split_value(text: str, option: str, example: str) -> tuple[str, str]:
 
 
 def read_time(text: str, option: str, example: str) -> tuple[str, int]:
-    """The name and the ns of ``NAME=500us``."""
+    """Parse ``NAME=500us`` into the name and the time in ns."""
     name, value = split_value(text, option, example)
     match = _TIME.fullmatch(value)
     if match is None:
@@ -102,7 +104,7 @@ def read_time(text: str, option: str, example: str) -> tuple[str, int]:
 
 
 def read_factor(text: str) -> tuple[str, float]:
-    """The name and the factor of ``KERNEL=0.5``."""
+    """Parse ``KERNEL=0.5`` into the name and the factor."""
     name, value = split_value(text, "scale", "KERNEL=0.5")
     try:
         factor = float(value)

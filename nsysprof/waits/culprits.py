@@ -1,4 +1,4 @@
-"""Find the responsible code for each piece of a wait, in words: host calls and code, copies, collectives."""
+"""Find the responsible code for each piece of a wait: host calls and code, copies, collectives."""
 
 import re
 from functools import partial
@@ -50,7 +50,7 @@ _LONG_NS = 1_000_000  # of gaps without a reason: how long those are is said, to
 
 
 def account(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windows) -> dict[str, Array]:
-    """The columns `PIECE` of the pieces of gaps, with host time split by activity."""
+    """Return the columns `PIECE` of the pieces of gaps, with host time split by activity."""
     trace = facts.attribution.trace
     pieces, peer = split_late(pieces, facts.peers)
     rest = np.flatnonzero(pieces.kind != walk.HOST)
@@ -145,9 +145,10 @@ def _host_parts(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windo
 
 
 def held_up(facts: Facts) -> tuple[Ints, Ints, Ints]:
-    """Compute for which another stream waited, by an event or the legacy default stream: ``(op, wait_ns, culprit)``.
+    """Find compute for which another stream waited (by an event or the legacy default stream), as ``(op, wait_ns,
+    culprit)``.
 
-    ``op`` are the waiting ops, launched and with their own stream free; ``culprit`` is a text code.
+    ``op`` are waiting ops that are launched and whose stream is free; ``culprit`` is a text code.
     """
     trace, why = facts.attribution.trace, facts.reasons
     op = np.flatnonzero((why.edge == walk.EVENT) | (why.edge == walk.BARRIER))

@@ -11,12 +11,14 @@ from nsysprof.waits.whole import Cause
 
 
 def lengthen(network: Network, op: AnyInts, length: Ints) -> None:
-    """Make GPU ops take ``length`` ns; for a collective with other ranks, the time after all have arrived."""
+    """Make GPU ops take ``length`` ns; for collectives with other ranks, this is the time after all ranks have
+    arrived.
+    """
     network.length[op] = np.maximum(length, 0)
 
 
 def delay_host(network: Network, moment: AnyInts, ns: int) -> None:
-    """Make the host take ``ns`` longer before some moments."""
+    """Make the host take ``ns`` longer before the given moments."""
     node = network.node[moment]
     network.gap[moment[node < 0]] += ns
     network.extra[node[node >= 0]] += ns
@@ -25,7 +27,7 @@ def delay_host(network: Network, moment: AnyInts, ns: int) -> None:
 def delay_gpu(network: Network, op: AnyInts, ns: int, launched: Ints | None = None) -> None:
     """Insert a kernel of ``ns`` in the stream right after each op.
 
-    Calls that returned before the recorded time ``launched`` do not wait for it.
+    Calls that returned before the recorded time ``launched`` do not wait for the new kernel.
     """
     more = ns + network.lags.behind_op
     network.length[op] += more
@@ -38,7 +40,7 @@ def delay_gpu(network: Network, op: AnyInts, ns: int, launched: Ints | None = No
 
 
 def hurry(network: Network, moment: AnyInts, ns: int) -> None:
-    """Let the host take at most ``ns`` before some moments, without waiting there."""
+    """Let the host take at most ``ns`` before the given moments, without any wait there."""
     node = network.node[moment]
     network.gap[moment] = np.where(node < 0, np.minimum(network.gap[moment], ns), network.gap[moment])
     node = node[node >= 0]
@@ -50,7 +52,7 @@ def hurry(network: Network, moment: AnyInts, ns: int) -> None:
 
 
 def stop_waiting(network: Network, moment: AnyInts) -> None:
-    """Make calls that return at some moments return without waiting for the GPU."""
+    """Make calls that return at the given moments return without a wait for the GPU."""
     node = network.node[moment]
     node = node[node >= 0]
     node = node[network.waits[node]]
@@ -60,7 +62,9 @@ def stop_waiting(network: Network, moment: AnyInts) -> None:
 
 
 def run_together(network: Network) -> None:
-    """Let all ranks arrive at each collective at the same time, so it takes only its time after the last arrival."""
+    """Let all ranks arrive at each collective at the same time, so that it takes only the time after the last
+    arrival.
+    """
     late = network.done != network.start
     for each in network.edges:
         rows = np.flatnonzero(each.op >= 0)
@@ -70,10 +74,10 @@ def run_together(network: Network) -> None:
 
 
 def launch_as_graph(network: Network, start: AnyInts, first: AnyInts, stop: AnyInts, ns: int) -> None:
-    """Replace everything that the host does between the moments ``first`` and ``stop`` by one launch of ``ns``.
+    """Replace everything that the host does from the moments ``first`` to ``stop`` by one launch of ``ns``.
 
     Each row is on one thread, both moments included; ``start`` are the moments of the launch, the first of the
-    launching thread. GPU ops launched there then follow each other like the ops of a graph.
+    launching thread. GPU ops launched there then follow each other like the ops of a CUDA graph.
     """
     inside = marked(expand_ranges(first, stop - first + 1), len(network.time))
     network.gap[inside & (network.node < 0)] = 0
@@ -91,7 +95,7 @@ def launch_as_graph(network: Network, start: AnyInts, first: AnyInts, stop: AnyI
 
 
 def merge_ops(network: Network, trace: Trace, op: AnyInts, first: Mask, length: Ints) -> None:
-    """Replace several GPU ops by one of ``length`` ns: ``op`` are all of them, ``first`` marks the ones to keep."""
+    """Replace the GPU ops ``op`` by fewer ops of ``length`` ns; ``first`` marks the ops to keep."""
     network.length[op] = np.where(first, length, 0)
     gone = op[~first]
     node = network.start[gone]
@@ -103,7 +107,9 @@ def merge_ops(network: Network, trace: Trace, op: AnyInts, first: Mask, length: 
 
 
 def leave_out(network: Network, first: AnyInts, stop: AnyInts, op: AnyInts) -> None:
-    """Remove all host work between the moments ``first`` and ``stop`` of each row, and the time of GPU ops ``op``."""
+    """Remove all host work from the moments ``first`` to ``stop`` of each row, and the time of the GPU ops
+    ``op``.
+    """
     hurry(network, expand_ranges(first, stop - first + 1), 0)
     network.length[op] = 0
     node = network.start[op]
@@ -113,7 +119,7 @@ def leave_out(network: Network, first: AnyInts, stop: AnyInts, op: AnyInts) -> N
 
 
 def remove(network: Network, cause: Cause) -> None:
-    """Remove a cause as a whole: its calls take no time and wait for nothing, its ops and code take no time."""
+    """Remove a whole cause: its calls take no time and wait for nothing, and its ops and code take no time."""
     spare_host(network, cause.thread, cause.start, cause.end)
     synced = network.sync_moment[1][np.isin(network.sync_call, cause.calls)]
     node = network.node[np.concatenate([network.launch_moment[1][cause.launches], synced])]
@@ -132,7 +138,7 @@ def remove(network: Network, cause: Cause) -> None:
 
 
 def spare_host(network: Network, thread: AnyInts, start: Ints, end: Ints) -> None:
-    """Remove intervals of host time from threads (codes), including the time of a hand-over between two."""
+    """Remove intervals of host time from threads (codes), including hand-overs inside these intervals."""
     bounds = np.searchsorted(network.thread, np.arange(int(network.thread.max(initial=-1)) + 2))
     own, other = network.edges
     for code in np.unique(thread).tolist():

@@ -1,4 +1,4 @@
-"""Collect the facts of a trace that accounting for waits needs: dependencies and names."""
+"""Collect the facts about a trace that explain waits: dependencies and names."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ MEMORY = ("", " pageable", " pinned")  # the host's memory of a copy, where it i
 
 
 class Texts:
-    """Texts as codes: each text is created once, and equal ones share a code."""
+    """Texts as codes: equal texts are created once and share a code."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {"": 0}
@@ -36,7 +36,9 @@ class Texts:
         return self._codes.setdefault(text, len(self._codes))
 
     def each(self, make: Callable[..., str], *columns: Array) -> Ints:
-        """The codes of the texts that ``make`` returns for each row of columns; it is called once for equal rows."""
+        """Return the codes of the texts that ``make`` returns for each row of columns; ``make`` is called once for
+        equal rows.
+        """
         if len(columns[0]) == 0:
             return np.empty(0, np.int64)
         first, inverse = distinct(*columns)
@@ -53,9 +55,10 @@ class Texts:
 class Facts:
     """Known facts about a trace: ``communication``: per op name, whether it is a collective.
 
-    ``op_owner``: the range after which each GPU op is named, None for its owner; ``names``: the merged names of ranges,
-    and ``name_code``, one per entry of `Trace.range_names`; ``threads``: labels of `Trace.threads`; ``copy_memory``: a
-    code of `MEMORY` per op; ``collectives``: those that the trace names; ``texts``: all texts that pieces refer to.
+    ``op_owner``: the range after which each GPU op is named (None: its owner); ``names``: the merged names of ranges;
+    ``name_code``: a code of ``names`` for each entry of `Trace.range_names`; ``threads``: labels of `Trace.threads`;
+    ``copy_memory``: a code of `MEMORY` per op; ``collectives``: the collectives that the trace names; ``texts``: all
+    texts that pieces refer to.
     """
 
     attribution: Attribution
@@ -75,27 +78,29 @@ class Facts:
 
     @cached_property
     def activity(self) -> HostActivity:
-        """The activity of the host, all of it or ``near`` some intervals, see `Reader.host_activity`."""
+        """Return the activity of the host, either all of it or only ``near`` some intervals, see
+        `Reader.host_activity`.
+        """
         return self.host(self.attribution.trace, self.near)
 
     @cached_property
     def reasons(self) -> Reasons:
-        """What each GPU op waited for. For large recordings, this is computed for their stretches only."""
+        """Return the dependency for which each GPU op waited; in large recordings, only within stretches."""
         return reasons(self.attribution.trace, self.dependencies)
 
     @cached_property
     def peers(self) -> Peers | None:
-        """Who arrived last at each collective; None if no ranks share any."""
+        """Find the rank that arrived last at each collective; returns None if ranks share no collective."""
         return find_peers(self.attribution.trace, self.communication, self.collectives)
 
     @cached_property
     def ops_of_calls(self) -> OpsOfCalls:
-        """The GPU ops that host calls launched, and the ops that they waited for."""
+        """Find the GPU ops that host calls launched, and the GPU ops for which host calls waited."""
         return ops_of_calls(self.attribution.trace, self.activity, self.reasons, self.copy_sizes, self.copy_memory)
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """Missing data of the recording, each with the option that records it."""
+        """Name the data that the recording lacks, each with the option that records it."""
         return lacking(self.dependencies, self.activity)
 
     @property
@@ -108,9 +113,9 @@ class Facts:
 def read_facts(
     attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None, op_owner: Ints32 | None = None
 ) -> Facts:
-    """The `Facts` of a trace; ``kinds`` are the kinds of its op names, ``merge_names`` as in `merged_names`.
+    """Read the `Facts` of a trace; ``kinds`` are the kinds of op names, ``merge_names`` is as in `merged_names`.
 
-    ``op_owner`` is the range after which each GPU op is named, if another range launched it.
+    ``op_owner`` is the range after which each GPU op is named, if another range launched the op.
     """
     trace = attribution.trace
     reader = trace.report.reader

@@ -1,4 +1,4 @@
-"""Find the host's activity while the GPU waited for a launch, and the call that had drained the GPU queue."""
+"""Find the host's activity while the GPU waits for a launch, and the call that drained the GPU queue before."""
 
 from dataclasses import dataclass
 
@@ -40,12 +40,12 @@ class HostTime:
 def threads_to_blame(
     attribution: Attribution, launch: AnyInts, start: Ints, end: Ints, thread: AnyInts
 ) -> tuple[Index, Ints, Ints, Ints32]:
-    """Intervals of host time, each with the responsible thread: ``(piece, start, end, thread)``.
+    """Return intervals of host time with the responsible thread of each: ``(piece, start, end, thread)``.
 
-    A piece ends at its ``launch``; if that is -1, it belongs to the given ``thread``. Usually its thread is the
-    launching one. But PyTorch hands backward to an autograd thread. Before the owning range began, a worker that had
-    launched nothing for it waited for the range's thread. While workers launch for a range, its own thread waits for
-    the last of them.
+    A piece ends at its ``launch``, or belongs to the given ``thread`` if the launch is -1. The launching thread is
+    usually responsible. But PyTorch hands backward work to an autograd thread: before the owning range began, a worker
+    that had launched nothing for the range waited for the range's thread. While workers launch for a range, the thread
+    of the range waits for the last worker.
     """
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
@@ -84,9 +84,9 @@ def threads_to_blame(
 def host_time(
     attribution: Attribution, activity: HostActivity, piece: Index, start: Ints, end: Ints, thread: Ints32
 ) -> HostTime:
-    """The `HostTime` of intervals of threads, each cut at the bounds of calls and ranges.
+    """Return the `HostTime` of intervals of threads, cut at the bounds of calls and ranges.
 
-    Of nested calls, the innermost counts.
+    If calls are nested, the innermost call counts.
     """
     trace = attribution.trace
     ranges = trace.ranges
@@ -131,7 +131,7 @@ def host_time(
 
 
 def ranges_around(attribution: Attribution, thread: AnyInts, start: Ints, end: Ints) -> Ints:
-    """The innermost push/pop range open on each thread (a code) for the whole interval; -1 for none."""
+    """Return the innermost push/pop range open on each thread (a code) during the whole interval, or -1."""
     ranges = attribution.trace.ranges
     out = np.full(len(start), -1, np.int64)
     for code in np.flatnonzero(np.bincount(thread[thread >= 0])).tolist():
@@ -166,11 +166,12 @@ def exposed_by(
     thread: AnyInts,
     since: Ints,
 ) -> Ints:
-    """For each wait for a ``launch`` from ``start`` to ``end``, the call of ``activity`` that exposed it; -1 for none.
+    """For each wait for a ``launch`` from ``start`` to ``end``, return the call of ``activity`` that exposed the wait,
+    or -1.
 
-    That is the last earlier synchronizing call of the launching thread, or of the ``thread`` for which it works. It is
-    none if the host was ahead of the GPU again at a launch in between, by `SLACK_NS` and a tenth of the wait: then
-    something else drained the GPU queue. Calls that ended before ``since`` do not count either.
+    This is the last earlier synchronizing call of the launching thread, or of the ``thread`` for which it works. A call
+    does not count if, at a later launch, the host was again ahead of the GPU by `SLACK_NS` and a tenth of the wait:
+    then something else drained the GPU queue. Calls that ended before ``since`` do not count either.
     """
     launches, calls = trace.launches, activity.calls
     lead = np.full(len(launches), _NEVER)  # how long the GPU still had to do when each launch returned

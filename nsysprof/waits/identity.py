@@ -19,15 +19,14 @@ _LONG_AGO = _NEVER // 2  # to which durations can be added
 
 @dataclass(frozen=True)
 class Replay:
-    """How well dependencies and constant delays explain one path on one GPU.
+    """Measure of how well dependencies and constant delays explain one path on one GPU.
 
-    ``windows``, the replayed rows of `Windows`; ``behind_op_ns``, ``behind_event_ns``, ``behind_launch_ns``, the
-    constants: the mean delay of an op after its dependency, after its dependency with an event in between
-    (`Reasons.marked`), and after its launch; ``residual`` float64, the error of each window's replayed end as a share
-    of its span.
+    ``windows``, the replayed rows of `Windows`; ``behind_op_ns``, ``behind_event_ns``, ``behind_launch_ns``: mean delay
+    of an op after its dependency, after a dependency with an event in between (`Reasons.marked`), and after its launch;
+    ``residual`` (float64): the error of each window's replayed end, as a share of the window's span.
 
-    A GPU takes 1.1 µs or 2.1 µs from kernel to kernel: a median would be one of these, and be off by 10 µs in a chain
-    of 20 kernels. So constants are means, without delays above `LATENCY` times the lower quartile.
+    A GPU takes 1.1 µs or 2.1 µs from kernel to kernel: a median would equal one of these, and be 10 µs off in a chain
+    of 20 kernels. So constants are means, which exclude delays above `LATENCY` times the lower quartile.
     """
 
     path: int
@@ -40,11 +39,10 @@ class Replay:
 
 
 def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
-    """The `Replay` of each path and GPU, of at most `MAX_WINDOWS` windows each; paths beyond `MAX_ALL` ops are left
-    out.
+    """Replay at most `MAX_WINDOWS` windows of each path and GPU; paths with more than `MAX_ALL` ops are left out.
 
-    An op starts a constant time after its last dependency has ended or its call has returned; ops that start before the
-    window keep their recorded start. Near-linear in the ops of the replayed windows.
+    An op starts a constant time after its last dependency ends or its call returns; ops that start before the window
+    keep their recorded start. Takes near-linear time in the ops of the replayed windows.
     """
     ops = trace.ops
     out = []
@@ -90,7 +88,7 @@ def _latencies(trace: Trace, why: Reasons, rows: Index) -> tuple[int, int, int]:
 
 
 def mean_latency(length: Ints, otherwise: int) -> int:
-    """The mean of latencies without outliers, in ns; ``otherwise`` if there are none."""
+    """Return the mean of latencies without outliers, in ns, or ``otherwise`` if there are none."""
     if len(length) == 0:
         return otherwise
     quick = float(np.quantile(length, 0.25, method="lower"))

@@ -17,11 +17,12 @@ _LOOK_BACK = 16  # ops of a stream that overlap, as nodes of a graph do
 
 @dataclass(frozen=True)
 class Items:
-    """The items that streams process, in order: ops, and records of and waits for events (``op`` -1).
+    """The items that streams process, in order: ops, event records, and waits for events (``op`` -1).
 
-    ``of_op`` is the item of each op; ``before``, the previous item in its stream, -1 for none; ``record``, the
-    recording item of a wait, -1 for none; ``time``, when it happened; ``key``, twice a time, is at least the key of
-    everything it waits for; ``marks``, the items that are no ops, by the time of their calls.
+    ``of_op`` is the item of each op; ``before``: the previous item in the same stream, -1 for none; ``record``: for a
+    wait, the item that records the event, -1 for none; ``time``, when it happened; ``key``: twice a time, at least as
+    large as the keys of all dependencies of the item; ``marks``: the items that are not ops, by the time of their
+    calls.
     """
 
     op: Ints32
@@ -34,7 +35,7 @@ class Items:
 
 
 def items_of(trace: Trace, lanes: Lanes, dependencies: Dependencies, launched: Ints, peers: Peers | None) -> Items:
-    """The `Items` of a trace; ``launched`` is the time at which the host finished launching each op."""
+    """Find the `Items` of a trace; ``launched`` is the time at which the host finished launching each op."""
     ops = trace.ops
     stream, time, event = event_calls(dependencies)
     is_wait = np.arange(len(stream)) >= len(dependencies.records)
@@ -129,7 +130,9 @@ def _free_of_overlap(lanes: Lanes, op: Ints32, of_lane: Ints, before: Ints32, en
 
 
 class Parts:
-    """Edges of stream items, and of additional nodes, as they are found; items are nodes from 2 on."""
+    """Edges of stream items and of additional nodes, collected while items are processed; items are nodes from
+    2 on.
+    """
 
     def __init__(self, items: int) -> None:
         self.items = items
@@ -138,20 +141,20 @@ class Parts:
         self.count = items
 
     def add(self, one: Edges, other: Edges, time: Ints, key: Ints) -> Ints32:
-        """Add nodes that wait for two others, and return their numbers."""
+        """Add nodes that each wait for two other nodes, and return the numbers of the new nodes."""
         self.more.append((one, other, time, key))
         self.count += len(time)
         return np.arange(self.count - len(time), self.count, dtype=np.int32) + 2
 
     def known(self, items: Items) -> tuple[Ints, Ints]:
-        """The time and the key of every node so far."""
+        """Return the time and the key of every node so far."""
         never = np.array([0, LONG_AGO])
         times, keys = ([each[at] for each in self.more] for at in (2, 3))
         return np.concatenate([never, items.time, *times]), np.concatenate([never, items.key, *keys])
 
 
 def edges_of(to: AnyInts, op: AnyInts | int = -1, lag: AnyInts | int = 0) -> Edges:
-    """Edges to nodes ``to``, with a ``lag`` after them, or after the ``op`` that they start."""
+    """Make edges to the nodes ``to``, with a ``lag`` after these nodes, or after the ``op`` that starts there."""
     count = len(to)
     lags = np.broadcast_to(np.asarray(lag, np.int64), count).copy()
     ops = np.broadcast_to(np.asarray(op, np.int32), count).copy()

@@ -1,4 +1,4 @@
-"""Find the host's waits for the GPU, for space in a queue, or for another thread."""
+"""Find the points at which the host waits for the GPU, for space in a queue, or for another thread."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -23,7 +23,7 @@ _BLOCKED = 2  # times the usual duration of a launch into a full queue: it was w
 
 @dataclass(frozen=True)
 class Joins:
-    """Host moments that also wait for ``to`` and ``op``, or for another ``moment``."""
+    """Host moments that also wait for the node ``to`` and the ``op``, or for another ``moment``."""
 
     at: Ints32
     own: Ints
@@ -37,7 +37,7 @@ class Joins:
 def sync_joins(
     trace: Trace, activity: HostActivity, host: Host, lanes: Lanes, items: Items, done: Ints32, lags: Lags, parts: Parts
 ) -> Joins:
-    """Calls that return when the GPU has finished: a stream, the work before an event, or everything."""
+    """Find calls that return when the GPU has finished a stream, the work before an event, or all work."""
     calls, ops = activity.calls, trace.ops
     start, end = host.time[host.sync[0]], host.time[host.sync[1]]
     process = trace.thread_process[host.thread[host.sync[0]]]
@@ -113,10 +113,10 @@ def _unblocked(name: Ints32, length: Ints, blocked: Mask) -> Ints:
 
 
 def copy_joins(trace: Trace, host: Host, done: Ints32, lags: Lags) -> Joins:
-    """Calls that return when their own copy has finished: blocking copies, and copies from or to pageable memory.
+    """Find calls that return when their own copy has finished: blocking copies, and copies from or to pageable memory.
 
-    The last part of a copy to the GPU may be transferred asynchronously, and clocks differ: the call may return shortly
-    before the copy ends.
+    The call may return shortly before the copy ends, because the last part of a copy to the GPU may be asynchronous,
+    and clocks differ.
     """
     ops, launches = trace.ops, trace.launches
     copies = np.flatnonzero((ops.kind == MEMCPY) & (ops.launch >= 0))
@@ -144,9 +144,9 @@ def copy_joins(trace: Trace, host: Host, done: Ints32, lags: Lags) -> Joins:
 
 
 def queue_joins(trace: Trace, host: Host, lanes: Lanes, items: Items, lags: Lags) -> Joins:
-    """Launches into a stream with a full queue: the call returns when the start of an earlier op frees a slot.
+    """Find launches into a stream with a full queue: the call returns when the start of an earlier op frees a slot.
 
-    The queue holds about `QUEUE` launches and event records; the recorded maximum of launches shows its size.
+    The queue holds about `QUEUE` launches and event records; the recorded maximum of queued launches shows its size.
     """
     ops, launches = trace.ops, trace.launches
     rows = lanes.order[ops.launch[lanes.order] >= 0]
@@ -179,7 +179,9 @@ def queue_joins(trace: Trace, host: Host, lanes: Lanes, items: Items, lags: Lags
 
 
 def handover_joins(attribution: Attribution, host: Host) -> Iterable[Joins]:
-    """Waits between threads: a worker for the thread whose range it works in, and that thread for its workers."""
+    """Find waits between threads: a worker waits for the thread of its range, and that thread waits for its
+    workers.
+    """
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
     follow = np.flatnonzero(attribution.outcome == FOLLOWED)
@@ -212,7 +214,9 @@ def handover_joins(attribution: Attribution, host: Host) -> Iterable[Joins]:
 
 
 def first_joins(trace: Trace, host: Host) -> Iterable[Joins]:
-    """The first moment of each thread, with its recorded delay after the last one of its process's first thread."""
+    """Yield the first moment of each thread, with the recorded delay after the last earlier moment of its process's
+    thread.
+    """
     first_of = np.searchsorted(host.thread, np.arange(len(trace.threads) + 1))
     used = np.flatnonzero(first_of[1:] > first_of[:-1])
     begins = host.time[first_of[used]]
@@ -232,7 +236,7 @@ def _handed(host: Host, at: Ints32, after: Ints32) -> Joins:
 
 
 def distinct_joins(joins: Iterable[Joins], host: Host) -> Joins:
-    """One join per moment, the first found; a thread's first moment waits only for a thread."""
+    """Keep the first join of each moment; the first moment of a thread waits only for another thread."""
     every = list(joins)
     whole = Joins(
         **{field.name: np.concatenate([getattr(each, field.name) for each in every]) for field in fields(Joins)}

@@ -14,7 +14,9 @@ IMPLIED_NS = 20_000  # a call that waited for longer, and returned so soon behin
 
 @dataclass(frozen=True)
 class Moments:
-    """Additional host moments to replay: ``thread`` code, ``time``, and whether something ``begins`` there."""
+    """Additional host moments to replay: ``thread`` (code), ``time``, and whether something ``begins`` at that
+    time.
+    """
 
     thread: AnyInts
     time: Ints
@@ -23,7 +25,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Host:
-    """The moments of the host, by thread and time, and which of them are calls and requested moments."""
+    """The moments of the host by thread and time, with masks of calls and requested moments."""
 
     thread: Ints32
     time: Ints
@@ -35,7 +37,7 @@ class Host:
 
 
 def host_of(trace: Trace, activity: HostActivity, asked: Moments) -> Host:
-    """The moments of all launches, of calls that wait for the GPU, and of ``asked``."""
+    """Collect the moments of all launches, of calls that wait for the GPU, and the moments ``asked``."""
     launches, calls = trace.launches, activity.calls
     rows = np.flatnonzero((activity.kind == SYNCHRONIZING) | _implied_waits(trace, activity))
     tid = calls.threads[calls.thread[rows]] if len(rows) else np.empty(0, np.int64)
@@ -106,7 +108,9 @@ def _interleaved(start: Ints, end: Ints) -> Ints:
 
 
 def launched_behind(trace: Trace, host: Host) -> Ints32:
-    """The host moment after which each op can start: the return of its call, for copies the start; -1 for none."""
+    """Return the host moment after which each op can start: the return of its call (for copies the start of the call),
+    or -1.
+    """
     launch = trace.ops.launch
     moment = np.append(host.launch, np.full((2, 1), -1, np.int32), axis=1)
     return np.where(trace.ops.kind == MEMCPY, moment[0][launch], moment[1][launch])

@@ -28,9 +28,9 @@ def network_of(
     peers: Peers | None = None,
     lags: Lags | None = None,
 ) -> Network:
-    """The `Network` of a trace with the requested moments; ``lags`` are measured if not given.
+    """Build the `Network` of a trace with the requested moments; ``lags`` are measured if not given.
 
-    ``attribution`` must have GPU ops at their launches. Near-linear; only events take Python steps.
+    ``attribution`` must attribute GPU ops to their launches. Takes near-linear time; only events need Python steps.
     """
     attribution = attribution.launched
     trace = attribution.trace

@@ -1,4 +1,4 @@
-"""Detect whether a wait paces the steps of a program: it then shrinks as the work of a step grows."""
+"""Detect whether a wait paces the steps of a program: such a wait shrinks as the work of a step grows."""
 
 from dataclasses import dataclass
 
@@ -19,11 +19,11 @@ _DEVIATIONS = 2.33  # of the normal distribution: one in a hundred orders withou
 
 @dataclass(frozen=True)
 class Pacing:
-    """Whether a wait paces steps, and the evidence, from the ``steps`` that wait.
+    """Whether a wait paces steps, with the evidence from the ``steps`` that contain the wait.
 
-    ``period_ns`` is their median time; ``step_spread_ns`` and ``work_spread_ns`` the interquartile ranges of step time,
-    with and without the wait; ``correlation`` the rank correlation of wait and work, ``slope`` the median change of the
-    wait per ns of work, over all pairs of steps. The last two are 0 if nothing varies.
+    ``period_ns`` is the median step time; ``step_spread_ns`` and ``work_spread_ns`` are the interquartile ranges of the
+    step time, with and without the wait; ``correlation`` is the rank correlation of wait and work, ``slope`` the median
+    change of the wait per ns of work, over all pairs of steps. ``correlation`` and ``slope`` are 0 if nothing varies.
     """
 
     paced: bool
@@ -36,11 +36,11 @@ class Pacing:
 
 
 def pacing(step_ns: Ints, waited_ns: Ints) -> Pacing:
-    """Test whether steps that take ``step_ns`` are paced by a wait (a sleep, poll or input) of ``waited_ns`` each.
+    """Test whether a wait (a sleep, poll or input) of ``waited_ns`` per step paces steps that take ``step_ns``.
 
-    If so, the work varies, the wait compensates, and the step time stays the same. A constant delay does not
-    compensate: the step time then varies with the work. Apply this only to waits: any two parts of a paced step
-    compensate each other. Quadratic in steps, of which at most 500 are used.
+    If a wait paces steps, the work varies, the wait compensates for it, and the step time stays the same. A constant
+    delay does not compensate for work, so the step time varies with the work. Apply this only to waits: any two parts
+    of a paced step compensate each other. Takes quadratic time in steps, of which at most 500 are used.
     """
     waits = np.flatnonzero(waited_ns > 0)
     if len(waits) < max(MIN_STEPS, len(step_ns) / 2):

@@ -17,11 +17,12 @@ _RECORD = ("nsys profile --cuda-um-cpu-page-faults=true", "nsys profile --cuda-u
 class Paging:
     """Migrations and faults of unified memory pages in intervals on a GPU, int64 per interval.
 
-    ``kernel_ns``: time in which kernels ran while pages moved to their GPU on demand, or while it handled page faults
-    (an upper bound of their wait); ``host_ns``: time in which pages moved to the host on demand and no kernel ran: the
-    host touched pages on the GPU. Bytes of migrations that began in the interval: ``to_gpu_bytes``, ``to_host_bytes``
-    on demand, ``prefetched_bytes`` by prefetch calls. ``cpu_faults``, ``gpu_faults``: faults that began in the
-    interval, None if not recorded; ``lacks`` names the option that records them.
+    ``kernel_ns``: time in which kernels ran while pages migrated to their GPU on demand, or while the GPU handled page
+    faults (an upper bound of the kernels' wait); ``host_ns``: time in which pages migrated to the host on demand and no
+    kernel ran, because the host touched pages on the GPU. Bytes of migrations that began in the interval:
+    ``to_gpu_bytes``, ``to_host_bytes`` on demand, ``prefetched_bytes`` by prefetch calls. ``cpu_faults``,
+    ``gpu_faults``: faults that began in the interval, None if not recorded; ``lacks`` names the option that records
+    them.
     """
 
     kernel_ns: Ints
@@ -35,9 +36,9 @@ class Paging:
 
 
 def paging(trace: Trace, gpu: int, start: Ints, end: Ints) -> Paging | None:
-    """The `Paging` of the intervals (steps, or pieces of waits) from each ``start`` to each ``end`` on a GPU.
+    """Measure the `Paging` of the intervals (steps, or pieces of waits) from each ``start`` to each ``end`` on a GPU.
 
-    None if the recording has no migrations and no page faults of that GPU and its processes. Near-linear.
+    Returns None if the recording has no migrations and no page faults of that GPU and its processes. Near-linear.
     """
     ops, faults = trace.ops, trace.page_faults
     of_stream = np.array(trace.gpu_numbers, np.int64)[trace.stream_device]  # migrations are of no GPU in `op_gpu`

@@ -1,7 +1,7 @@
-"""Match the collectives of several ranks: which rank arrived last at each, and how long the others waited for it.
+"""Match the collectives of several ranks, to find the rank that arrived last and how long the others waited.
 
 A collective ends on all ranks together, so the last rank to arrive spends the shortest time in it. The additional time
-of other ranks is waiting.
+of the other ranks is waiting.
 """
 
 import re
@@ -19,7 +19,7 @@ _COLLECTIVE = re.compile(r"(?i)all_?reduce|all_?gather|reduce_?scatter|cross_dev
 
 
 def collective_ops(trace: Trace, communication: Mask, found: Collectives) -> Index:
-    """The kernels that all ranks enter and leave together, by kernel name or, if ``found``, collective name;
+    """Select the kernels that all ranks enter and leave together, by kernel name or, if ``found``, collective name;
     ``communication``: per op name, whether it is a collective.
     """
     named, known = (
@@ -31,10 +31,10 @@ def collective_ops(trace: Trace, communication: Mask, found: Collectives) -> Ind
 
 
 def wait_for_last(one: AnyInts, length: Ints) -> tuple[Ints, Index]:
-    """For each member of collectives, how long it waited, in ns, and which member arrived last.
+    """For each member of a collective, return how long it waited (ns), and which member arrived last.
 
-    ``one`` is the collective of each member, ``length`` the time that it spent in it. If several members have the
-    shortest time, the first of them counts as the last to arrive.
+    ``one`` is the collective of each member, ``length`` the time that the member spent in it. If several members have
+    the shortest time, the first of these counts as the last to arrive.
     """
     order = np.lexsort((length, one))
     first = np.flatnonzero(np.append(True, np.diff(one[order]) != 0)[: len(order)])
@@ -45,8 +45,8 @@ def wait_for_last(one: AnyInts, length: Ints) -> tuple[Ints, Index]:
 
 @dataclass(frozen=True)
 class Peers:
-    """Per GPU op, in the order of `Trace.ops`: ``last`` int32, the op of the last rank to arrive at its collective
-    (possibly itself), -1 if no other rank has it; ``until`` int64 ns, the arrival of that rank.
+    """Per GPU op, in the order of `Trace.ops`: ``last`` int32: for a collective, the op of the last rank to arrive
+    (possibly the op itself), -1 if no other rank takes part; ``until`` int64 ns, the arrival of that rank.
     """
 
     last: Ints32
@@ -54,11 +54,11 @@ class Peers:
 
 
 def find_peers(trace: Trace, communication: Mask, collectives: Collectives) -> Peers | None:
-    """Match the collectives of the ranks of a trace, where each rank is a process on a GPU; None if no two ranks share
-    any.
+    """Match the collectives of the ranks of a trace (each rank is a process on a GPU); returns None if no two ranks
+    share any.
 
-    Ops with one name on different ranks are one collective if their ends are at most half of the shortest duration
-    apart: no rank can end the next one before all have left this one.
+    Ops with one name on different ranks are one collective if their ends differ by at most half of the shortest
+    duration: no rank can end the next collective before all ranks have left this one.
     """
     ops = trace.ops
     rows = collective_ops(trace, communication, collectives)
@@ -86,7 +86,9 @@ def find_peers(trace: Trace, communication: Mask, collectives: Collectives) -> P
 
 
 def split_late(pieces: Pieces, peers: Peers | None) -> tuple[Pieces, Ints32]:
-    """Split pieces at the arrival of the last rank; also return that rank's op for each, -1 if none was late."""
+    """Split pieces at the arrival of the last rank; also return the op of that rank for each piece, or -1 if no rank
+    was late.
+    """
     none = np.full(len(pieces.gap), -1, np.int32)
     if peers is None:
         return pieces, none

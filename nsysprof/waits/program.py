@@ -1,4 +1,4 @@
-"""A recorded program for trying changes: its network and steps, built once, and replays of edited copies."""
+"""A recorded program for trying changes: its network and steps are built once, and edited copies are replayed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,9 +29,9 @@ Edit = Callable[[Network], None]
 class Program:
     """A recorded program that can be changed: its ``facts``, and the ``windows`` of its steps.
 
-    ``rows`` are the ranges with moments in the network: ``begin``, ``inside`` and ``stop``; ``inside`` repeats
-    ``begin``, so an edit can insert time between the two. ``notes`` are sentences about assumptions. The network and
-    its steps are built on first use and kept; a change is replayed on a copy.
+    ``rows`` are the ranges whose moments are in the network: ``begin``, ``inside`` and ``stop``; ``inside`` repeats
+    ``begin``, so that an edit can insert time between the two. ``notes`` are sentences about assumptions. The network
+    and the steps are built on first use and kept; a change is replayed on a copy.
     """
 
     facts: Facts
@@ -47,7 +47,7 @@ class Program:
 
     @property
     def attribution(self) -> Attribution:
-        """The attribution, with GPU ops at their launches."""
+        """Return the attribution, with GPU ops at their launches."""
         return self.facts.attribution.launched
 
     @property
@@ -57,11 +57,13 @@ class Program:
 
     @cached_property
     def wholes(self) -> Wholes:
-        """The finder of everything that belongs to calls and GPU ops of this program."""
+        """Return the finder of everything that belongs to calls and GPU ops of this program."""
         return Wholes(self.facts)
 
     def ranges_of(self, glob: str) -> Index:
-        """The ranges whose path or name matches a glob; raises `NsysprofError` with similar names if there are none."""
+        """Find the ranges with a path or name that matches a glob; raises `NsysprofError` with similar names if there
+        are none.
+        """
         if glob not in self._globs:
             paths = range_paths(self.attribution)
             merged = merged_paths(paths, self.merge_names)
@@ -70,11 +72,11 @@ class Program:
         return self._globs[glob]
 
     def ops_of(self, rows: Index) -> tuple[Index, Index]:
-        """The GPU ops launched in ranges, and for each the index of its range in ``rows``."""
+        """Return the GPU ops launched in ranges, and for each op the index of its range in ``rows``."""
         return index_work(self.attribution, rows).ops_of(rows)
 
     def know(self, rows: Index) -> None:
-        """Add the moments of more ranges to the network; it is built again if it exists."""
+        """Add the moments of more ranges to the network, and build an existing network again."""
         known = np.union1d(self.rows, rows).astype(np.intp)
         if len(known) > len(self.rows):
             self.rows = known
@@ -89,7 +91,7 @@ class Program:
 
     @property
     def begin(self) -> Index:
-        """The moments at which the ranges of ``rows`` begin."""
+        """Return the moments at which the ranges of ``rows`` begin."""
         return asked_moments(self.network)[0]
 
     @property
@@ -99,7 +101,7 @@ class Program:
 
     @property
     def stop(self) -> Index:
-        """The moments at which the ranges of ``rows`` end."""
+        """Return the moments at which the ranges of ``rows`` end."""
         return asked_moments(self.network)[2]
 
     def place(self, rows: Index) -> Index:
@@ -113,33 +115,33 @@ class Program:
 
     @property
     def doubt(self) -> tuple[str, str | None] | None:
-        """The reason why replays of these steps are unreliable, and a hint, else None; see ``residual`` too."""
+        """Return why replays of these steps are unreliable, with a hint, or None; see ``residual`` too."""
         return doubt_of(self.attribution.trace, self.network, self.facts.lacks, self.spans)
 
     @cached_property
     def residual(self) -> Floats:
-        """The relative error of each step in a replay from the lengths of GPU ops alone."""
+        """Return the relative error of each step in a replay that keeps only the lengths of GPU ops."""
         return self.spans.residual(self.network)
 
     @property
     def lengths(self) -> Ints:
-        """The length of each step in ns, as recorded and in an unchanged replay."""
+        """Return the length of each step in ns, as recorded and in an unchanged replay."""
         return self.windows.end - self.windows.start
 
     def lengths_with(self, *edit: Edit) -> Ints:
-        """The length of each step in ns, in the replay of an edited copy of the network."""
+        """Return the length of each step in ns, replayed with an edited copy of the network."""
         edited = self.network.copy()
         for each in edit:
             each(edited)
         return self.spans.lengths(edited)
 
     def lengths_without(self, cause: Cause) -> Ints:
-        """The length of each step in ns, without a cause."""
+        """Return the length of each step in ns, without a cause."""
         return self.lengths_with(lambda network: edits.remove(network, cause))
 
     @cached_property
     def waits(self) -> dict[str, Array]:
-        """The pieces of the steps' waits, as columns of `Why.waits` with codes of `Facts.words`."""
+        """Return the pieces of the steps' waits, as columns of `Why.waits` with codes of `Facts.words`."""
         parts: list[Mapping[str, Array]] = []
         for gpu in np.unique(self.windows.gpu).tolist():
             lines = gpu_lines(self.attribution.trace, self.facts.communication, gpu)
@@ -147,7 +149,7 @@ class Program:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def cause_of(self, pieces: NDArray[np.generic]) -> Cause:
-        """Everything that belongs to some pieces of ``waits``, given as rows or a mask."""
+        """Find everything that belongs to some pieces of ``waits`` (rows or a mask)."""
         late = self.waits["activity"] == self.facts.texts.code(LATE_PEER)
         names = ("cause", "op", "thread", "start_ns", "end_ns")
         cause, op, thread, start, end = (self.waits[name][pieces] for name in names)

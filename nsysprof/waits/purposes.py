@@ -67,9 +67,10 @@ _CREATES = (MANAGED, PIN, FREE, ALLOCATE, COPY, MEMSET, EVENT, OTHER)
 
 
 def purpose_of(name: str) -> int:
-    """The purpose of a host call by its name: an index into `PURPOSES`, `OTHER` if unknown.
+    """Return the purpose of a host call by its name, as an index into `PURPOSES` (`OTHER` if unknown).
 
-    Handles names of the runtime, the driver and HIP, with versions (``cuMemAlloc_v2``), and of the operating system.
+    Handles names of the CUDA runtime and driver, HIP (all with versions, such as ``cuMemAlloc_v2``), and the operating
+    system.
     """
     bare = _VERSION.sub("", name)
     if _LAUNCHES_NO_GPU_WORK.fullmatch(bare):
@@ -81,17 +82,17 @@ _PATTERNS = [re.compile(pattern, re.DOTALL) for pattern in _TABLE.values()]
 
 
 def compiles(range_name: str) -> bool:
-    """Whether a range with this name is one in which a framework compiles or autotunes."""
+    """Return whether a framework compiles or autotunes in a range with this name."""
     return _COMPILES.match(range_name) is not None
 
 
 def purposes(trace: Trace, activity: HostActivity) -> Bytes:
-    """The purpose of each row of ``activity.calls``, an index into `PURPOSES`; the last entry, for no call, is
+    """Return the purpose of each row of ``activity.calls`` as an index into `PURPOSES`; the last entry (no call) is
     `IN_CODE`.
 
-    The longest call before the first op of a GPU created its context if it takes at least 1 ms and ten times as long as
-    others of its name. The first launch of a kernel loads it if it takes at least 50 µs and ten times as long as usual
-    launches. Calls during the capture of a graph on their thread belong to the capture.
+    The longest call before the first op of a GPU created the CUDA context if it takes at least 1 ms, and ten times as
+    long as other calls of the same name. The first launch of a kernel loads the kernel if it takes at least 50 µs, and
+    ten times as long as usual launches. Calls on a thread that captures a CUDA graph belong to the capture.
     """
     calls = activity.calls
     out = np.append(np.array([purpose_of(name) for name in calls.names], np.uint8)[calls.name], np.uint8(IN_CODE))
@@ -109,10 +110,10 @@ def purposes(trace: Trace, activity: HostActivity) -> Bytes:
 
 
 def happens_once(activity: HostActivity, purpose: Bytes, start: Ints, end: Ints) -> Mask:
-    """Mask of the calls that are one-time set-up; ``purpose`` is the result of `purposes`.
+    """Mark the calls that are one-time set-up; ``purpose`` is the result of `purposes`.
 
-    Calls of one name in at least half of the steps from each ``start`` to each ``end`` (ns, sorted) are part of the
-    steps: a graph captured in every step, a plan searched for every token.
+    Calls of one name in at least half of the steps, from each ``start`` to each ``end`` (ns, sorted), are part of the
+    steps, such as a graph captured in every step.
     """
     calls, out = activity.calls, np.isin(np.arange(len(PURPOSES)), SET_UP)[purpose]
     rows = np.flatnonzero(out[:-1])

@@ -27,7 +27,7 @@ _FOREIGN = 0.1  # of the time of ranges: where the GPU computes for others for l
 
 @dataclass(frozen=True)
 class Chosen:
-    """The windows that an answer describes: the steps of a ``level``, or one per GPU for the whole recording.
+    """The windows that an answer describes: the steps of a ``level``, or one window per GPU for the whole recording.
 
     ``texts`` are the texts of `Windows.path`; several lines of steps can share one.
     """
@@ -53,7 +53,7 @@ def choose_windows(
 
 
 def windows_of(level: Level, communication: Mask) -> Chosen:
-    """The windows of a level that is already chosen."""
+    """Return the windows of a level that is already chosen."""
     if not len(level.rows):
         return Chosen(level, whole_windows(level.attribution.trace), [WHOLE])
     windows, path = step_windows(level.attribution, level.rows, level.of, communication)
@@ -62,11 +62,11 @@ def windows_of(level: Level, communication: Mask) -> Chosen:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The time of each step on all of its GPUs together, sorted by path and time; steps do not overlap.
+    """The time interval of each step across all its GPUs, sorted by path and start; steps do not overlap.
 
     ``range`` row of `Trace.ranges`; ``path`` int32 as given; ``start``, ``begin``, ``end`` int64 ns: a step lasts from
-    the end of the previous one, or from its own begin if no pause belongs to it, to its own end; the instance begins at
-    ``begin``. ``steady`` bool: not warm-up.
+    the end of the previous step (or from its own ``begin`` if no pause belongs to it) to its own end; the range
+    instance begins at ``begin``. ``steady`` bool: not warm-up.
     """
 
     range: Ints
@@ -90,10 +90,10 @@ class StepTimes:
 
 
 def step_times(attribution: Attribution, rows: Index, path: Ints32, communication: Mask) -> StepTimes:
-    """The `StepTimes` of range instances, each with its ``path``; see `step_windows`.
+    """Find the `StepTimes` of range instances, each with its ``path``; see `step_windows`.
 
-    Paths that are no steps are left out: those with fewer than `MIN_REPEATS` instances with GPU work, and those (such
-    as parts of a step) during which the GPU computes for other ranges for more than a tenth of the time.
+    Paths are left out if fewer than `MIN_REPEATS` instances have GPU work, or if the GPU computes for other ranges
+    during more than a tenth of the time (such as parts of a step).
     """
     attribution = attribution.launched
     windows, of_line = step_windows(attribution, rows, path, communication)
@@ -146,10 +146,10 @@ def _for_others(attribution: Attribution, windows: Windows, communication: Mask)
 def pick_windows(
     attribution: Attribution, windows: Windows, instances: Instances | None, skip: int | None
 ) -> tuple[Index, str]:
-    """Pick windows of each path and GPU, by number from 0 or the slowest; also return their description.
+    """Pick windows of each path and GPU by number (from 0), or the slowest window; also return a description.
 
-    Without ``skip``, warm-up is left out (see `steady`) unless ``instances`` are numbers; with it, the first ``skip``.
-    Raises `NsysprofError` if none is left.
+    Without ``skip``, warm-up is left out (see `steady`), unless ``instances`` are numbers; with ``skip``, the first
+    ``skip`` windows are left out. Raises `NsysprofError` if no window is left.
     """
     kept = steady(windows) if skip is None and instances in (None, SLOWEST) else np.ones(len(windows), bool)
     if instances is None and skip is None:
@@ -176,11 +176,11 @@ def pick_windows(
 def count_calls(
     attribution: Attribution, windows: Windows, paths: Sequence[str], per: str, merge_names: Sequence[str] | None
 ) -> Ints:
-    """The number of ranges in each window (int64) whose name matches the glob ``per``.
+    """For each window, return the number (int64) of ranges with a name that matches the glob ``per``.
 
-    Names match as recorded or as merged (`merged_names`); the outermost of nested ranges counts. ``paths`` are the
-    texts of `Windows.path`. Raises `NsysprofError` with similar names if a path has none, or none on a GPU or in a
-    process.
+    Names match as recorded or as merged (`merged_names`); only the outermost of nested ranges counts. ``paths`` are the
+    texts of `Windows.path`. Raises `NsysprofError` with similar names if a path has no such range, or has none on a GPU
+    or in a process.
     """
     trace = attribution.trace
     ranges = trace.ranges

@@ -30,7 +30,7 @@ _LINK = 12_000_000_000  # bytes/s: PCIe 3.0 x16, where neither the report nor th
 
 
 def removals_of(program: Program, changes: Changes) -> Iterator[tuple[str, str, Callable[[Network], None]]]:
-    """The removals: the kind of each change, a description, and how it edits a network."""
+    """Yield the removals: the kind of each change, a description, and a function that edits a network."""
     if changes.async_copies:
         yield "async-copies", "copies that do not block", partial(_unblock, program, False)
     if changes.pinned:
@@ -57,9 +57,9 @@ def refuse_all(glob: str, option: str) -> None:
 
 
 def matching(names: Sequence[str], glob: str, what: str, file: str) -> list[int]:
-    """The indices of the names that a glob matches; raises `NsysprofError` with similar names if there are none.
+    """Return the indices of the names that a glob matches; raises `NsysprofError` with similar names if there are none.
 
-    If nothing matches, upper and lower case are treated alike.
+    If nothing matches, the case of letters is ignored.
     """
     found = [at for at, name in enumerate(names) if name and (name == glob or fnmatchcase(name, glob))]
     low = glob.lower()
@@ -93,16 +93,19 @@ def _remove(program: Program, glob: str, network: Network) -> None:
 
 
 def calls_of(program: Program, glob: str) -> Cause:
-    """The host calls with a matching name as a `Cause`, with the copies that they start and waits that they imply."""
+    """Return the host calls with a matching name as a `Cause`, with the copies that these calls start and the waits
+    that they imply.
+    """
     calls = program.facts.activity.calls
     codes = matching(calls.names, glob, "call", program.file)
     return program.wholes.of_calls(np.flatnonzero(np.isin(calls.name, codes)))
 
 
 def code_of(program: Program, glob: str) -> Cause:
-    """Code between calls as a `Cause`: in innermost ranges that a glob matches, also on threads that work for them.
+    """Return code between calls as a `Cause`: in innermost ranges that match a glob, also on threads that work for
+    these ranges.
 
-    `OUTSIDE` is the glob for code in no range, on threads that launch.
+    `OUTSIDE` is the glob for code outside every range, on threads that launch.
     """
     trace, attribution = program.attribution.trace, program.attribution
     launches, ranges = trace.launches, trace.ranges
@@ -210,7 +213,7 @@ def _no_page_faults(program: Program, network: Network) -> None:
         less = covered(merge(starts, ends), ops.start[rows], ops.end[rows])
         edits.lengthen(network, rows, network.length[rows] - less)
     edits.remove(network, _code_that_faulted(program, moved[back]))
-    program.notes.append("this is an upper bound, because pages still have to move, at best before they are needed")
+    program.notes.append("this is an upper bound: the pages must still be migrated, at best before their first use")
 
 
 def _code_that_faulted(program: Program, back: Index) -> Cause:

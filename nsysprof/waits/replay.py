@@ -1,9 +1,9 @@
-"""Replay a trace: every moment is the latest of its dependencies, each plus a delay.
+"""Replay a trace: the time of every moment is the latest of its dependencies, each plus a delay.
 
-A `Network` represents the recorded program by such sums and maxima: host calls in thread order with the time between
-them, launches, streams, events, calls that wait for the GPU, and work handed between threads. Each moment keeps its
-delay after its latest dependency as its own constant, so an unchanged replay equals the recording to the ns. Edits
-change lengths, gaps and edges of a copy; see `nsysprof.waits.edits`.
+A `Network` represents the recorded program by such sums and maxima: host calls in thread order with the time in
+between, launches, streams, events, calls that wait for the GPU, and work handed between threads. Each moment keeps the
+recorded delay after its latest dependency, so an unchanged replay equals the recording to the ns. Edits change lengths,
+gaps and edges of a copy; see `nsysprof.waits.edits`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _CHUNK = 1 << 16  # nodes at a time where their numbers become numbers of Python
 class Edges:
     """The dependencies of each node: the node ``to``, with a delay of ``lag`` ns.
 
-    Between both nodes lie the time from the last node of the thread to the host ``moment`` (-1: none), and the length
-    of the ``op`` (-1: none). ``usual`` is the average lag of edges of this kind.
+    The delay also includes the time from the last node of the thread to the host ``moment`` (-1: none), and the length
+    of the ``op`` (-1: none). ``usual`` is the average lag of edges of the same kind.
     """
 
     to: Ints32
@@ -46,17 +46,17 @@ class Edges:
 
 @dataclass(frozen=True)
 class Network:
-    """A trace as nodes with at most two dependencies, in an order in which they can be computed.
+    """A trace as nodes with at most two dependencies each, sorted so that every node follows its dependencies.
 
-    Host moments, by thread and time: ``thread`` code of `Trace.threads`, ``time`` as recorded, ``gap`` ns since the
-    previous moment, ``anchor``, the last moment of the thread that is a node (thread starts, and moments with other
-    dependencies), ``node`` of such a moment, -1 for others. GPU ops, by row of `Trace.ops`: ``start``, the node of its
-    start; ``done`` and ``length``: the op ends ``length`` ns after the node ``done``; ``behind``, the part of this time
-    in which inserted kernels run. Nodes: ``edges``, two each, ``extra``, the node's own delay, ``recorded`` time,
-    ``of_op``, the op that starts there, -1 for none, ``waits``: a call that waits for the GPU returns there.
-    ``launch_moment``, the moments (start, end) of each of `Trace.launches`; ``sync_call`` and ``sync_moment``, a row of
-    `HostActivity` and its moments for each call that waits for the GPU; ``asked``, the requested moments. ``part``, the
-    process of each node, -1 if unknown.
+    Host moments, by thread and time: ``thread`` code of `Trace.threads`; ``time`` as recorded; ``gap`` ns since the
+    previous moment; ``anchor``: the last moment of the thread that is a node (thread starts, and moments with other
+    dependencies); ``node`` of such a moment, -1 for other moments. GPU ops, by row of `Trace.ops`: ``start``, the node
+    of its start; ``done`` and ``length``: the op ends ``length`` ns after the node ``done``; ``behind``: the part of
+    this time in which inserted kernels run. Nodes: ``edges``: two for each node; ``extra``: the node's own delay;
+    ``recorded``: time; ``of_op``: the op that starts at the node, -1 for none; ``waits``: whether a call that waits for
+    the GPU returns at the node. ``launch_moment``: the moments (start, end) of each row of `Trace.launches`;
+    ``sync_call`` and ``sync_moment``: a row of `HostActivity`, and its moments, for each call that waits for the GPU;
+    ``asked``, the requested moments. ``part``, the process of each node, -1 if unknown.
     """
 
     thread: Ints32
@@ -81,7 +81,7 @@ class Network:
     part: Ints32
 
     def copy(self) -> Network:
-        """A network whose lengths, gaps and edges can be changed independently of this one."""
+        """Return a network with lengths, gaps and edges that can be changed independently of this one."""
         edges = tuple(
             Edges(**{field.name: getattr(each, field.name).copy() for field in fields(Edges)}) for each in self.edges
         )
@@ -99,8 +99,8 @@ class Network:
 
 @dataclass(frozen=True)
 class Lags:
-    """Average delays in ns: from the previous op to an op, the same across an event, and from its launch; from a
-    dependency to the return of a call; of a launch (lower median); and from op to op in a CUDA graph.
+    """Average delays in ns: from the previous op to an op; the same across an event; from an op's launch to the op;
+    from a dependency to the return of a call; of a launch (lower median); and from op to op in a CUDA graph.
     """
 
     behind_op: int = 0
@@ -113,7 +113,7 @@ class Lags:
 
 @dataclass(frozen=True)
 class Times:
-    """The times of a replay: of each node ``node``, host moment ``moment``, op ``start`` and ``end``."""
+    """The times of a replay: of each ``node``, of each host ``moment``, and ``start`` and ``end`` of each op."""
 
     node: Ints
     moment: Ints
@@ -122,10 +122,10 @@ class Times:
 
 
 def replay(network: Network) -> Times:
-    """Compute when everything would happen.
+    """Compute the time of every node and moment.
 
-    One pass over the nodes in order that may differ from the recording; moments that depend only on their own thread
-    need none.
+    One pass over the nodes computes the times that may differ from the recording; moments that depend only on their own
+    thread are derived from these.
     """
     total = np.cumsum(network.gap)
     offset = np.append(total - total.take(network.anchor), 0)
@@ -175,7 +175,7 @@ def _changed(network: Network, weights: list[Ints]) -> Index:
 
 
 def as_usual(network: Network) -> Network:
-    """The network with the average lag on each edge of GPU ops, without individual delays."""
+    """Return the network with the average lag on each edge of GPU ops, and without individual delays."""
     edges = tuple(replace(each, lag=each.usual) for each in network.edges)
     known = (network.of_op >= 0) & (network.edges[0].to != ZERO)
     return replace(network, edges=edges, extra=np.where(known, 0, network.extra))  # type: ignore[arg-type]

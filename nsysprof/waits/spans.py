@@ -24,25 +24,28 @@ NO_TIME = 1 << 62  # later than all
 
 
 def moments_of(trace: Trace, rows: Index) -> Moments:
-    """The moments of some ranges for a `Network`: begins (twice, so an edit can insert time between), and ends."""
+    """Return the moments of ranges for a `Network`: begins (twice, so that an edit can insert time in between),
+    and ends.
+    """
     ranges = trace.ranges
     times = np.concatenate([ranges.start[rows], ranges.start[rows], ranges.end[rows]])
     return Moments(np.tile(ranges.thread[rows], 3), times, np.repeat([True, True, False], len(rows)))
 
 
 def asked_moments(network: Network) -> tuple[Index, Index, Index]:
-    """The begins, repeated begins and ends of ranges in a network built with their `moments_of`."""
+    """Return the begins, repeated begins and ends of ranges in a network built with their `moments_of`."""
     begin, inside, stop = network.asked.reshape(3, -1).astype(np.intp)
     return begin, inside, stop
 
 
 @dataclass(frozen=True)
 class Spans:
-    """The windows of steps in a network: the ops that count for each, and their order.
+    """The windows of steps in a network: the ops that count for each window, and the order of these ops.
 
-    ``windows`` rows sorted by GPU, path and start; ``begin`` and ``stop``, their moments; ``ops`` of each window, from
-    ``first`` on, of which some are ``computes``; ``heads``: windows at which another GPU or path begins; ``until``: the
-    op of another step that ends each window, -1 for none (that step may have no window).
+    ``windows``: rows sorted by GPU, path and start; ``begin`` and ``stop``: the moments of the windows; ``ops`` of each
+    window, from position ``first`` on; ``computes`` marks the ops that compute; ``heads``: windows at which another GPU
+    or path begins; ``until``: the op of another step that ends each window, -1 for none (the other step may have no
+    window).
     """
 
     windows: Windows
@@ -55,7 +58,7 @@ class Spans:
     until: Index
 
     def bounds(self, times: Times) -> tuple[Ints, Ints]:
-        """The start and end of each window in a replay, by the rule of `step_windows`."""
+        """Return the start and end of each window in a replay, by the rule of `step_windows`."""
         begun, ended = times.start[self.ops], times.end[self.ops]
         done = np.maximum.reduceat(ended, self.first)
         if (self.windows.range < 0).all():
@@ -73,18 +76,18 @@ class Spans:
         return start, np.maximum(start, end)
 
     def lengths(self, network: Network) -> Ints:
-        """The length of each window in the replay of a network."""
+        """Return the length of each window in the replay of a network."""
         start, end = self.bounds(replay(network))
         return end - start
 
     def residual(self, network: Network) -> Floats:
-        """The relative error of each window in a replay from the lengths of GPU ops alone."""
+        """Return the relative error of each window in a replay that keeps only the lengths of GPU ops."""
         length = self.windows.end - self.windows.start
         return np.abs(self.lengths(as_usual(network)) - length) / np.maximum(length, 1)
 
 
 def spans_of(attribution: Attribution, windows: Windows, rows: Index, network: Network, communication: Mask) -> Spans:
-    """The `Spans` of windows, sorted, in a network built with the `moments_of` ``rows``."""
+    """Find the `Spans` of sorted windows in a network built with the `moments_of` ``rows``."""
     trace = attribution.trace
     if (windows.range < 0).all():
         parts = [np.flatnonzero(trace.op_gpu == gpu) for gpu in windows.gpu.tolist()]
@@ -115,7 +118,9 @@ def spans_of(attribution: Attribution, windows: Windows, rows: Index, network: N
 
 
 def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans) -> tuple[str, str | None] | None:
-    """The reason why the dependencies of GPU ops in windows are unknown, and a hint; None if they are known."""
+    """Return why the dependencies of GPU ops in windows are unknown, with a hint; None if the dependencies are
+    known.
+    """
     streams = np.unique(trace.ops.stream[spans.ops])
     if lacks and len(streams) > len(np.unique(spans.windows.gpu)):
         return f"dependencies between streams are not recorded: {lacks[0]}", "record it again, then forecast"

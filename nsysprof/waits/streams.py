@@ -1,6 +1,6 @@
-"""The dependencies of GPU ops besides their launch: stream, events, the legacy default stream, the copy engine.
+"""Find the dependencies of GPU ops besides their launch: stream, events, the legacy default stream, the copy engine.
 
-Also the usual delays before they start.
+Also measure the usual delays before GPU ops start.
 """
 
 import numpy as np
@@ -74,7 +74,7 @@ def stream_edges(
     lags: Lags,
     parts: Parts,
 ) -> None:
-    """Fill in the dependencies of items: of ops, their launch and previous items; of waits, the record."""
+    """Fill in the dependencies of items: for ops, the launch and previous items; for waits, the record."""
     ops = trace.ops
     one, other = parts.edges
     before = items.before

@@ -20,11 +20,11 @@ _LEAD = QUEUE + QUEUE // 8  # launches before the stretch, so that a full queue 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Some steps of a trace: ``facts`` and ``windows`` of these steps, as if nothing else was recorded.
+    """Some steps of a trace: ``facts`` and ``windows`` cover only these steps, as if nothing else was recorded.
 
-    ``asked`` are the requested windows; the others come first and serve only as lead-in: their replays are cut.
-    ``ops``, ``launches`` and ``calls`` are the rows of `Trace.ops`, `Trace.launches` and `HostActivity.calls` in the
-    whole trace; rows of ranges refer to the whole trace already.
+    ``asked`` are the requested windows; the other windows come first and serve only as lead-in, because replays of
+    these are cut. ``ops``, ``launches`` and ``calls`` are the rows of `Trace.ops`, `Trace.launches` and
+    `HostActivity.calls` in the whole trace; rows of ranges always refer to the whole trace.
     """
 
     facts: Facts
@@ -36,7 +36,9 @@ class Stretch:
 
 
 def reach_of(trace: Trace, windows: Windows, rows: AnyInts) -> tuple[Index, int, int]:
-    """The windows in the stretch of some rows of windows, with the step before; and its first and last ns."""
+    """Return the windows in the stretch of some rows of windows, including the step before, and the first and last ns
+    of the stretch.
+    """
     before = np.maximum(np.asarray(rows) - 1, 0)
     before = before[(windows.path[before] == windows.path[rows]) & (windows.gpu[before] == windows.gpu[rows])]
     every = np.union1d(rows, before)
@@ -49,9 +51,10 @@ def reach_of(trace: Trace, windows: Windows, rows: AnyInts) -> tuple[Index, int,
 
 
 def stretch_of(facts: Facts, windows: Windows, rows: AnyInts) -> Stretch:
-    """The `Stretch` of some rows of windows, with the step before the first one and the launches queued for it.
+    """Cut out the `Stretch` of some rows of windows, with the step before the first row and the launches queued for it.
 
-    In an unchanged replay, the requested steps equal the recording to the ns. A few passes over its columns.
+    In an unchanged replay, the requested steps equal the recording to the ns. Takes a few passes over the columns of
+    the trace.
     """
     attribution = facts.attribution.launched
     trace = attribution.trace

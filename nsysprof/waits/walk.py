@@ -1,9 +1,9 @@
-"""The dependency walk: why a GPU computed nothing, from the op that ended a gap back to the start of the gap.
+"""The dependency walk: find why a GPU computed nothing, from the op that ended a gap back to the start of the gap.
 
-An op starts once its predecessor in the stream and everything that its stream waits for has ended, and its host call
-has launched it. The last of these is the reason. If it is an op, its part of the gap is assigned to it,
-and the walk continues from its start; if it is the host call, the launch came late, and the rest of the gap is assigned
-to the host.
+An op starts when its predecessor in the stream and every dependency of its stream have ended, and its host call has
+launched it; the last of these is the reason. If the reason is an op, its part of the gap is assigned to this op, and
+the walk continues from the start of the op; if the reason is the host call, the rest of the gap is assigned to the
+host.
 """
 
 from dataclasses import dataclass
@@ -35,14 +35,14 @@ _WAIT_CALLS = {"cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent"}
 
 @dataclass(frozen=True)
 class Reasons:
-    """What each GPU op waited for, in the order of `Trace.ops`.
+    """The dependency for which each GPU op waited, in the order of `Trace.ops`.
 
-    ``op`` int32: the last of its dependencies to end, -1 for none; ``edge`` uint8, its kind (`STREAM`, `EVENT`,
-    `BARRIER`); ``ready`` int64 ns, the end of that op; ``in_stream`` int64 ns, the end of its predecessor in its own
-    stream; ``launched`` int64 ns, the return of its host call, for copies its start. Missing times are the smallest
-    int64. ``marked`` bool: between it and its predecessor, its stream recorded or awaited an event. ``latency`` int64
-    ns: the usual upper limit, in this recording, of the delay of an op that is launched and free to start: after its
-    launch, its CUDA graph's launch, an op, or an event.
+    ``op`` int32: the last dependency to end, -1 for none; ``edge`` uint8, its kind (`STREAM`, `EVENT`, `BARRIER`);
+    ``ready`` int64 ns, the end of that op; ``in_stream`` int64 ns: the end of the predecessor in the same stream;
+    ``launched`` int64 ns: the return of the host call, for copies the start of the call. Missing times are the smallest
+    int64. ``marked`` bool: whether the stream recorded or awaited an event between the op and its predecessor.
+    ``latency`` int64 ns: the usual upper limit, in this recording, of the delay between the time at which an op is
+    launched and free and its start: after its launch, its CUDA graph's launch, an op, or an event.
     """
 
     op: Ints32
@@ -58,7 +58,7 @@ class Reasons:
 class Pieces:
     """Gaps split into pieces that add up: ``gap``, the number of the gap, ``start``, ``end`` int64 ns, ``kind`` uint8.
 
-    ``op`` int32: for `RUNS` the op that ran, otherwise the op that was not launched, or not started; -1 for none.
+    ``op`` int32: for `RUNS` the op that ran, otherwise the op that was not launched or not started, -1 for none.
     """
 
     gap: Index
@@ -69,7 +69,9 @@ class Pieces:
 
 
 def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
-    """The `Reasons` of all ops of a trace; near-linear in ops, with Python steps only for event waits and records."""
+    """Find the `Reasons` of all ops of a trace; near-linear in ops, with Python steps only for event waits and
+    records.
+    """
     ops, launches = trace.ops, trace.launches
     arena, lanes = trace.arena, lanes_of(trace)
     order = lanes.order
@@ -113,7 +115,7 @@ def _behind(ops: Ops, op: AnyInts, late: Mask, marked: Mask) -> Bytes:
 
 
 def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ...]:
-    """Missing data of the recording, each with the option that records it."""
+    """Name the data that the recording lacks, each with the option that records it."""
     if not _WAIT_CALLS & set(activity.calls.names):
         return ()
     if dependencies.unnamed:
@@ -123,11 +125,11 @@ def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ..
 
 
 def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: AnyInts) -> Pieces:
-    """The `Pieces` of gaps from each ``start`` to each ``end``, sorted by gap and time.
+    """Split the gaps from each ``start`` to each ``end`` into `Pieces`, sorted by gap and time.
 
-    ``op`` is the op that starts at the end of its gap, or that ends there if the gap is time after the last compute;
-    -1: the GPU only waited for the host to launch. Anything more than `MAX_STEPS` ops back in a gap is `CUT`, which
-    bounds the time per gap.
+    ``op`` is the op that starts at the end of the gap, or that ends there if the gap follows the last compute; -1: the
+    GPU only waited for the host to launch. To bound the time per gap, everything more than `MAX_STEPS` ops back is
+    `CUT`.
     """
     ops = trace.ops
     gap, at, now = np.arange(len(start)), np.array(end), np.array(op, np.int64)
@@ -185,8 +187,8 @@ def _returned(trace: Trace, op: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Lanes:
-    """Ops by stream and start: ``order``, rows of `Trace.ops`, with the ``stream`` of each and the time when it was
-    ``called``.
+    """Ops by stream and start: ``order``: rows of `Trace.ops`, with the ``stream`` of each op and the time at which it
+    was ``called``.
 
     ``called`` never decreases along a stream; ``end`` and ``start`` as in `Trace.ops`.
     """
@@ -203,7 +205,9 @@ class Lanes:
             np.maximum.accumulate(calls, out=calls)
 
     def before(self, stream: AnyInts, time: Ints) -> Index:
-        """For each stream and host time, the position in ``order`` of the last op called before; -1 for none."""
+        """For each stream and host time, return the position in ``order`` of the last op called before this
+        time, or -1.
+        """
         first = np.searchsorted(self.stream, stream, side="left")
         low, high = first, np.searchsorted(self.stream, stream, side="right")
         while (some := low < high).any():  # a binary search in all streams at once
@@ -213,13 +217,15 @@ class Lanes:
         return np.where(low > first, low - 1, -1)
 
     def behind(self, stream: AnyInts, place: Index) -> Index:
-        """The ops that run next in each stream after a position returned by `before`, if there is one."""
+        """Return the next op in each stream after a position returned by `before`, if there is one."""
         following = np.where(place >= 0, place + 1, np.searchsorted(self.stream, stream))
         return self.order[following[pick(self.stream, following, -1) == stream]]
 
 
 def event_calls(dependencies: Dependencies) -> tuple[Ints32, Ints, Ints32]:
-    """The stream, time and event of the calls that record an event, followed by the calls that wait for one."""
+    """Return the stream, time and event of the calls that record an event, followed by those of the calls that wait for
+    an event.
+    """
     both = dependencies.records, dependencies.waits
     stream, time, event = (
         np.concatenate([getattr(each, name) for each in both]) for name in ("stream", "time", "event")
@@ -280,7 +286,9 @@ def lanes_of(trace: Trace) -> Lanes:
 
 
 def barriers(dependencies: Dependencies, lanes: Lanes) -> Ints32:
-    """For each op, its dependencies through the legacy default stream: on that stream, or on all blocking streams."""
+    """For each op, return its dependencies through the legacy default stream: on that stream, or on all
+    blocking streams.
+    """
     found = np.full(len(lanes.order), -1, np.int32)
     null, blocking = dependencies.null, dependencies.blocking
     context = dependencies.context

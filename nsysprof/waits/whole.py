@@ -21,9 +21,9 @@ def _none() -> Ints:
 
 @dataclass(frozen=True)
 class Cause:
-    """What disappears with a cause: `edits.remove` removes it from a network.
+    """Everything that disappears with a cause: `edits.remove` removes it from a network.
 
-    ``calls``, rows of `HostActivity.calls`, which then neither take time nor wait; ``launches``, the launches among
+    ``calls``: rows of `HostActivity.calls`, which then neither take time nor wait; ``launches``, the launches among
     them, as rows of `Trace.launches`; ``ops``, rows of `Trace.ops`, which take no time; ``thread`` (code of
     `Trace.threads`), ``start`` and ``end`` (ns), intervals of code between calls; ``queued``, ops that start as soon as
     they can; ``late``: no rank arrives late at a collective.
@@ -48,7 +48,7 @@ class Cause:
 
 
 class Wholes:
-    """Finds everything that belongs to calls, GPU ops and waits of a trace, as a `Cause`."""
+    """Finder of everything that belongs to calls, GPU ops and waits of a trace, as a `Cause`."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -60,12 +60,12 @@ class Wholes:
 
     @cached_property
     def of_launch(self) -> Ints32:
-        """The row of the call that is each launch, -1 if not recorded as a call."""
+        """Return for each launch the row of its call, or -1 if it is not recorded as a call."""
         launches, trace = self.trace.launches, self.trace
         return self.facts.activity.calls.find(trace.threads[launches.thread], launches.start, launches.end)
 
     def of_calls(self, calls: AnyInts) -> Cause:
-        """The calls, the copies and memsets that they start, and the waits for these."""
+        """Return the calls, the copies and memsets that the calls start, and the waits for these as a `Cause`."""
         launches = np.flatnonzero(np.isin(self.of_launch, calls) & (self.of_launch >= 0))
         ops = self.trace.ops
         moves = np.isin(ops.kind, (MEMCPY, MEMSET)) & ~ops.from_graph
@@ -78,14 +78,16 @@ class Wholes:
         return Cause(calls, launches, mine, self.thread[host], start, end)
 
     def of_ops(self, ops: AnyInts) -> Cause:
-        """GPU ops; for copies and memsets also their calls, and the waits for them."""
+        """Return GPU ops as a `Cause`; for copies and memsets also the calls that start them and the waits for
+        them.
+        """
         kind, launch = self.trace.ops.kind[ops], self.trace.ops.launch[ops]
         moved = np.isin(kind, (MEMCPY, MEMSET)) & (launch >= 0) & ~self.trace.ops.from_graph[ops]
         calls = self.of_launch[launch[moved]]
         return self.of_calls(np.unique(calls[calls >= 0]).astype(np.int64)) | Cause(ops=ops)
 
     def of_waits(self, cause: AnyInts, op: AnyInts, thread: AnyInts, start: Ints, end: Ints, late: Mask) -> Cause:
-        """The cause behind pieces of `Why.waits`, given as columns: ``cause`` codes, ``late`` for late peers."""
+        """Find the cause of pieces of `Why.waits`, given as columns: ``cause`` codes, ``late`` for late peers."""
         host = np.flatnonzero(thread >= 0)
         time = host_time(
             self.facts.attribution.launched, self.facts.activity, host, start[host], end[host],
@@ -100,7 +102,7 @@ class Wholes:
         return found | Cause(queued=queued, late=bool(late.any()))
 
     def alike(self, cause: Cause) -> Cause:
-        """The cause extended to all calls of the trace with the same names, ranges and kinds of copies."""
+        """Extend a cause to all calls of the trace with the same names, ranges and kinds of copies."""
         calls = self.facts.activity.calls
         copied = np.full(len(calls), -1, np.int64)
         moved = np.flatnonzero(self.copy_name >= 0)
@@ -115,7 +117,7 @@ class Wholes:
 
     @cached_property
     def copy_name(self) -> Ints:
-        """The name of the copy or memset that each launch started, a code of `Trace.op_names`; -1 for none."""
+        """Return the name of the copy or memset that each launch started (a code of `Trace.op_names`), or -1."""
         ops = self.trace.ops
         rows = np.flatnonzero(np.isin(ops.kind, (MEMCPY, MEMSET)) & (ops.launch >= 0) & ~ops.from_graph)
         out = np.full(len(self.trace.launches), -1, np.int64)
@@ -124,7 +126,9 @@ class Wholes:
 
     @cached_property
     def behind_launch(self) -> tuple[AnyInts, AnyInts]:
-        """The calls that wait for a stream or an event, and the launch right before each on its thread."""
+        """Return the calls that wait for a stream or an event, and for each the launch right before it on its
+        thread.
+        """
         calls, launches = self.facts.activity.calls, self.trace.launches
         names = np.array(["Stream" in name or "Event" in name for name in calls.names], bool)
         syncs = np.flatnonzero((self.facts.activity.kind == SYNCHRONIZING) & (self.thread >= 0))

@@ -1,4 +1,4 @@
-"""The GPU windows of range instances, and the intervals of them in which the GPU computes nothing."""
+"""Find the GPU windows of range instances, and the intervals in these windows in which the GPU computes nothing."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Windows:
     """The window of each range instance on each of its GPUs, sorted by GPU, path and start.
 
     ``range``, a row of `Trace.ranges`, -1 for the whole trace; ``path`` int32 as given; ``gpu`` its number; ``start``,
-    ``begin``, ``done``, ``end`` int64 ns: the instance begins at ``begin``, after the pause since the previous instance
-    if the pause belongs to it; ``last`` (int32, an op) ends at ``done``; the host may be busy in the instance until
-    ``end``. Windows of one path on one GPU do not overlap.
+    ``begin``, ``done``, ``end`` int64 ns: the instance begins at ``begin``, which follows the pause since the previous
+    instance if this pause belongs to the window; ``last`` (int32, an op) ends at ``done``; the host may be busy in the
+    instance until ``end``. Windows of one path on one GPU do not overlap.
     """
 
     range: Ints
@@ -52,14 +52,15 @@ class Windows:
 
 
 def gpu_windows(attribution: Attribution, rows: Index, path: Ints32, communication: Mask) -> Windows:
-    """The `Windows` of the range instances ``rows``, each with its ``path``, without the pauses before them.
+    """Find the `Windows` of the range instances ``rows``, each with its ``path``; the pause before an instance is not
+    included.
 
-    A window lasts from the start of the instance on the host (or the end of the previous window of its path on that
-    GPU, if later) to the end of its own last op there (or of the instance on the host, if later): so a late host inside
-    the instance counts, but not a host that runs ahead. If a copy or collective outlasts the compute of the instance,
-    the window ends at the first compute of the next one at the latest: prefetching during a step is not part of it.
-    Instances without GPU work have no window. Ops that CUDA graphs replay count at the launch of the graph, regardless
-    of their attribution. ``communication``: per op name, whether it is a collective.
+    A window starts with the instance on the host, or at the end of the previous window of its path on that GPU if that
+    is later. It ends with the last op of the instance on that GPU, or with the instance on the host if that is later:
+    so a late host inside the instance counts, but not a host that runs ahead. If a copy or collective outlasts the
+    compute of the instance, the window ends at the first compute of the next instance at the latest: prefetching during
+    a step is not part of the step. Instances without GPU work have no window. Ops that CUDA graphs replay count at the
+    launch of the graph, regardless of their attribution. ``communication``: per op name, whether it is a collective.
     """
     trace, index = attribution.launched.trace, index_work(attribution.launched, rows)
     op, place = index.ops_of(rows)
@@ -127,20 +128,21 @@ def _tiled(trace: Trace, rows: Index, path: Ints32, gpu: Ints, done: Ints, last:
 
 
 def compute_ops(trace: Trace, communication: Mask) -> Mask:
-    """Mask of the GPU ops that compute: kernels that are no collectives, and CUDA graphs traced whole."""
+    """Mark the GPU ops that compute: kernels except collectives, and CUDA graphs traced whole."""
     kernels = (trace.ops.kind == KERNEL) & ~communication.take(trace.ops.name)
     return (kernels | (trace.ops.kind == GRAPH)) & (trace.ops.end > trace.ops.start)
 
 
 def step_windows(attribution: Attribution, rows: Index, path: Ints32, communication: Mask) -> tuple[Windows, Ints32]:
-    """The steps of a program, timed as in all commands: GPU windows of range instances, including the pauses before
+    """Find the steps of a program, timed as in all commands, as GPU windows of range instances with the pauses before
     them.
 
-    A step lasts from the end of the previous one to its own end, so a data loader between two steps belongs to the
-    second. This applies if both have the same parent range, and the GPU computes next to nothing in this pause and in
-    most pauses of the path; other work, such as validation, belongs to no step. The first step, and found iterations
-    (which touch within a loop), have no such pause. Steps of several processes, or of several threads that run steps at
-    once, form separate lines: `Windows.path` is the number of a step's line, the second result the path of each line.
+    A step lasts from the end of the previous step to its own end, so a data loader between two steps belongs to the
+    second step. This applies if both steps have the same parent range, and if the GPU computes next to nothing in this
+    pause and in most pauses of the path; other work, such as validation, belongs to no step. The first step has no such
+    pause, nor have detected iterations (which touch within a loop). Steps of several processes, or of several threads
+    that run steps at once, form separate lines: `Windows.path` is the number of a step's line; the second result is the
+    path of each line.
     """
     trace = attribution.launched.trace
     thread = trace.ranges.thread[rows]
@@ -183,7 +185,7 @@ def _with_pauses(attribution: Attribution, windows: Windows, communication: Mask
 
 
 def steady(windows: Windows) -> Mask:
-    """Mask of windows that are not warm-up, by the times of each path on each GPU; see `count_warm_up`."""
+    """Mark the windows that are not warm-up, by the times of each path on each GPU; see `count_warm_up`."""
     out = np.ones(len(windows), bool)
     _, line = distinct(windows.gpu, windows.path)
     for number in range(int(line.max(initial=-1)) + 1):
@@ -193,7 +195,7 @@ def steady(windows: Windows) -> Mask:
 
 
 def whole_windows(trace: Trace) -> Windows:
-    """One window per GPU, from its first op to its last; none if all of its ops take no time."""
+    """Return one window per GPU, from its first op to its last; none if all ops of the GPU have zero duration."""
     ops, gpu = trace.ops, trace.op_gpu
     numbers = np.flatnonzero(np.bincount(gpu[gpu >= 0]))
     rows = [np.flatnonzero(gpu == number) for number in numbers.tolist()]
@@ -209,9 +211,10 @@ def whole_windows(trace: Trace) -> Windows:
 def blocking_communication(
     trace: Trace, why: Reasons, communication: Mask, gpu: int, process: int
 ) -> tuple[Ints, Ints, Ints32]:
-    """The exposed communication of a process on a GPU on which the next compute depended: ``start``, ``end``, ``op``.
+    """Find exposed communication of a process on a GPU on which the next compute depended, as ``start``, ``end``,
+    ``op``.
 
-    Disjoint and sorted by start; the process must have ops on that GPU.
+    Intervals are disjoint and sorted by start; the process must have ops on that GPU.
     """
     ops = trace.ops
     rows = np.flatnonzero((trace.op_gpu == gpu) & (trace.op_process == process))
@@ -232,10 +235,10 @@ def blocking_communication(
 
 @dataclass(frozen=True)
 class Stretches:
-    """Intervals of windows without compute: ``window``, ``start``, ``end``, and the ``op`` that ends each.
+    """Intervals of windows without compute: ``window``, ``start``, ``end``, and the ``op`` that ends each interval.
 
-    ``op`` is the compute op that starts there or, after the last compute of a window, its last op; -1 if the GPU had
-    finished the window and the host had not.
+    ``op`` is the compute op that starts there or, after the last compute of a window, the last op of the window; -1 if
+    the GPU had finished the window but the host had not.
     """
 
     window: Index
@@ -248,7 +251,7 @@ class Stretches:
 class GpuLines:
     """The disjoint, sorted intervals ``(start, end)`` in which one GPU computes, communicates and copies.
 
-    ``kernels``, the computing ops, by start; ``first``, those that begin an interval of ``compute``.
+    ``kernels``: the computing ops, by start; ``first``: the ops that begin an interval of ``compute``.
     """
 
     compute: tuple[Ints, Ints]
@@ -259,7 +262,9 @@ class GpuLines:
 
 
 def gpu_lines(trace: Trace, communication: Mask, gpu: int, process: int | None = None) -> GpuLines:
-    """The `GpuLines` of a GPU, for all processes or one; ``communication``: per op name, whether it is a collective."""
+    """Find the `GpuLines` of a GPU, for all processes or one; ``communication``: per op name, whether it is a
+    collective.
+    """
     ops = trace.ops
     rows = np.flatnonzero((trace.op_gpu == gpu) & (ops.kind != MIGRATION))
     if process is not None:
@@ -282,7 +287,7 @@ def gpu_lines(trace: Trace, communication: Mask, gpu: int, process: int | None =
 
 
 def stretches(windows: Windows, gpu: int, lines: GpuLines) -> Stretches:
-    """The `Stretches` of the windows of one GPU."""
+    """Find the `Stretches` of the windows of one GPU."""
     mine = np.flatnonzero(windows.gpu == gpu)
     found = []
     for begin, stop, last in (

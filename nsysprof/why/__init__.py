@@ -1,1 +1,1 @@
-"""Why the GPU waits: what each nanosecond without compute waited for, and which code causes it."""
+"""Explain why the GPU waits: the reason for each nanosecond without compute, and the code that causes it."""

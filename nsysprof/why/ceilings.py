@@ -1,4 +1,4 @@
-"""The time that steps save without a culprit, from replays in which the culprit takes no time."""
+"""Compute the time that steps save without a culprit, from replays in which the culprit takes no time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ FORECAST, BOUND = "forecast", "bound"
 
 
 def cause_of(wholes: Wholes, waits: pd.DataFrame) -> Cause:
-    """The cause behind some rows of `Why.waits`."""
+    """Find the cause behind some rows of `Why.waits`."""
     cause = pd.Categorical(waits["cause"], categories=CAUSES).codes
     names = ("op", "thread", "start_ns", "end_ns")
     op, thread, start, end = (waits[name].to_numpy(np.int64) for name in names)
@@ -36,9 +36,9 @@ def cause_of(wholes: Wholes, waits: pd.DataFrame) -> Cause:
 class Removals:
     """Replays of a trace without the causes in rows of why.csv.
 
-    ``base`` is the length of the windows ``seen`` of ``spans``, ``place`` the path, GPU and process of each; ``known``
-    marks those that the replay explains. Rows of ``waits`` belong to the row of why.csv with ``number`` equal to
-    ``of``.
+    ``base``: the length of the windows ``seen`` of ``spans``; ``place``: the path, GPU and process of each window;
+    ``known``: marks the windows that the replay explains. Rows of ``waits`` belong to the row of why.csv with
+    ``number`` equal to ``of``.
     """
 
     network: Network
@@ -53,10 +53,7 @@ class Removals:
     number: Ints
 
     def gain(self, rows: Sequence[int]) -> float | None:
-        """The mean reduction, in ns, of a path's windows without the cause of these rows.
-
-        None if unknown.
-        """
+        """Return the mean reduction (ns) of a path's windows without the cause of these rows, or None if unknown."""
         waits = self.waits[np.isin(self.of, self.number[[*rows]])]
         [at] = set(self.place[waits["window"]].tolist()) or {-1}
         if at not in self.known:
@@ -75,18 +72,18 @@ def removals_of(
     rows: pd.DataFrame,
     waits_of: Callable[[], pd.DataFrame],
 ) -> tuple[Removals | None, str]:
-    """The `Removals` of a result, or why there are none; near-linear in ops and calls.
+    """Make the `Removals` of a result, or return why there are none; near-linear in ops and calls.
 
-    ``windows`` are all windows of the paths, ``chosen`` their rows in the result (None: all), ``frame`` the result's
-    windows, beside its ``rows`` and the function that returns its waits. A path on a GPU is known if a replay from the
-    lengths of GPU ops alone has a median error of at most `MAX_RESIDUAL`.
+    ``windows`` are all windows of the paths, ``chosen`` their rows in the result (None: all), ``frame`` the windows of
+    the result, ``rows`` its rows, and ``waits_of`` the function that returns its waits. A path on a GPU is known if a
+    replay that keeps only the lengths of GPU ops has a median error of at most `MAX_RESIDUAL`.
     """
     trace = facts.attribution.trace
     if not rows["ceiling_ns"].notna().any():
         return None, ""
     if len(trace.ops) > MAX_OPS:
         many = f"the report has more than {MAX_OPS:,} GPU ops"
-        return None, f"{many}: nsysprof forecast --remove replays the removal of one cause"
+        return None, f"{many}: nsysprof forecast --remove replays a step without one cause"
     ranges = np.unique(windows.range[windows.range >= 0]).astype(np.intp)
     moments = moments_of(trace, ranges)
     network = network_of(facts.attribution, facts.activity, facts.dependencies, moments, facts.peers)
@@ -113,7 +110,7 @@ def forecast_ceilings(rows: pd.DataFrame, removals: Removals | None) -> pd.DataF
     """Replace bounds in the ceilings of why.csv by forecasts, where possible; see `removals_of`.
 
     Replays take at most `MAX_NODES` steps. Rows with the same culprit that differ only in ``meanwhile`` are removed
-    together; each gains at most its wait.
+    together; each row gains at most its wait.
     """
     ceiling = rows["ceiling_ns"].to_numpy(np.float64).copy()
     forecasts, waited = np.zeros(len(ceiling), bool), rows["per_instance_ns"].to_numpy(np.float64)

@@ -1,4 +1,4 @@
-"""The chart ``why.png``: the time of one window, sorted by cause, and over time."""
+"""Plan the chart ``why.png``: the time of one window, sorted by cause, and over time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -44,7 +44,9 @@ WORDS = {"kernel": "kernel that another stream waits for"}
 
 
 def plan_why(answer: Why) -> Plan:
-    """The median window of the path with most time: its parts, which add up to it, and its lanes with waits."""
+    """Plan the median window of the path with most time: the parts, which add up to the window, and the lanes
+    with waits.
+    """
     instance = median_instance(answer)
     if instance is None:
         return Message(
@@ -70,7 +72,7 @@ CHARTS: tuple[Chart[Why], ...] = (Chart("why.png", "Where the time of a step goe
 
 
 def title_of(answer: Why, path: str) -> str:
-    """The largest finding on a path, or that there is none, as a sentence."""
+    """State the largest finding on a path, or that there is none, in a sentence."""
     name, found = one_line(path, _PATH), answer.findings[path]
     if not found:
         return f"{name}: no single cause of waiting takes 2 % of a step"
@@ -84,7 +86,7 @@ def _subtitle(instance: Instance) -> str:
     if instance.count == 1:
         return f"Shown: the only step on {gpu}, {length} · {report.path.name}"
     mean = f"{instance.count:,} steps of {format_ns(instance.mean_ns)} on average on {gpu}"
-    which = "a median one" if instance.median else "the one nearest to the median with such a wait"
+    which = "a median one" if instance.median else "of the steps with such a wait, the one nearest to the median"
     return f"{mean} · drawn: {which}, {length} · {report.path.name}"
 
 
@@ -136,7 +138,9 @@ def _ops(instance: Instance) -> tuple[Ints, Ints, Bytes]:
 
 
 def kinds_of_names(instance: Instance) -> Bytes:
-    """The kinds of the GPU ops by name, as codes of `RUNS`; the last is compute for which another stream waited."""
+    """Return the kinds of the GPU ops by name, as codes of `RUNS`; the last code is compute for which another stream
+    waited.
+    """
     trace, families = instance.answer.attribution.trace, instance.answer.kinds.family
     held_up = instance.answer.held_up
     mine = held_up[(held_up["path"] == instance.path) & (held_up["share_of_span"] >= _MIN_HELD)]
@@ -203,7 +207,7 @@ def _waits(instance: Instance) -> Marks:
 
 
 def overview(answer: Why) -> Overview:
-    """The notebook view: the findings, and the tree of the path with most time."""
+    """Make the notebook view: the findings, and the tree of the path with most time."""
     paths = ranked_paths(answer)
     if not paths:
         return Overview("these ranges have no GPU work, so there is no wait")

@@ -1,4 +1,6 @@
-"""The files of `nsysprof why`: all rows as CSV, whose columns are an interface; windows and findings as JSON."""
+"""Write the files of `nsysprof why`: all rows as CSV (columns are an interface), and windows and findings as
+JSON.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ WHY = table(
         "per_instance_ns": "waited_ns per step, or per call with --per",
         "share_of_span": Column("share_of_span", "share of the time of all steps", head="share"),
         "ceiling_ns": "potential speedup: upper bound for the time saved per step without this wait; empty if unknown",
-        "hint": "a remedy that helped in a replay; empty if none did",
+        "hint": "remedy that saved time in a replay; empty if none",
         "ceiling_basis": (
             "basis of the ceiling: forecast (time saved in a replay without the cause), or bound (the whole wait)"
         ),
@@ -49,7 +51,7 @@ def write_why(answer: Why, folder: Path) -> list[Path]:
 
 
 def why_document(answer: Why) -> dict[str, Any]:
-    """The whole result for JSON: report, paths with their summed windows, rows, and findings."""
+    """Return the whole result for JSON: report, paths with their summed windows, rows, and findings."""
     total = answer.windows.assign(window_ns=answer.windows["end_ns"] - answer.windows["start_ns"], windows=1).groupby(
         ["path", "gpu", "pid"], as_index=False, sort=False
     )

@@ -1,4 +1,6 @@
-"""The critical path of windows piece by piece, and the one window in pictures: the median of its path."""
+"""Find the critical path of windows piece by piece, and the one window for pictures: the median window of its
+path.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,10 +27,10 @@ _TRIED = 60  # windows around the median that are asked for the largest wait
 class PathPieces:
     """The critical path of windows: the GPU's compute and waits, piece by piece, sorted by window and time.
 
-    ``window`` row of `Why.windows`, on GPU ``gpu``; ``start``, ``end`` int64 ns; ``group``, a code of ``groups``:
-    compute, the cause of a wait, or, for the host, its activity; ``text``, a code of ``texts``: responsible code and
-    the call that exposed it, empty for compute; ``wait``, a row of ``waits`` (see `Why.waits`), -1 for compute. The
-    pieces of a window tile it.
+    ``window`` row of `Why.windows`, on GPU ``gpu``; ``start``, ``end`` int64 ns; ``group``: a code of ``groups``
+    (compute, or the cause of a wait, or the activity of the host); ``text``: a code of ``texts`` (responsible code, and
+    the call that exposed the wait; empty for compute); ``wait``: a row of ``waits`` (see `Why.waits`), -1 for compute.
+    The pieces of a window cover it without gaps or overlap.
     """
 
     window: Ints
@@ -44,7 +46,7 @@ class PathPieces:
 
 
 def critical_path(answer: Why, windows: AnyInts | None = None, *, compute: bool = True) -> PathPieces:
-    """The `PathPieces` of all windows, or of some rows of `Why.windows`; with ``compute`` False, waits only."""
+    """Find the `PathPieces` of all windows, or of some rows of `Why.windows`; with ``compute`` False, only waits."""
     which = np.arange(len(answer.windows)) if windows is None else np.sort(windows)
     waits = answer.waits if windows is None else answer.waits_of(which)
     window, start, end = (waits[name].to_numpy(np.int64) for name in ("window", "start_ns", "end_ns"))
@@ -94,7 +96,9 @@ def _text(culprit: str, exposing: str) -> str:
 
 @dataclass(frozen=True)
 class WindowPart:
-    """A part of a window, ``ns`` long: its section, ``group`` as in `PathPieces`, and ``text``, which may be empty."""
+    """A part of a window, ``ns`` long: the section, the ``group`` as in `PathPieces`, and a ``text``, which may
+    be empty.
+    """
 
     section: str
     group: str
@@ -104,10 +108,10 @@ class WindowPart:
 
 @dataclass(frozen=True)
 class Instance:
-    """One window of a path, for pictures, out of ``count`` on its GPU.
+    """One window of a path, for pictures, and the number of windows (``count``) on its GPU.
 
-    ``number``, a row of `Why.windows`; ``median``: whether it is a median one, or a nearby one with the largest wait;
-    ``parts``, which add up to the window; ``mean_ns`` of all windows of the path on the GPU.
+    ``number``: a row of `Why.windows`; ``median``: True for a median window, False for a nearby window with the largest
+    wait; ``parts`` add up to the window; ``mean_ns``: the mean length of all windows of the path on the GPU.
     """
 
     answer: Why
@@ -128,28 +132,29 @@ class Instance:
         return self.answer.findings[self.path]
 
     def inside(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """Clip intervals to the window, in ns from its start."""
+        """Clip intervals to the window, and return them in ns from its start."""
         return clip(start, end, self.start_ns, self.end_ns)
 
     @cached_property
     def ops(self) -> Index:
-        """The rows of the GPU ops that run on the GPU of the window during the window."""
+        """Return the rows of the GPU ops that run on the GPU of the window during the window."""
         ops, on_gpu = self.answer.attribution.trace.ops, self.answer.attribution.trace.op_gpu == self.gpu
         return np.flatnonzero(on_gpu & (ops.start < self.end_ns) & (ops.end > self.start_ns))
 
     def ranges(self) -> Iterator[Index]:
-        """The rows of the window's range, of the ranges directly inside it, and so on, level by level."""
+        """Yield the rows of the window's range, of the ranges directly inside it, and so on, level by level."""
         ranges, number = self.answer.attribution.trace.ranges, int(self.answer.windows["range"][self.number])
         rows, extent = np.array([number] if number >= 0 else [], np.int64), (self.start_ns, self.end_ns)
         return levels_inside(self.answer.attribution.parent, rows, ranges.start, ranges.end, extent)
 
 
 def median_instance(answer: Why, path: str | None = None) -> Instance | None:
-    """The median window of a path, by default the one with most time, on the GPU of its largest finding.
+    """Choose a median window of a path (by default the path with most time) on the GPU of its largest finding, or
+    without findings on the GPU that waits most.
 
-    Without findings, on the GPU that waits most. It is the window of the middle third by length whose times are most
-    similar to all windows or, if that window lacks half of the largest finding, the next one that has it. None if there
-    are no windows.
+    Among the middle third of the windows by length, choose the window whose times are most similar to all windows. If
+    this window lacks half of the largest finding, choose the next one that has it. Returns None if there are no
+    windows.
     """
     windows = answer.windows
     if not len(windows):

@@ -1,4 +1,6 @@
-"""The error of windows that are replayed from dependencies and constants. Paths with a large error get no ceilings."""
+"""Measure the error of windows that are replayed from dependencies and constants. Paths with a large error get no
+ceilings.
+"""
 
 from collections.abc import Iterator
 
@@ -28,11 +30,11 @@ _HEADS = [
 
 
 def residual_frame(trace: Trace, why: Reasons, windows: Windows, paths: pd.Series) -> pd.DataFrame:
-    """A row per path and GPU; ``paths`` are the texts of the paths of ``windows``.
+    """Make a row per path and GPU; ``paths`` are the texts of the paths of ``windows``.
 
-    Columns ``path``, ``gpu``, ``replayed`` (number of windows), ``behind_op_ns``, ``behind_event_ns`` and
+    Columns: ``path``, ``gpu``, ``replayed`` (number of windows), ``behind_op_ns``, ``behind_event_ns`` and
     ``behind_launch_ns`` (see `Replay`), and the relative error of a replayed window's end: the median ``residual`` and
-    the largest, ``max_residual``.
+    the largest error ``max_residual``.
     """
     texts = paths.to_numpy(object)
     rows = [
@@ -50,14 +52,16 @@ def residual_frame(trace: Trace, why: Reasons, windows: Windows, paths: pd.Serie
 
 
 def without_ceilings(rows: pd.DataFrame, residuals: pd.DataFrame) -> pd.DataFrame:
-    """The rows of ``why.csv`` without ceilings for paths whose residual on that GPU exceeds `MAX_RESIDUAL`."""
+    """Return the rows of ``why.csv``, without ceilings for paths whose residual on that GPU exceeds
+    `MAX_RESIDUAL`.
+    """
     places = pd.MultiIndex.from_frame(residuals[residuals["residual"] > MAX_RESIDUAL][["path", "gpu"]])
     doubtful = pd.MultiIndex.from_frame(rows[["path", "gpu"]]).isin(places)
     return rows.assign(ceiling_ns=rows["ceiling_ns"].where(~doubtful)) if doubtful.any() else rows
 
 
 def abstention(residuals: pd.DataFrame, path: str) -> str:
-    """The reason why the waits of a path have no ceilings; empty if they have."""
+    """Return why the waits of a path have no ceilings; empty if they have ceilings."""
     most = residuals.loc[residuals["path"] == path, "residual"].max()
     if not most > MAX_RESIDUAL:
         return ""
@@ -68,7 +72,7 @@ def abstention(residuals: pd.DataFrame, path: str) -> str:
 
 
 def verification(residuals: pd.DataFrame) -> Iterator[str]:
-    """The residual of each path and GPU as a table, with its meaning."""
+    """Show the residual of each path and GPU as a table, with an explanation."""
     cells = [
         [
             f"{one_line(row['path'], _NAME)}, GPU {row['gpu']}",

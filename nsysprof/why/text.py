@@ -1,4 +1,4 @@
-"""Why the GPU waits as text: the largest bottlenecks, and trees whose children add up at every level."""
+"""Show why the GPU waits as text: the largest bottlenecks, and trees whose children add up at every level."""
 
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import join_words, one_line, plural, visible
@@ -22,7 +22,8 @@ _PARTS = (
 
 
 def why_text(answer: Why, top: int = 8, *, full: bool = False, markdown: bool = False) -> str:
-    """One screen for a terminal, or Markdown, or the ``full`` result; ``top`` rows below each part of a step.
+    """Format one screen for a terminal, or Markdown, or the ``full`` result, with ``top`` rows below each part of a
+    step.
 
     Paths are in the order of `ranked_paths`. Ends with a newline.
     """
@@ -52,7 +53,7 @@ def why_text(answer: Why, top: int = 8, *, full: bool = False, markdown: bool = 
 
 
 def ranked_paths(answer: Why) -> list[str]:
-    """The paths, sorted by the time without GPU compute in their steps."""
+    """Sort the paths by the time without GPU compute in their steps."""
     windows = answer.windows
     lost = windows["end_ns"] - windows["start_ns"] - windows["compute_ns"]
     total = lost.groupby(windows["path"]).sum()
@@ -60,13 +61,15 @@ def ranked_paths(answer: Why) -> list[str]:
 
 
 def places(answer: Why, path: str) -> list[tuple[int, int]]:
-    """The GPU and process of each tree of a path."""
+    """Return the GPU and process of each tree of a path."""
     mine = answer.windows[answer.windows["path"] == path]
     return sorted(set(zip(mine["gpu"].tolist(), mine["pid"].tolist(), strict=True)))
 
 
 def tree(answer: Why, path: str, gpu: int, pid: int, top: int, families: int = 1 << 30) -> TextTable:
-    """The steps of a path on a GPU as a tree, indented by blanks; ``top`` causes of a kind, ``families`` of compute."""
+    """Show the steps of a path on a GPU as an indented tree, with ``top`` causes of a kind and ``families`` of
+    compute.
+    """
     windows, rows = (
         frame[(frame["path"] == path) & (frame["gpu"] == gpu) & (frame["pid"] == pid)]
         for frame in (answer.windows, answer.rows)

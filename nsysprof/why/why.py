@@ -39,15 +39,15 @@ class Why(Attributed, Shown):
     trace), ``start_ns``, ``end_ns``, and their parts: ``compute_ns``, ``communication_ns`` and ``copies_ns`` (both
     exposed) and ``idle_ns``; ``blocking_ns`` is the exposed communication on which the next compute depended. `waits`
     has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``, ``culprit``,
-    ``range``, ``exposed_by``, ``claim``, ``op``, the GPU op that ran or came late, and the host ``thread`` (a code, -1:
-    none). ``rows`` sums them by path and GPU, see `files.WHY`. ``held_up`` has a row per path, GPU and kernel for which
-    another stream had to wait while it computed: these three and ``waits``, ``waited_ns``, ``per_instance_ns``,
-    ``share_of_span``. This time is compute and in no row of a wait. ``level`` are the ranges of the windows; ``lacks``
-    names what the recording lacks; ``facts`` and ``gpu_windows`` are the inputs. ``residuals`` say how well
-    dependencies explain windows, see `residual_frame`. ``picked`` says which windows these are, if not all; ``warm_up``
-    is the number left out as warm-up. ``bounds`` says why all ceilings of ``rows`` are bounds instead of forecasts, if
-    so; otherwise ``removals`` replay the trace without each cause. ``per`` is the base of ``per_instance_ns``:
-    `window`, or `call` of an inner range (column ``calls`` of ``windows``).
+    ``range``, ``exposed_by``, ``claim``, ``op`` (the GPU op that ran or came late), and the host ``thread`` (a code,
+    -1: none). ``rows`` sums them by path and GPU, see `files.WHY`. ``held_up`` has a row per path, GPU and kernel that
+    kept another stream waiting while it computed: these three and ``waits``, ``waited_ns``, ``per_instance_ns``,
+    ``share_of_span``. The time in ``held_up`` is compute, and is in no row of a wait. ``level`` are the ranges of the
+    windows; ``lacks`` names data that the recording lacks; ``facts`` and ``gpu_windows`` are the inputs. ``residuals``:
+    how well dependencies explain windows, see `residual_frame`. ``picked`` describes these windows if they are not all
+    windows; ``warm_up`` is the number of windows left out as warm-up. ``bounds``: why all ceilings of ``rows`` are
+    bounds instead of forecasts, empty if they are not; otherwise ``removals`` replay the trace without each cause.
+    ``per`` is the base of ``per_instance_ns``: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
     """
 
     attribution: Attribution
@@ -68,16 +68,16 @@ class Why(Attributed, Shown):
 
     @property
     def chosen(self) -> str:
-        """A clause that names the steps and the share of time that they cover."""
+        """Return a clause that names the steps and the share of time that they cover."""
         return self.level.clause if self.level else ""
 
     @cached_property
     def waits(self) -> pd.DataFrame:
-        """A row per piece of a wait; made on demand, since there can be millions."""
+        """Return a row per piece of a wait; the frame is made on demand, because there can be millions of rows."""
         return self.waits_of(np.arange(len(self.windows)))
 
     def waits_of(self, rows: AnyInts) -> pd.DataFrame:
-        """The pieces of waits of some rows of ``windows`` only."""
+        """Return the pieces of waits of some rows of ``windows`` only."""
         chosen = self.gpu_windows.take(rows)
         parts = []
         for gpu in np.unique(chosen.gpu).tolist():
@@ -99,17 +99,17 @@ class Why(Attributed, Shown):
 
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
-        """The findings of the ``diagnosis`` per path; empty without a diagnosis."""
+        """Return the findings of the ``diagnosis`` per path; empty without a diagnosis."""
         found = self.diagnosis.findings if self.diagnosis is not None else ()
         return {path: [each for each in found if each.path == path] for path in map(str, self.windows["path"].unique())}
 
     @cached_property
     def launch_bound(self) -> Mask:
-        """Mask of ``waits`` that are steps of a host that launches more slowly than the GPU runs.
+        """Mark ``waits`` that are steps of a host that launches more slowly than the GPU runs.
 
-        These are pieces below `LAUNCH_STEP_NS` in which the host launched, made other CUDA calls that do not wait, or
-        ran code between them, regardless of what drained the GPU queue. They count per path, process and GPU, only in
-        ranges whose launches take `MIN_LAUNCHES` of that time.
+        Such waits are shorter than `LAUNCH_STEP_NS`, and meanwhile the host launches, makes other CUDA calls that do
+        not wait, or runs code in between, regardless of the cause that drained the GPU queue. They count per path,
+        process and GPU, and only in ranges whose launches take `MIN_LAUNCHES` of that time.
         """
         length = (self.waits["end_ns"] - self.waits["start_ns"]).to_numpy()
         activity = self.waits["activity"]
@@ -142,9 +142,9 @@ def why(
     and host activity still follow the real launches.
 
     Times per instance are per window, or per call of the inner ranges whose names match ``per``. Warm-up is left out
-    (see `steady`), or else the first ``skip`` windows of each path and GPU. ``instances`` keeps only these windows, the
-    first and last counted from 0, or `SLOWEST`. Raises `NsysprofError` if no range matches. Near-linear in ops and
-    calls.
+    (see `steady`), or with ``skip`` the first ``skip`` windows of each path and GPU. ``instances`` keeps only some
+    windows: the first and last, counted from 0, or `SLOWEST`. Raises `NsysprofError` if no range matches. Takes
+    near-linear time in ops and calls.
     """
     attribution = attribute(attribution)
     kinds = kinds_of(attribution.trace, rules)
@@ -184,9 +184,9 @@ def account_for(
     level: Level | None = None,
     rows: AnyInts | None = None,
 ) -> Why:
-    """Account for windows: ``paths`` are the texts of `Windows.path`, ``kinds`` the kinds of `Trace.op_names`.
+    """Account for windows; ``paths`` are the texts of `Windows.path`, ``kinds`` the kinds of `Trace.op_names`.
 
-    With ``rows`` (ascending), only for these windows.
+    With ``rows`` (ascending), only these windows are accounted for.
     """
     answer = account_of(attribution, windows, paths, kinds, merge_names, rows)
     windows = windows if rows is None else windows.take(rows)

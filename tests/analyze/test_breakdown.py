@@ -528,7 +528,7 @@ def test_warnings_name_what_how_many_and_what_share(trace: MakeTrace) -> None:
         duration=END,
     )
     assert broken_down(path).warnings == (
-        "the program never closed 1 of 3 ranges; they are taken to end with the recording",
+        "the program never closed 1 of 3 ranges: they are assumed to end with the recording",
         "GPU ops whose launch is not in the report: 1 (70 % of GPU op time); they are attributed to no range",
         "GPU ops of worker threads while several threads had ranges open: 1 (10 % of GPU op time); "
         "they are attributed to no range",
@@ -585,8 +585,8 @@ def test_what_is_never_popped_is_folded(trace: MakeTrace) -> None:
     assert [rows[path]["instances"] for path in rows] == [1, 1, 40, 1]
     assert rows["step/again/inner"]["exclusive_sum_ns"] == found.totals["sum_ns"] == 40 * 30
     assert found.warnings[:2] == (
-        "`step` is never popped: 39 later pushes count as one range with the first",
-        "`again` is never popped: 39 later pushes count as one range with the first",
+        "`step` is never popped: 39 later pushes are merged with the first into one range",
+        "`again` is never popped: 39 later pushes are merged with the first into one range",
     )
 
 

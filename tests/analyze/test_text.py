@@ -261,7 +261,9 @@ def test_the_launch_bound_mark(trace: MakeTrace) -> None:
         "fills": "100 %",
         "one call": "12 %",
     }
-    legend = "* launch-bound: the GPU is idle for more than 50 % of the span, and no other range uses it then."
+    legend = (
+        "* launch-bound: the GPU is idle for more than 50 % of the span, and no other range uses the GPU meanwhile."
+    )
     assert text.count(legend) == 1
     calm = whole(broken_down(path, select="works"))
     assert "*" not in calm
@@ -346,7 +348,7 @@ def test_steps_that_were_never_popped_are_readable(trace: MakeTrace) -> None:
     assert rows[0] == "step of 0 (never closed)"
     assert rows[12:14] == [" " * 24 + f"step of {depth} (never closed)" for depth in (12, 13)]
     assert "180 more ranges" in text
-    assert "note: the program never closed 200 of 200 ranges; they are taken to end with the recording\n" in text
+    assert "note: the program never closed 200 of 200 ranges: they are assumed to end with the recording\n" in text
 
 
 def test_windows_and_unclosed_ranges_are_told_apart(trace: MakeTrace) -> None:
@@ -583,7 +585,8 @@ def test_a_verification_in_words() -> None:
     some = Verification("2024.2.3", 30, 3, {"unclosed: so": 2}, tuple(f"r{n}: this\nor that" for n in range(25)))
     lines = verification(some).splitlines()
     assert lines[0] == (
-        "Verified with nsys 2024.2.3: 3 of 30 ranges with GPU work are equal in span, first GPU op and launches"
+        "Verified with nsys 2024.2.3: 3 of 30 ranges with GPU work match in GPU time span, first GPU op and "
+        "number of launches"
     )
     assert lines[1] == "  2 differ for known reasons (unclosed: so)"
     assert lines[2:22] == [f"  differs: r{n}: this or that" for n in range(20)]

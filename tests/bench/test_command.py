@@ -209,7 +209,7 @@ def test_a_sweep_that_measures_nothing_says_why(
         run_job(job, ResultOptions(charts=False), resume=False, force=False)
     assert ended.value.exit_code == 1
     printed = capsys.readouterr()
-    assert "nothing could be measured" in printed.err
+    assert "no point could be measured" in printed.err
     assert "unsupported" in printed.out
     assert sorted(path.name for path in job.results.iterdir()) == sorted(RESULTS)
 
@@ -366,7 +366,7 @@ def test_the_dry_run_shows_the_matrix_and_measures_nothing(bench: Run, tmp_path:
         "6 points of sdpa (forward) on cuda, 9 samples each, at least 20.0 µs per sample, cold cache.",
         "3 runs, each in its own process, with 3 samples per run in a new random order; the first run also checks the",
         "outputs and measures memory.",
-        "Memory is an estimate of the peak of one call, from the shapes.",
+        "Memory: peak of one call, estimated from the shapes.",
     ]
     mixed = bench("--preset", "scaling", "--dry-run", "--device", "cpu").out
     row = next(line for line in mixed.splitlines() if line.startswith("B8.H8.S512.D64.fp32.causal"))
@@ -386,7 +386,7 @@ MISUSE = {
     "a width that is none": (["--ci-width", "5"], 2, "between 0 and 1"),
     "no samples": (["--samples", "0"], 2, "--samples"),
     "nothing to resume": (["--resume"], 1, "no unfinished sweep to resume"),
-    "no name": (["-o", "/"], 2, "not a name for a folder"),
+    "no name": (["-o", "/"], 2, "not a valid folder name"),
     "samples that last for ever": (["--min-sample-us", "inf"], 2, "--min-sample-us"),
     "samples of no length": (["--min-sample-us", "nan"], 2, "nan is no finite number"),
     "a seed of 80 bits": (["--seed", "9" * 24], 2, "--seed"),

@@ -64,8 +64,8 @@ temporary memory grows as S²: math S^2.00
 temporary memory grows as S: flash S^1.00
 launch overhead: 21 % of a call of flash at S1024; flash is 19.9x as fast as math including launches, 25.0x
   excluding them, at S1024
-limits: 3 shapes compute-bound by 1.18x to 4.70x; first: arithmetic of flash at S4096, at 33 % of its limit,
-  32.9 µs above it
+limits: 3 shapes compute-bound by 1.18x to 4.70x; first: arithmetic of flash at S4096, at 33 % of the peak,
+  32.9 µs above the lower bound
 A/A: compared with themselves, 0 of 6 differ; chance allows 1 in 20
 (1.01x): no clear change; 1.3x ?: too few samples; detectable: smallest difference found with 80 % power. of
   peak: peak = SMs × sampled clock × FLOPs per clock. matrices: peak memory in score matrices of the dtype.
@@ -340,7 +340,7 @@ def test_graphs_that_are_slower_than_the_call_are_reported(tmp_path: Path) -> No
     math = point_of(data, "math", 2048)
     math["graph_latency_ns"] = [value * 1.06 for value in math["latency_ns"]]
     summary = " ".join(bench_summary(results_of(tmp_path, data)).split())
-    assert "CUDA graphs: a replay takes longer than the call at 1 of 2 points (most: math at" in summary
+    assert "CUDA graphs: replay is slower than the eager call at 1 of 2 points (worst: math at" in summary
     assert "6.0 % longer" in summary
 
 

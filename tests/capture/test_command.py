@@ -212,7 +212,9 @@ def test_what_cannot_be_exported_is_not_to_be_resumed(capture: Capture) -> None:
     done = capture("-o", "run", "--", *HELLO, fault="too big")
     hint = done.err.splitlines()[-1]
     assert "--resume" not in hint
-    assert "export --type parquetdir traces/run.partial.nsys-rep; next time, send its output to a file" in hint
+    assert (
+        "export --type parquetdir traces/run.partial.nsys-rep; next time, send the program's output to a file" in hint
+    )
     assert "kept: traces/run.partial.nsys-rep" in hint
     again = capture("--resume", "traces/run.partial.nsys-rep", fault="too big")
     assert again.code == 1
@@ -271,7 +273,7 @@ def test_a_stream_alone_is_resumed_too(capture: Capture, tmp_path: Path) -> None
     stream.with_suffix(".run.json").write_text('{"schema": "nsysprof-run/1", "overhead": 5, "program"')
     done = capture("--resume", str(stream), "-o", "mine")
     assert done.code == 0, done.err
-    assert "there is no run record beside it" in done.err
+    assert "left no run record" in done.err
     assert done.record("mine")["workload"] is done.record("mine")["program"] is None
     stream.write_text("NVIDIA Nsight Systems Stream 2021.1.1.66-abc!")
     assert "recorded by nsys 2021.1.1.66-abc, which is not installed here" in capture("--resume", str(stream)).err

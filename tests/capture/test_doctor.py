@@ -134,7 +134,7 @@ def test_findings_are_lines_with_their_fixes_below(
     monkeypatch.setattr(module, "check_machine", lambda folder, **how: iter(checks))
     doctor()
     assert capsys.readouterr().out == (
-        "Capture works on this machine, but there is no GPU, so it records ranges and CPU time only.\n\n"
+        "Capture works on this machine, but without a GPU: only ranges and CPU time can be recorded.\n\n"
         "[ok]      nsys: 2025.3 at /n/nsys\n"
         "[missing] GPU: no nvidia-smi\n"
         "            fix: install the driver\n"

@@ -472,7 +472,7 @@ def test_modules_leave_backward_to_the_numbers_of_emit_nvtx(monkeypatch: pytest.
         0,
         (
             "with emit_nvtx, modules have ranges in the forward pass only; operators' seq = N links the "
-            "backward pass to them"
+            "backward pass to these ranges"
         ),
     ]
     assert modules._hooks.nodes == hooked

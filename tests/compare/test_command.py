@@ -74,7 +74,7 @@ work                            launches  math         work is
 ampere_sgemm_128x64_tn             2 → 0  FP32 FMA     other
 softmax_warp_forward float 9       1 → 0  FP32         other
 flash_fwd 64                       0 → 1  tensor core  other
-per call; ratio: new ÷ base, in threads or bytes of copies
+per call; ratio: new ÷ base (threads of kernels, bytes of copies)
 
 expected traffic      math    of bandwidth    flash    of bandwidth
 ------------------  ------  --------------  -------  --------------
@@ -136,7 +136,7 @@ median call ± half the IQR; span: from the first GPU op of a call to the first 
 | softmax\\_warp\\_forward float 9 |      1 → 0 | FP32        | other     |
 | flash\\_fwd 64                  |      0 → 1 | tensor core | other     |
 
-per call; ratio: new ÷ base, in threads or bytes of copies
+per call; ratio: new ÷ base (threads of kernels, bytes of copies)
 
 | expected traffic   |   math |   of bandwidth |   flash |   of bandwidth |
 |:-------------------|-------:|---------------:|--------:|---------------:|
@@ -352,7 +352,7 @@ def test_whole_output(run: Run, small: str, tmp_path: Path) -> None:
         (("--instance", "9"), 1, "has no instance 9, counted from 0: not compared"),
         (("--instance", "x"), 1, "no instances of a range: 'x'"),
         (("--instance", "0", "--instance", "0", "--instance", "0"), 2, "give --instance once"),
-        (("--instance", "0", "--skip", "1"), 2, "it excludes --skip"),
+        (("--instance", "0", "--skip", "1"), 2, "without --skip"),
     ],
 )
 def test_which_instances_are_compared(run: Run, small: str, options: tuple[str, ...], code: int, message: str) -> None:

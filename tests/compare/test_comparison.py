@@ -338,9 +338,9 @@ def test_work_that_cannot_be_known_is_warned_of(trace: MakeTrace) -> None:
         duration=END,
     )
     assert answer(path, base="a/iter*", new="b").warnings == (
-        "a/iter*: kernels of unknown family take 50 % of its span (frobnicate): name them in a rule "
+        "a/iter*: kernels of unknown family take 50 % of the span (frobnicate): name them in a rule "
         "file (--rules FILE)",
-        "b: CUDA graphs recorded as one operation take 100 % of its span: capture with "
+        "b: CUDA graphs recorded as one operation take 100 % of the span: capture with "
         "--cuda-graph-trace=node to see their kernels",
     )
 

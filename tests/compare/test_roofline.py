@@ -294,4 +294,4 @@ def test_the_command(trace: MakeTrace, tmp_path: Path, run: Run) -> None:
     elsewhere.write_text("a,b\n", encoding="utf-8")
     done = run_it(*asked, "--counters", elsewhere.name)
     assert (done.code, done.out) == (1, "")
-    assert done.err.startswith("nsysprof: elsewhere.json belongs to another file than elsewhere.csv")
+    assert done.err.startswith("nsysprof: elsewhere.json does not belong to elsewhere.csv")

@@ -89,7 +89,7 @@ def test_a_document_says_what_it_is(tmp_path: Path) -> None:
     assert read_document(path, "record", "again", "mine/1") == {"schema": "mine/1", "n": None}
     assert read_if_document(path, "x/1", "mine/1") == read_if_document(path) != {}
     assert read_if_document(path, "x/1") == read_if_document(tmp_path / "b.json", "mine/1") == {}
-    with pytest.raises(NsysprofError, match=r"a\.json: this file is no record: its schema is 'mine/1', not 'yours/1'"):
+    with pytest.raises(NsysprofError, match=r"a\.json: the schema must be 'yours/1' \(record\), not 'mine/1'"):
         read_document(path, "record", "again", "yours/1")
 
 

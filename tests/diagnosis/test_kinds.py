@@ -268,7 +268,7 @@ HAS = [
     (beside(1), "stream-dependency", "spin in another stream", 400_000, "", "call cudaStreamWaitEvent only where"),
     (os("nanosleep"), "sleep", "nanosleep in data", 2_000_000, "--remove 'nanosleep in data'", "take the sleep"),
     (os("poll"), "input-wait", "poll in data", 2_000_000, "--remove 'poll in data'", "read the next input"),
-    (os("write"), "input-wait", "write in data", 2_000_000, "--remove 'write in data'", "write less often"),
+    (os("write"), "input-wait", "write in data", 2_000_000, "--remove 'write in data'", "buffer the output"),
     (fed(), "input-wait", "sem_wait in data", 2_000_000, "--remove 'sem_wait in data'", "read the next input"),
     (os("futex"), "lock", "futex in data", 2_000_000, "", ""),
     (os("MPI_Send"), "mpi", "MPI_Send in data", 2_000_000, "", ""),
@@ -339,9 +339,9 @@ HAS = [
     (in_a_row(PRODUCT, SCALE, SOFTMAX, PRODUCT), "unfused-attention", "attention in separate kernels", 1_666_667, "",
      "call torch.nn.functional.scaled_dot_product_attention"),
     (in_a_row(SCALE, ADD, GELU, SCALE), "pointwise", "pointwise kernels in a row", 1_500_000, "",
-     "fuse them with torch.compile"),
+     "fuse these kernels with torch.compile"),
     (in_a_row(ADD, MEAN, SCALE, MEAN, GELU), "pointwise", "pointwise kernels in a row", 2_000_000, "",
-     "fuse them with torch.compile"),
+     "fuse these kernels with torch.compile"),
 ]  # fmt: skip
 
 
@@ -519,7 +519,9 @@ def test_one_copy_is_not_worth_pinning(trace: MakeTrace) -> None:
     assert "pays off only for buffers" in first.text
     first, *_ = diagnosis_of(trace(*one_pass(MS, 2 * MS, copy(1, host=1), 264).items)).findings
     assert (first.kind, first.remedy) == ("exposed-copy", "")
-    assert first.text.endswith("at 8.39 GB/s and there is little compute to hide them, so only fewer bytes help")
+    assert first.text.endswith(
+        "at 8.39 GB/s and there is little compute to hide them, so only copying fewer bytes helps"
+    )
 
     def slow(program: Program) -> None:
         program.copy(1, 32 << 20, 16 * MS)
@@ -1252,7 +1254,7 @@ def test_samples_of_the_cpu_name_the_function_that_the_gpu_waits_for(trace: Make
     busy = [(time, stack) for time in (*range(0, 300 * US, 10 * US), program.now)]
     asleep = diagnosis_of(sampled(trace(*program.items), 1, *busy)).findings[0]
     assert asleep.text.endswith("; the thread sleeps (almost no CPU samples)")
-    assert asleep.remedy.startswith("let what the thread waits for come earlier")
+    assert asleep.remedy.startswith("find out what blocks this thread")
     early = diagnosis_of(sampled(trace(*program.items), 1, *busy[:-1])).findings[0]
     assert "samples" not in early.text  # they end before the first wait
 

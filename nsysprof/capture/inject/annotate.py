@@ -1,4 +1,6 @@
-"""Ranges of a captured program: turn NVTX ranges into profiler annotations, and emit ours in the same way."""
+"""Make ranges in a captured program: turn NVTX ranges into profiler annotations, and emit nsysprof's ranges in the same
+way.
+"""
 
 from __future__ import annotations
 
@@ -46,13 +48,13 @@ def begin(name: str) -> Any:
 
 
 def end(handle: Any) -> None:
-    """End a range; under NVTX, the last one begun on this thread."""
+    """End a range; under NVTX, the last range begun on this thread."""
     if handle is not None:
         emitter.exit(handle)
 
 
 def begin_step(name: str) -> Any:
-    """Begin a step range, which ends when the optimizer is done; return the handle for `end_step`."""
+    """Begin a step range, which ends when the optimizer has finished; return the handle for `end_step`."""
     return emitter.open(name) if emitter.on else None
 
 
@@ -74,7 +76,9 @@ def to_torch(torch: Any) -> None:
 
 
 def to_nvtx(torch: Any) -> str | None:
-    """Emit ranges as NVTX ranges, through torch or else the package nvtx; return the reason if neither works."""
+    """Emit ranges as NVTX ranges, through torch or otherwise the package nvtx; return the reason if neither
+    works.
+    """
     real = getattr(torch._C, "_nvtx", None)
     if real is not None:
         push, pop = real.rangePushA, real.rangePop
@@ -121,7 +125,9 @@ def _pop(domain: object = None) -> int:
 
 
 class TorchNvtx:
-    """Replaces ``torch._C._nvtx`` in ``torch.cuda.nvtx``; ``real`` is the original, None in a torch without CUDA."""
+    """Replacement of ``torch._C._nvtx`` in ``torch.cuda.nvtx``; ``real`` is the original, None in a torch
+    without CUDA.
+    """
 
     def __init__(self, torch: Any, real: Any) -> None:
         self._torch, self._real = torch, real
@@ -165,7 +171,9 @@ class TorchNvtx:
 
 
 def follow_nvtx() -> None:
-    """Make ranges of the package nvtx begin and end annotations too, under whatever name it was imported."""
+    """Make ranges of the package nvtx begin and end annotations too, also if nvtx was imported under another
+    name.
+    """
     package = sys.modules["nvtx"]
     if not getattr(package, "enabled", lambda: True)():
         return

@@ -96,7 +96,7 @@ def discard() -> None:
 
 
 def place(torch: Any) -> dict[str, int]:
-    """The rank of this process and related facts, from its process group or its environment."""
+    """Return the rank of this process and related facts, from the process group or the environment."""
     known = {name: int(os.environ[key]) for name, key in _PLACE.items() if os.environ.get(key, "").isdecimal()}
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():

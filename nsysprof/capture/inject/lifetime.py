@@ -1,4 +1,4 @@
-"""How a recording ends: with the program, at a limit, or, in forked children, before it begins."""
+"""End a recording: with the program, at a limit, or (in forked children) before it begins."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _QUIET = 10  # times as long as the limit may pass before the first module, rang
 
 
 def watch_ends() -> None:
-    """Write the trace when the program ends, except by signals that cannot be handled; exclude forked children."""
+    """Write the trace when the program ends, except after signals that cannot be handled; exclude forked
+    children.
+    """
     rec = recording
     os.register_at_fork(after_in_child=_forked, after_in_parent=_fork_counted)
     atexit.register(_ended)

@@ -1,7 +1,7 @@
-"""Ranges around every call of an ``nn.Module``, forward and backward, through hooks that do not change it.
+"""Open ranges around every call of an ``nn.Module``, forward and backward, through hooks that do not change the module.
 
-Forward: torch's global hooks before and after each call. Backward: the sequence number of each node of autograd's
-graph shows which call created it. Before the node runs, a hook opens the ranges of this call and ends the ranges of
+Forward: torch's global hooks before and after each call. Backward: the sequence number of each node in autograd's graph
+shows which call created the node. Before the node runs, a hook opens the ranges of this call and ends the ranges of
 other calls. Hooks on tensors or modules would add nodes to the graph.
 """
 
@@ -74,7 +74,7 @@ _here = _Here()
 
 
 def watch_modules(torch: Any, depth: int | None) -> None:
-    """Open a range around each module call, down to ``depth`` levels of calls below the root; None: all."""
+    """Open a range around each module call, down to ``depth`` levels of calls below the root (None: all levels)."""
     _hooks.torch, _hooks.depth = torch, depth
     module = torch.nn.modules.module
     module.register_module_forward_pre_hook(_entered)
@@ -83,7 +83,7 @@ def watch_modules(torch: Any, depth: int | None) -> None:
 
 
 def cost() -> dict[str, Any]:
-    """The number of module calls, and the time that the hooks of a call and of a node take (medians, ns)."""
+    """Return the number of module calls, and the median time (ns) that the hooks of a call and of a node take."""
     taken = {what: round(median(each)) if each else 0 for what, each in _hooks.taken.items()}
     return {
         "calls": _hooks.calls,

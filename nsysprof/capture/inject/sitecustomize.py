@@ -1,4 +1,4 @@
-"""Runs at the start of each Python in a captured program, and waits for torch to be imported.
+"""This file runs at the start of each Python in a captured program, and waits for the import of torch.
 
 `nsysprof capture` puts this folder first in the PYTHONPATH of the command, and its order into an environment variable.
 A Python process that never imports torch only gets an entry in ``sys.meta_path``. The original sitecustomize runs
@@ -27,7 +27,7 @@ class _Imports:
         self.after = after
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The spec that other finders return, for a module that we wait for; None for any other module."""
+        """Return the spec that other finders return for an awaited module, and None for any other module."""
         if name not in self.after:
             return None
         for finder in sys.meta_path:

@@ -1,7 +1,7 @@
 """The state of this process's recording, and the file that reports it.
 
 ``PID-….about.json`` is in the capture's folder beside the trace ``PID-….json``. If a process is killed, only this file
-remains, and says that the process was still recording.
+remains; it states that the process was still recording.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Recording:
 
     @property
     def here(self) -> bool:
-        """Whether this is the process to record, not a child of it."""
+        """Return whether this is the process to record, not a child of it."""
         return not self.disabled and os.getpid() == self.pid
 
     def note(self, text: str) -> None:
@@ -46,7 +46,7 @@ class Recording:
             self.write()
 
     def write(self) -> None:
-        """Write the state of this process, whole or not at all."""
+        """Write the state of this process to a file, completely or not at all."""
         part = self.place.with_name(f"{self.place.name}.part")
         hooks = sys.modules.get(f"{__package__}.modules")
         if hooks is not None:
@@ -62,7 +62,7 @@ recording = Recording()
 
 
 def safely(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn our failures into notes, so that they never become failures of the program."""
+    """Turn failures of nsysprof into notes, so that they never become failures of the program."""
 
     @functools.wraps(function)
     def safe(*given: Any, **named: Any) -> Any:

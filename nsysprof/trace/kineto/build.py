@@ -27,8 +27,8 @@ _WHOLE_US = 1000  # how much an event may stick out of the one around it where t
 
 @dataclass(frozen=True)
 class Threads:
-    """The threads of a trace: ``ids``, the globalTid of each code of `Events.threads`; ``lost`` bool: the thread is not
-    recorded; ``main``, the globalPid of the process with most calls; ``names``, by globalTid.
+    """The threads of a trace: ``ids``, the globalTid of each code of `Events.threads`; ``lost`` bool: whether the
+    thread is not recorded; ``main``: the globalPid of the process with most calls; ``names``, by globalTid.
     """
 
     ids: Ints
@@ -80,8 +80,8 @@ def _numbers(ids: list[int]) -> dict[int, int]:
 
 
 def within_whole_us(events: Events) -> None:
-    """Clip host events to the event that encloses them, if they end up to 1 µs later: before 2024, starts and durations
-    were truncated to whole µs, which breaks nesting.
+    """Clip host events to the enclosing event, if they end up to 1 µs later: before 2024, PyTorch truncated starts and
+    durations to whole µs, which breaks nesting.
     """
     host = events.host
     nested = np.flatnonzero(host["kind"] != OVERHEAD)
@@ -106,7 +106,7 @@ def within_whole_us(events: Events) -> None:
 
 
 def build_trace(report: trace.Report, events: Events, threads: Threads, arena: ColumnArena) -> trace.Trace:
-    """The `Trace` of a report, see `read_tables`; its clock reads 0 at the start of the first event."""
+    """Build the `Trace` of a report, see `read_tables`; its clock reads 0 at the start of the first event."""
     host, gpu = events.host, events.gpu
     ids = threads.ids[host["thread"]]
     known = (host["kind"] != OVERHEAD) & ~((host["kind"] == MODULE) & threads.lost[host["thread"]])
@@ -195,7 +195,7 @@ def _streams(
 
 
 def coded(events: Events, codes: AnyInts) -> tuple[list[str], Ints32]:
-    """The sorted names behind codes, and the new codes."""
+    """Return the sorted names of codes, and the new codes."""
     used, inverse = np.unique(codes, return_inverse=True)
     names: list[Any] = list(events.names)
     texts = [names[code] for code in used.tolist()]
@@ -203,7 +203,7 @@ def coded(events: Events, codes: AnyInts) -> tuple[list[str], Ints32]:
 
 
 def launches_graph(texts: list[str]) -> Mask:
-    """Mask of the calls that launch a CUDA graph, with one more entry for ops without a call."""
+    """Mark the calls that launch a CUDA graph; one more entry stands for ops without a call."""
     return np.array(["GraphLaunch" in text for text in texts] + [False], bool)
 
 
@@ -277,8 +277,8 @@ def _ranges(events: Events, thread: Ints) -> tuple[trace.Ranges, list[RangeName]
     warnings = []
     if crossed:
         warnings.append(
-            f"{crossed:,} of {len(rows):,} annotations overlap another one of the same thread only "
-            "in part; each of them counts as inside the innermost annotation that contains it completely"
+            f"{crossed:,} of {len(rows):,} annotations partly overlap another annotation of the same "
+            "thread; each of them counts as inside the innermost annotation that contains it completely"
         )
     none = np.zeros(len(rows), bool)
     last = np.lexsort((kind == trace.START_END, thread[rows]))  # where they begin is in order already
@@ -294,7 +294,7 @@ def _crossed(start: Ints, end: Ints) -> int:
 def _warnings(events: Events, ranges: int, launches: int, ambiguous: int, calls: list[str]) -> Iterator[str]:
     for fault, count in sorted(events.faults.items()):
         did = {"without a time": "are left out"}.get(fault, "count as 0 ns")
-        did = "are attributed to thread 0 of the process that launched the most" if "process" in fault else did
+        did = "are attributed to thread 0 of the process with the most launches" if "process" in fault else did
         yield f"events {fault}: {count:,}; they {did}"
     others = not_read(events.seen)
     if others:

@@ -26,7 +26,7 @@ _PLACE = re.compile(r"(?:.*/)?([\w.]+)\(\d+\): (\w+)")
 
 
 def read_op_details(events: Events) -> details.OpDetails:
-    """The `OpDetails` of all GPU ops; shared memory is recorded as one sum."""
+    """Return the `OpDetails` of all GPU ops; shared memory is recorded as one sum."""
     gpu = events.gpu
     known = details.no_op_details(len(gpu["kind"]))
     return details.OpDetails(
@@ -69,8 +69,8 @@ def _calls(events: Events, rows: Ints, of: Ints) -> details.CallList:
 
 
 def read_host_activity(events: Events, threads: Threads) -> details.HostActivity:
-    """CUDA or HIP calls, Python functions that wait (``with_stack=True``), and the profiler's own work (on all threads
-    that it may have halted, if its thread is unknown).
+    """Return CUDA or HIP calls, Python functions that wait (``with_stack=True``), and the profiler's own work (on all
+    threads that it may have halted, if its thread is unknown).
     """
     host = events.host
     rows = np.flatnonzero(np.isin(host["kind"], (CALL, WAIT, OVERHEAD)))
@@ -127,8 +127,8 @@ _SOURCES = {"ops": (OPERATOR, OPERATOR_RANGE), "modules": (MODULE, MODULE_RANGE)
 def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]) -> details.OtherRanges:
     """The ranges of ``sources``: ``ops`` (operators) and ``modules`` (calls of ``nn.Module``).
 
-    A module call without a recorded thread is assigned to the thread whose operators it contains completely; others are
-    left out and counted in a warning.
+    A module call without a recorded thread is assigned to the thread of the operators that it contains completely;
+    other such calls are left out and counted in a warning.
     """
     host = events.host
     parts, warnings = [], []
@@ -185,9 +185,9 @@ def _threads_of_modules(events: Events, threads: Threads, rows: Ints) -> Ints:
 
 
 def read_dependencies(events: Events, trace: Trace) -> details.Dependencies:
-    """Stream `Dependencies` from `cuda_sync` events: which stream waits for which recorded event.
+    """Return `Dependencies` of streams from `cuda_sync` events, which show the recorded event for which a stream waits.
 
-    PyTorch 2.11 writes -1 as the event of a wait: such waits are only counted.
+    PyTorch 2.11 writes -1 as the event of a wait; these waits are only counted.
     """
     host = events.host
     calls = np.flatnonzero(host["kind"] == CALL)
@@ -227,7 +227,7 @@ def _at(link: Ints, called: Ints, correlation: int) -> int | None:
 
 
 def read_collectives(events: Events) -> details.Collectives:
-    """The GPU ops with the name of a collective, with their communicators."""
+    """Return the GPU ops with the name of a collective, with their communicators."""
     op = np.flatnonzero(events.gpu["collective"] >= 0)
     code = events.gpu["collective"][op]
     kinds, groups = Codes(), Codes()
@@ -253,7 +253,7 @@ def _named(collective: tuple[str, ...]) -> tuple[str, tuple[str, int]]:
 
 
 def read_memory(events: Events, threads: Threads) -> details.MemoryEvents:
-    """GPU memory that PyTorch's allocator allocated and released, and its reserved memory as pools."""
+    """Return the GPU memory that PyTorch's allocator allocated and released, and its reserved memory as pools."""
     row = events.memory
     if not len(row["time"]):
         return details.NO_MEMORY
@@ -300,7 +300,7 @@ def _pools(row: dict[str, Array], process: Ints) -> tuple[Ints, Ints]:
 
 
 def read_operator_calls(events: Events, threads: Threads) -> details.OperatorCalls:
-    """All operator calls, with shapes if recorded (``record_shapes=True``)."""
+    """Return all operator calls, with shapes if recorded (``record_shapes=True``)."""
     host = events.host
     rows = np.flatnonzero(host["kind"] == OPERATOR)
     shapes = [(name, _list_of(dims), _list_of(types), _list_of(values)) for name, dims, types, values in events.shapes]
@@ -318,7 +318,9 @@ def _list_of(text: bytes) -> list[Any]:
 
 
 def read_autograd(events: Events, threads: Threads) -> details.AutogradOps:
-    """The operators with a sequence number; the forward thread of backward operators comes from the trace's arrows."""
+    """Return the operators with a sequence number; the forward threads of backward operators come from the trace's
+    arrows.
+    """
     host, links = events.host, events.links
     rows = np.flatnonzero((host["kind"] == OPERATOR) & (host["link"] >= 0))
     tid, start, forward = threads.ids[host["thread"][rows]], host["start"][rows], host["forward"][rows]

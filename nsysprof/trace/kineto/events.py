@@ -75,7 +75,7 @@ class Columns:
         self.add = self._rows.append
 
     def flush(self, least: int = 0) -> None:
-        """Convert the pending rows to narrow columns, if there are at least ``least``."""
+        """Convert the pending rows to narrow columns if there are at least ``least`` rows."""
         if len(self._rows) > least:
             self._parts.append(np.array(self._rows, np.int64).reshape(-1, len(self._types)))
             self._rows.clear()
@@ -102,18 +102,18 @@ class Events:
     """The events of a trace. Times are int64 ns since ``first``, the start of the first event on the trace clock.
 
     ``host``: columns ``kind`` (ANNOTATION …), ``name`` code of ``names``, ``thread`` code of ``threads`` (pairs of pid
-    and tid), ``start``, ``end``, ``link`` (correlation of a CALL, sequence number of an OPERATOR, else -1), ``forward``
-    (autograd's thread number of the matching forward operator, 0 for forward operators), ``shape`` code of ``shapes``
-    (an OPERATOR's name and inputs, -1 if not recorded).
+    and tid), ``start``, ``end``, ``link`` (correlation of a CALL, sequence number of an OPERATOR, otherwise -1),
+    ``forward`` (autograd's thread number of the matching forward operator, 0 for forward operators), ``shape`` code of
+    ``shapes`` (an OPERATOR's name and inputs, -1 if not recorded).
 
     ``gpu``: ``kind`` KERNEL, MEMCPY or MEMSET, ``name``, ``place`` code of ``places`` (pairs of device and stream;
     None: not recorded), ``start``, ``end``, ``correlation``, ``size``, ``grid``, ``block``, ``registers``, ``shared``
-    memory (-1 if not recorded, grids 0); ``node``: whether it is a node of a CUDA graph; ``collective`` code of
-    ``collectives`` (kind and group: name, description, ranks and size), -1 for other ops, and ``message``, its bytes,
-    -1 if not recorded.
+    memory (-1 if not recorded, grids 0); ``node``: whether the op is a node of a CUDA graph; ``collective`` code of
+    ``collectives`` (kind and group: name, description, ranks and size), -1 for other ops; ``message``: bytes of the
+    collective, -1 if not recorded.
 
     ``memory``: ``thread``, ``time``, ``device``, ``address``, ``change``, ``reserved``. ``links``: ``begins``, ``id``,
-    ``thread``, ``time``. ``syncs`` are the arguments of `cuda_sync` events that make a stream wait, with their times.
+    ``thread``, ``time``. ``syncs`` are the arguments and times of `cuda_sync` events that make a stream wait.
     ``labels`` are names of threads, by thread; ``seen`` counts categories, ``faults`` counts defects of events.
     """
 
@@ -184,19 +184,19 @@ def read_events(text: TraceText) -> Events:
 
 
 def is_pytorch(seen: Mapping[str, int]) -> bool:
-    """Whether these event categories are written by the PyTorch profiler."""
+    """Return whether the PyTorch profiler writes these event categories."""
     known = {*_HOST, *_GPU, _PYTHON, _SYNC, "cpu_instant_event"} - {"overhead", "operator", "runtime"}
     return not known.isdisjoint(seen) or any(category.startswith(("mtia_", "xpu_")) for category in seen)
 
 
 def not_read(seen: Mapping[str, int]) -> dict[str, int]:
-    """The categories that nsysprof does not use, with the number of events of each."""
+    """Return the categories that nsysprof does not use, with the number of events of each."""
     known = {*_HOST, *_GPU, _PYTHON, _SYNC, *_LINK, "cpu_instant_event", *_NOT_READ}
     return {category: count for category, count in seen.items() if category not in known}
 
 
 def whole(value: Any, missing: int = -1) -> int:
-    """The value as a 64-bit integer, from any notation; ``missing`` if it is none."""
+    """Convert a value in any notation to a 64-bit integer; returns ``missing`` for other values."""
     if not isinstance(value, int):
         try:
             value = int(value, 0) if isinstance(value, str) else int(value)

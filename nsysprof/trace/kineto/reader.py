@@ -42,7 +42,7 @@ _EPOCH_NS = 1_000_000_000 * 1_000_000_000  # times above it are since 1970: trac
 
 
 class KinetoReader(Reader):
-    """Reads Chrome JSON written by ``torch.profiler``, plain or gzip-compressed."""
+    """Reader of Chrome JSON written by ``torch.profiler``, plain or gzip-compressed."""
 
     format, recorder = "kineto", "PyTorch profiler"
     endings = (".pt.trace.json", ".pt.trace.json.gz", ".trace.json", ".trace.json.gz", ".json.gz")
@@ -54,7 +54,9 @@ class KinetoReader(Reader):
 
     @classmethod
     def claims(cls, path: Path) -> bool:
-        """Files that start like JSON, also compressed; pipes are refused, because they may never end."""
+        """Return whether a file starts like JSON, also if compressed; pipes are refused, because they may never
+        end.
+        """
         if not path.is_file():
             return False
         try:
@@ -129,7 +131,7 @@ class KinetoReader(Reader):
         return build_trace(report, self.events, self.threads, arena)
 
     def steps(self) -> int:
-        """The number of GPU ops: attribution reports progress per op."""
+        """Return the number of GPU ops, because attribution reports progress per op."""
         return len(self.events.gpu["kind"])
 
     def bytes_needed(self, enough: int) -> int:
@@ -145,7 +147,7 @@ class KinetoReader(Reader):
         return read_op_details(self.events)
 
     def collectives(self, trace: Trace) -> details.Collectives:
-        """The arguments that NCCL kernels carry since PyTorch 2.2."""
+        """Return the arguments that NCCL kernels carry since PyTorch 2.2."""
         return read_collectives(self.events)
 
     def grids(self) -> Ints:
@@ -174,7 +176,7 @@ class KinetoReader(Reader):
         return read_host_activity(self.events, self.threads)
 
     def memory(self) -> details.MemoryEvents:
-        """GPU memory that PyTorch's allocator allocated and released (``profile_memory=True``)."""
+        """Return the GPU memory that PyTorch's allocator allocated and released (``profile_memory=True``)."""
         return read_memory(self.events, self.threads)
 
     def not_read(self) -> dict[str, int]:

@@ -1,8 +1,8 @@
 """Split the text of a trace into events, a few thousand at a time, in bounded memory.
 
-A trace is one JSON object with a list ``traceEvents`` that may have gigabytes. Chunks that end between two events are
-decoded at once. If that fails, smaller chunks are tried, at last single events, token by token, so a defect loses only
-its own event.
+A trace is one JSON object; its list ``traceEvents`` may have gigabytes. A chunk that ends between two events is decoded
+at once. If this fails, smaller chunks are tried, and finally single events, token by token, so that a defect loses only
+one event.
 """
 
 import codecs
@@ -103,11 +103,11 @@ _FAILS = (msgspec.DecodeError, ValueError, RecursionError)  # UnicodeDecodeError
 
 @dataclass
 class TraceText:
-    """The text of a trace: iterate over `events` once, then the other fields are known.
+    """The text of a trace: the fields are known after one iteration over `events`.
 
-    ``beside`` holds the data outside the events as name and JSON; ``found``: whether there is a list of events;
-    ``broken`` counts unreadable events, ``mended`` events with some unreadable fields; ``cut`` says why the text ended
-    early, empty if it did not; ``behind``: whether text follows the trace.
+    ``beside``: the data outside the events, as name and JSON; ``found``: whether there is a list of events; ``broken``:
+    number of unreadable events; ``mended``: number of events with some unreadable fields; ``cut``: why the text ended
+    early, empty if it is complete; ``behind``: whether text follows the trace.
     """
 
     path: Path
@@ -375,8 +375,8 @@ def _text_of(value: bytes) -> str:
 
 
 def mended(text: bytes) -> tuple[Event | None, bool]:
-    """Decode the readable fields of an event with broken JSON or wrong types (None if there are none); also whether
-    fields are missing.
+    """Decode the readable fields of an event with broken JSON or wrong types (None if there are none); also return
+    whether fields are missing.
     """
     with suppress(*_FAILS):
         return _EVENT.decode(text), False

@@ -1,1 +1,3 @@
-"""Read reports of NVIDIA Nsight Systems: SQLite and Parquet exports, and ``.nsys-rep`` files by exporting them."""
+"""Read reports of NVIDIA Nsight Systems: SQLite and Parquet exports, and ``.nsys-rep`` files, which are
+exported first.
+"""

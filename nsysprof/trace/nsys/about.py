@@ -28,9 +28,9 @@ SCRIPT_VALUE = re.compile(r"(?<![\w./-])([A-Z_][A-Z0-9_]*)=(?:'[^']*'|\"[^\"]*\"
 
 
 def read_about(source: Source, *, report_version: str | None = None) -> About:
-    """The `About` of a report; ``report_version`` comes from the header of its ``.nsys-rep``.
+    """Read the `About` of a report; ``report_version`` comes from the header of its ``.nsys-rep``.
 
-    The command is the only data of the program that is kept: no environment, user, host or folder names.
+    Of the program's data, only the command is kept: no environment, user, host or folder names.
     """
     generation, meta = _metadata(source)
     capture = dict(named_values(source, "META_DATA_CAPTURE", CAPTURE.match))
@@ -184,7 +184,9 @@ def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
 
 
 def read_thread_names(source: Source) -> dict[int, str]:
-    """The name of each named globalTid; if it has several, the alphabetically last, because rows are unordered."""
+    """Return the name of each named globalTid; for several names, the alphabetically last, because rows are
+    unordered.
+    """
     rows = [(whole(tid), whole(name)) for tid, name in named_rows(source, "ThreadNames", "globalTid", "nameId")]
     texts = source.strings(sorted({name for _, name in rows if name is not None}))
     named = [(known(texts.get(name)), tid) for tid, name in rows if tid is not None and name is not None]
@@ -261,11 +263,11 @@ def _count(value: object) -> int | None:
 
 
 def gpus_of_devices(source: Source, gpus: Sequence[Gpu], devices: Sequence[tuple[int, int]]) -> list[int | None]:
-    """The GPU of each (process, CUDA device id), None if unknown; a process may be a plain pid.
+    """Return the GPU of each (process, CUDA device id), None if unknown; a process may be a plain pid.
 
     CUDA numbers devices per process, so the same id may mean different GPUs in two processes. TARGET_INFO_CUDA_DEVICE
-    (pid, cudaId → gpuId, since 2025) has the mapping; a process that it does not list gets the mapping on which all
-    listed ones agree. A device that it does not list is the GPU with the same id, else the n-th GPU that CUDA can use.
+    (pid, cudaId → gpuId, since 2025) has the mapping; an unlisted process gets the mapping on which all listed
+    processes agree. An unlisted device is the GPU with the same id, otherwise the n-th GPU that CUDA can use.
     ``cuDevice`` of TARGET_INFO_GPU is unreliable.
     """
     index = {gpu.id: place for place, gpu in enumerate(gpus)}
@@ -293,7 +295,7 @@ _ASSIGNED = re.compile(r"(?:^|;)(\w+)=\"?(\d{1,9})(?=\"|;|$)")
 
 
 def read_job(source: Source) -> Job:
-    """Rank, host and start time, from the environment and system information in the report."""
+    """Read rank, host and start time from the environment and system information in the report."""
     starts = named_rows(source, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
     hosts = named_values(source, "TARGET_INFO_SYSTEM_ENV", "Hostname".__eq__)
     return Job(

@@ -1,4 +1,4 @@
-"""Read a report's tables from any file format: large ones block by block as columns, small ones row by row."""
+"""Read a report's tables from any file format: large tables block by block as columns, small tables row by row."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -15,7 +15,7 @@ from nsysprof.trace.trace import Progress, Unread
 class Block(NamedTuple):
     """Consecutive rows of one table.
 
-    `values` maps an INTEGER column to int64 (0 for NULL) and a TEXT column to int32 codes into the `Words` of the call
+    `values` maps an INTEGER column to int64 (0 for NULL), and a TEXT column to int32 codes into the `Words` of the call
     (-1 for NULL). `nulls` maps an INTEGER column to a bool mask; columns without NULLs in these rows are absent.
     """
 
@@ -25,7 +25,9 @@ class Block(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The columns to read of a table: INTEGER and TEXT columns in its spelling, TEXT as codes into ``words``."""
+    """The columns to read from a table: INTEGER and TEXT columns, spelled as in the table; TEXT becomes codes into
+    ``words``.
+    """
 
     table: str
     ints: tuple[str, ...]
@@ -34,7 +36,7 @@ class Wanted(NamedTuple):
 
 
 class Source(Protocol):
-    """Where tables are read from: SQLite pages, sqlite3, or Parquet files.
+    """Source of tables: SQLite pages, sqlite3, or Parquet files.
 
     Table and column names match in any letter case, as in SQL; results use the requested names. Raises `NsysprofError`
     if a table cannot be read, or if the file changes after its first read.
@@ -52,7 +54,7 @@ class Source(Protocol):
     def blocks(
         self, table: str, ints: Sequence[str], texts: Sequence[str] = (), words: Words | None = None
     ) -> Iterator[Block]:
-        """The named columns in file order, about 10,000 rows at a time."""
+        """Yield the named columns in file order, about 10,000 rows at a time."""
 
     def fetch(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """The rows of a small table as Python values."""
@@ -71,7 +73,7 @@ class Growing:
         self._rows = 0
 
     def add(self, rows: int, **values: Array | int) -> None:
-        """Append ``rows`` rows: per column an array, cast to the column's type, or one value for all."""
+        """Append ``rows`` rows: for each column an array, cast to the column's type, or one value for all rows."""
         stop = self._rows + rows
         for name, part in values.items():
             column = self._columns[name]
@@ -86,7 +88,7 @@ class Growing:
         self._rows = stop
 
     def take(self, name: str) -> Array:
-        """The whole column, which is removed here."""
+        """Remove and return a whole column."""
         column = self._columns.pop(name)
         if name in self._files:
             with self._files.pop(name) as file, enough_space():
@@ -96,15 +98,15 @@ class Growing:
         return column
 
     def take_rest(self) -> dict[str, Array]:
-        """All columns not taken yet, by name."""
+        """Remove and return all remaining columns, by name."""
         return {name: self.take(name) for name in list(self._columns)}
 
 
 def read_blocks(
     source: Source, table: str, needs: Sequence[str], others: Sequence[str] = (), progress: Progress | None = None
 ) -> Iterator[Block]:
-    """The integer columns ``needs`` of a table, and existing columns of ``others``; no rows if one of ``needs`` is
-    absent.
+    """Yield the integer columns ``needs`` of a table, and existing columns of ``others``; no rows if one of ``needs``
+    is absent.
 
     ``progress`` receives the number of rows of each block after its use.
     """
@@ -116,7 +118,7 @@ def read_blocks(
 
 
 def present(source: Source, table: str, names: Sequence[str]) -> list[str]:
-    """The columns that the table has, in any letter case."""
+    """Return the columns that the table has, in any letter case."""
     have = set(map(fold, source.columns(table)))
     return [name for name in names if fold(name) in have]
 
@@ -127,7 +129,7 @@ def has_all(source: Source, table: str, names: Sequence[str]) -> bool:
 
 
 def unread_tables(source: Source, needs: Mapping[str, Sequence[str]]) -> tuple[Unread, ...]:
-    """The tables that have rows but lack a column that they need."""
+    """Return the tables that have rows but lack a required column."""
     return tuple(
         Unread(table, rows, tuple(lacking))
         for table, names in needs.items()
@@ -137,7 +139,7 @@ def unread_tables(source: Source, needs: Mapping[str, Sequence[str]]) -> tuple[U
 
 
 def column(block: Block, name: str, missing: int = 0) -> Ints:
-    """An INTEGER column of the block; ``missing`` for NULL, or if there is no such column."""
+    """Return an INTEGER column of the block, with ``missing`` for NULL or for a missing column."""
     values = block.values.get(name)
     if values is None:
         return np.full(block.rows, missing, np.int64)
@@ -146,7 +148,7 @@ def column(block: Block, name: str, missing: int = 0) -> Ints:
 
 
 def times(block: Block) -> tuple[Ints, Ints]:
-    """The block's ``start`` and ``end``; a NULL is replaced by the other value, so the row takes no time."""
+    """Return the block's ``start`` and ``end``; a NULL is replaced by the other value, so the row takes no time."""
     start, end = column(block, "start"), column(block, "end")
     no_start, no_end = block.nulls.get("start"), block.nulls.get("end")
     if no_start is not None:
@@ -155,7 +157,7 @@ def times(block: Block) -> tuple[Ints, Ints]:
 
 
 def named_rows(source: Source, table: str, *names: str) -> Iterator[tuple[Any, ...]]:
-    """The named columns of a table row by row, None for missing columns; empty if all are missing."""
+    """Yield the named columns of a table row by row, None for missing columns; empty if all are missing."""
     have = present(source, table, names)
     if have:
         for row in source.fetch(table, have):
@@ -164,14 +166,14 @@ def named_rows(source: Source, table: str, *names: str) -> Iterator[tuple[Any, .
 
 
 def named_values(source: Source, table: str, wanted: Callable[[str], object]) -> Iterator[tuple[str, str]]:
-    """The pairs of a (name, value) table with a wanted name and a non-empty value."""
+    """Yield the pairs of a (name, value) table with a wanted name and a non-empty value."""
     for name, value in named_rows(source, table, "name", "value"):
         if isinstance(name, str) and wanted(name) and value not in (None, ""):
             yield name, str(value)
 
 
 def whole(value: object) -> int | None:
-    """The value as a 64-bit integer, from any storage type; None if it is none."""
+    """Convert a value of any storage type to a 64-bit integer; returns None for other values."""
     try:
         number = int(value) if isinstance(value, (int, float, str)) else None
     except (ValueError, OverflowError):  # a text of something else, a real that is no number or infinite
@@ -180,6 +182,6 @@ def whole(value: object) -> int | None:
 
 
 def known(value: object) -> str | None:
-    """The value as text; None for NULL, the empty text, and the 0 that nsys writes for unknown values."""
+    """Return the value as text; None for NULL, the empty text, and the 0 that nsys writes for unknown values."""
     text = "" if value is None else str(value).replace("\0", " ").strip()
     return None if text in ("", "0") else text

@@ -98,19 +98,19 @@ def build_trace(
 def _never_popped(counts: dict[int, int], nvtx: NvtxRanges) -> Iterator[str]:
     """Warnings of ranges that were folded, by the code of their name."""
     for name, count in list(counts.items())[:_MAX_NAMES_SHOWN]:
-        more = f"{count:,} later pushes count as one range with the first"
+        more = f"{count:,} later pushes are merged with the first into one range"
         yield f"`{nvtx.names[name].text}` is never popped: {more}"
     if len(counts) > _MAX_NAMES_SHOWN:
         yield f"{len(counts) - _MAX_NAMES_SHOWN:,} more names were never popped and are merged in the same way"
 
 
 def steps(source: Source) -> int:
-    """The number of rows to read and launches to attribute, as far as known in advance."""
+    """Return the number of rows to read and launches to attribute, as far as known in advance."""
     return 2 * sum(source.rows(table) for table in WORK) + source.rows(CALLS) + source.rows(NVTX)
 
 
 def bytes_needed(source: Source, file_size: int, enough: int) -> int:
-    """Estimate the memory that an analysis takes, see `Reader.bytes_needed`; ``file_size`` is for SQLite files."""
+    """Estimate the memory that an analysis takes (see `Reader.bytes_needed`); ``file_size`` is for SQLite files."""
     most = _ANY_REPORT + _MEMORY_PER_FILE * file_size
     if file_size and most <= enough:  # whatever its rows are, and counting them takes a while
         return most

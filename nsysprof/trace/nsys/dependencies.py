@@ -20,7 +20,7 @@ _PROCESS = ~0xFFFFFF
 
 
 def read_dependencies(source: Source, trace: Trace) -> Dependencies:
-    """The `Dependencies` of the streams of a trace, empty if not recorded."""
+    """Read the `Dependencies` of the streams of a trace, empty if not recorded."""
     needs = ("globalPid", "deviceId", "streamId", "eventId")
     waited = _rows(source, WAITS, (*needs, "start", "syncType"), (*_SYNC, "contextId"))
     recorded = _rows(source, RECORDS, (*needs, "correlationId"), _SYNC)

@@ -1,4 +1,4 @@
-"""Read GPU work from the CUPTI tables KERNEL, MEMCPY, MEMSET and GRAPH_TRACE, with its launch parameters."""
+"""Read GPU work and its launch parameters from the CUPTI tables KERNEL, MEMCPY, MEMSET and GRAPH_TRACE."""
 
 from dataclasses import dataclass
 
@@ -53,9 +53,9 @@ class Work:
     """GPU ops in file order, a row each.
 
     ``start``, ``end`` int64 ns; ``kind`` uint8 (KERNEL, MEMCPY, MEMSET, GRAPH, MIGRATION); ``name`` int32 into
-    ``names``; ``stream`` int32 into ``streams``; ``correlation`` int64, 0 for none; ``from_graph`` bool: a node of a
-    CUDA graph. ``streams`` are ``(device, stream id or None, whether it holds migrations)``; ``devices`` are
-    ``(process, CUDA device id)`` with ``process`` a code of the `Coder` that `read_work` was given.
+    ``names``; ``stream`` int32 into ``streams``; ``correlation`` int64, 0 for none; ``from_graph`` bool: whether the op
+    is a node of a CUDA graph. ``streams`` are ``(device, stream id or None, whether the stream contains migrations)``;
+    ``devices`` are ``(process, CUDA device id)``; ``process`` is a code of the `Coder` passed to `read_work`.
     """
 
     start: Ints
@@ -76,7 +76,7 @@ class Work:
 def read_work(
     source: Source, processes: Coder, progress: trace.Progress | None = None, arena: ColumnArena = IN_MEMORY
 ) -> Work:
-    """All GPU ops of the report, from the tables that exist. Process ids go into ``processes``.
+    """Read all GPU ops of the report from the tables that exist. Process ids go into ``processes``.
 
     Rows of tables without ``globalPid`` get process id 0. The columns are allocated in ``arena``.
     """
@@ -179,7 +179,7 @@ _DETAILS = ("correlation", "grid", "block", *_NUMBERS)
 
 
 def read_op_details(source: Source) -> OpDetails:
-    """The `OpDetails` of a report, a row per row of `read_work`."""
+    """Read the `OpDetails` of a report, a row per row of `read_work`."""
     rows = Growing(IN_MEMORY, **dict.fromkeys(_DETAILS, "i8"))
     for table in WORK:
         for block in read_blocks(source, table, WORK_NEEDS, ("correlationId", *_OF_LAUNCHES)):
@@ -198,7 +198,7 @@ def _details(block: Block) -> OpDetails:
 
 
 def read_grids(source: Source) -> Ints:
-    """The grid of each kernel in file order, packed (see `grid_text`); empty if not recorded."""
+    """Read the grid of each kernel in file order, packed (see `grid_text`); empty if not recorded."""
     blocks = read_blocks(source, _KERNELS, GRID) if has_all(source, _KERNELS, WORK_NEEDS) else ()
     grids = [packed(*(column(block, name) for name in GRID)) for block in blocks]
     return np.concatenate([np.empty(0, np.int64), *grids])

@@ -1,4 +1,4 @@
-"""Read when, and on which thread, CUDA graph nodes were created."""
+"""Read the time and thread of the creation of CUDA graph nodes."""
 
 import numpy as np
 
@@ -17,8 +17,8 @@ _MAX_COPIES = 32  # of a graph inside another, one after the other
 def read_captures(source: Source, trace: Trace) -> Captures:
     """The `Captures` of the ops of a trace.
 
-    An instantiated graph, or a child graph, has its own nodes, which refer to the originals; the creation of the
-    original counts.
+    An instantiated graph, or a child graph, has its own nodes, which refer to the original nodes; the creation of the
+    originals counts.
     """
     out = no_captures(len(trace.ops))
     if not trace.ops.from_graph.any():

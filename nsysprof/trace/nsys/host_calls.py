@@ -1,5 +1,5 @@
 """Read host CUDA calls from CUPTI_ACTIVITY_KIND_RUNTIME: calls that caused GPU work (by correlation id), calls that
-wait for the GPU (by name), or all.
+wait for the GPU (by name), or all calls.
 """
 
 import re
@@ -40,8 +40,8 @@ _CHUNK = 1 << 18  # keys at a time where temporaries would be large
 class Keys:
     """The launch keys (process, correlation id) of GPU work, each with its slot.
 
-    Correlation ids restart in every process and are mostly dense there, so a slot is an address. If they are sparse,
-    keys are found by search. ``asked`` marks slots that are keys.
+    Correlation ids restart in every process and are mostly dense in a process, so a slot is an address. If correlation
+    ids are sparse, keys are found by search. ``asked`` marks slots that are keys.
     """
 
     low: Ints  # per process code: its smallest id, its number of ids, and its first slot
@@ -61,7 +61,7 @@ class Keys:
         return np.int32 if self.count < 1 << 31 else np.int64
 
     def slots(self, process: Array, correlation: Ints) -> Ints:
-        """The slot of each key, -1 if it is no key."""
+        """Return the slot of each key, or -1 for an unknown key."""
         process = np.minimum(process, len(self.low) - 1)  # the last is a process without ids
         if self.sparse is None:
             offset = correlation - self.low.take(process)
@@ -83,7 +83,7 @@ class Keys:
 
 
 def launch_keys(process: Array, correlation: Ints) -> Keys:
-    """The `Keys` of GPU work, from the process code and correlation id of each GPU op; id 0 means no launch."""
+    """Make the `Keys` of GPU work from the process code and correlation id of each GPU op; id 0 means no launch."""
     real = correlation != 0
     if not real.all():
         process, correlation = process[real], correlation[real]
@@ -120,10 +120,11 @@ def launch_keys(process: Array, correlation: Ints) -> Keys:
 class LaunchCalls:
     """The host calls that launched GPU work, one row per launch key, unsorted.
 
-    ``start``, ``end`` int64 ns; ``thread`` int32, a code of the `Coder` that `read_calls` was given; ``slot`` is the
-    key; ``name`` indexes the names of ``others``. ``others`` are calls that caused no GPU work, and calls dropped for a
-    shorter one with the same key (``duplicates`` counts these). If calls with one id are nested, as runtime and driver
-    record them, the outermost counts: the last rows of ``others`` enclose launches, whose slots are ``around``.
+    ``start``, ``end`` int64 ns; ``thread`` int32: a code of the `Coder` passed to `read_calls`; ``slot`` is the key;
+    ``name`` indexes the names of ``others``. ``others`` are calls that caused no GPU work, and calls dropped in favour
+    of a shorter call with the same key (``duplicates`` counts dropped calls). If calls with one id are nested, as
+    runtime and driver record them, the outermost call counts: the last rows of ``others`` enclose launches; ``around``
+    has the slots of these launches.
     """
 
     start: Ints
@@ -144,8 +145,8 @@ def read_calls(
     progress: Progress | None = None,
     arena: ColumnArena = IN_MEMORY,
 ) -> LaunchCalls:
-    """The launches of all GPU work, and all other calls. If several rows have one key (a driver call inside a runtime
-    call, or a call recorded twice), the shortest is taken, with the name of the outermost.
+    """Read the launches of all GPU work, and all other calls. If several rows have one key (a driver call inside a
+    runtime call, or a call recorded twice), the shortest row is taken, with the name of the outermost.
     """
     rows = Growing(arena, slot=str(np.dtype(keys.type)), **_CALL)
     rest, names, recorded = Growing(arena, **_CALL, id="i8"), Coder(), 0
@@ -259,7 +260,7 @@ def _host_calls(
 
 
 def count_launches(calls: details.HostCalls) -> tuple[int, int]:
-    """The number of successful and failed calls that launch GPU work, by name."""
+    """Count the successful and the failed calls that launch GPU work, by name."""
     counts, names = np.bincount(calls.name, minlength=len(calls.names.texts)), calls.names
     launching = np.array([launches_work(text) for text in names.texts], bool)
     return int(counts[launching & ~names.failed].sum()), int(counts[launching & names.failed].sum())
@@ -281,7 +282,7 @@ def read_call_list(source: Source, progress: Progress | None = None) -> details.
 
 
 def read_other_calls(source: Source, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> details.HostCalls:
-    """The calls of MPI and the operating system, each row as recorded, as ``nsys stats`` counts them."""
+    """Read the calls of MPI and the operating system, each row as recorded, like ``nsys stats``."""
     rows, threads, called = Growing(arena, **_CALL), Coder(), list[_Name]()
     tables = [(details.MPI_CALL, table) for table in MPI_CALLS] + [(details.OS_CALL, OS_CALLS)]
     for kind, table in [(kind, table) for kind, table in tables if details.CALL_KINDS[kind] in kinds]:
@@ -299,10 +300,11 @@ def read_other_calls(source: Source, kinds: Collection[str], arena: ColumnArena 
 
 
 def read_host_activity(source: Source, trace: Trace, near: Line | None = None) -> details.HostActivity:
-    """The `HostActivity` of a report: CUDA calls, which the trace has if all are whole, operating-system calls, and
+    """The `HostActivity` of a report: CUDA calls (from the trace if it has all of them), operating-system calls, and
     nsys's own work.
 
-    Launches of kernels that overlap none of the intervals ``near`` are left out if they are short and hold no call.
+    Launches of kernels that overlap none of the intervals ``near`` are left out if they are short and contain no other
+    call.
     """
     arena, left_out = trace.arena, np.empty(0, np.uint16)
     rows, threads = Growing(arena, **_CALL), Coder()

@@ -1,7 +1,7 @@
 """Read host ranges other than NVTX: MPI calls, and OpenACC constructs with their source locations.
 
-Tables and columns follow the SQLite schema in the user guides of nsys 2022.4 and 2023.4; earlier exports have MPI calls
-as NVTX ranges.
+Tables and columns follow the SQLite schema in the user guides of nsys 2022.4 and 2023.4; in earlier exports, MPI calls
+are NVTX ranges.
 """
 
 from collections import Counter
@@ -27,9 +27,9 @@ _MISSING = -1
 def read_other_ranges(source: Source, trace: Trace, sources: Collection[str]) -> OtherRanges:
     """The ranges of ``sources``: ``mpi`` and ``openacc``.
 
-    If a thread's last call never returned, it ends with the session; other calls without an end take no time, because
-    at most one can be open. A call that waits for several requests, or sends and receives, has one row for each; equal
-    rows of a thread count once.
+    If the last call of a thread never returned, it ends with the session; other calls without an end take no time,
+    because at most one call can be open. A call that waits for several requests, or sends and receives, has one row for
+    each; equal rows of a thread count once.
     """
     kinds = {table: kind for each in sources if each in _TABLES for kind, tables in [_TABLES[each]] for table in tables}
     rows = Growing(trace.arena, thread="i8", start="i8", end="i8", name="i4", kind="u1", open="?")

@@ -49,9 +49,9 @@ class DamagedError(Exception):
 
 
 def identify(path: Path) -> Kind:
-    """``sqlite``, ``parquet`` (a folder) or ``nsys-rep`` (exported first), decided by content, not by name.
+    """Return ``sqlite``, ``parquet`` (a folder) or ``nsys-rep`` (to be exported first), by content, not by name.
 
-    Raises `NsysprofError` with a specific message if the path is no readable report.
+    Raises `NsysprofError` with a specific message if the path is not a readable report.
     """
     try:
         status = path.stat()
@@ -105,7 +105,7 @@ Stamp = tuple[int, int, int, int, bytes]
 
 
 def stamp(path: Path) -> Stamp:
-    """A file's state: device, inode, size, modification time, and SQLite's change counter."""
+    """Return a file's state: device, inode, size, modification time, and SQLite's change counter."""
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (Path.open hides that this is unbuffered)
         status = os.fstat(file.fileno())
         head = file.read(28)
@@ -114,7 +114,7 @@ def stamp(path: Path) -> Stamp:
 
 
 def changed(path: Path) -> NsysprofError:
-    """The error for a file that changed since it was opened."""
+    """Make the error for a file that changed since it was opened."""
     return NsysprofError(f"{path} was changed while it was read", "try again when nothing writes to it")
 
 

@@ -1,4 +1,4 @@
-"""Read allocations and releases of GPU memory (``--cuda-memory-usage=true``), with their host calls, and page faults of
+"""Read allocations and releases of GPU memory (``--cuda-memory-usage=true``) with their host calls, and page faults of
 unified memory (``--cuda-um-cpu-page-faults``, ``…-gpu-…``).
 """
 
@@ -19,10 +19,11 @@ _POOL = len(MEMORY_KINDS)  # the kind of what pools hold
 
 
 def read_memory(source: Source) -> MemoryEvents:
-    """The `MemoryEvents` of a report; empty if memory was not recorded.
+    """Read the `MemoryEvents` of a report; empty if memory was not recorded.
 
-    A release frees the allocation at its address, whatever size it states; an allocation at an address in use ends the
-    earlier one (its release was not recorded). Releases of memory that was allocated before the recording are left out.
+    A release frees the allocation at its address, regardless of the stated size; an allocation at an address in use
+    ends the earlier allocation (the release was not recorded). Releases of memory that was allocated before the
+    recording are left out.
     """
     blocks = [
         {name: column(block, name) for name in (*_NEEDS, *_OTHERS)}

@@ -1,7 +1,7 @@
-"""Read samples of GPU metrics (``--gpu-metrics-devices``): from GPU_METRICS, or from GENERIC_EVENTS in exports before
+"""Read samples of GPU metrics (``--gpu-metrics-devices``) from GPU_METRICS, or from GENERIC_EVENTS in exports before
 2023.
 
-Metrics are found by name, since ids differ between reports; the low byte of a ``typeId`` is the GPU, as in nsys's
+Metrics are found by name, because ids differ between reports; the low byte of a ``typeId`` is the GPU, as in nsys's
 recipes.
 """
 
@@ -50,10 +50,11 @@ _OVERCLOCKED, _MAX_HZ = 1.5, 4e9  # times the clock that a GPU has at most by it
 
 
 def read_samples(source: Source, about: About) -> dict[int, GpuSamples]:
-    """The `GpuSamples` of each GPU, by its number in the report; empty if metrics were not sampled.
+    """Read the `GpuSamples` of each GPU, by its number in the report; empty if metrics were not sampled.
 
-    A sample holds from its timestamp to the next: on A100 (nsys 2023) and H200 (2025), SM Active follows the kernels
-    after a timestamp (correlation above 0.99), not before it. Impossible values are NaN, see ``notes``.
+    A sample covers the time from its timestamp to the next: on A100 (nsys 2023) and H200 (2025), SM Active follows the
+    kernels after a timestamp (correlation above 0.99), not the kernels before it. Impossible values are NaN, see
+    ``notes``.
     """
     rows, types = _read(source)
     if not len(rows["time"]):
@@ -164,7 +165,7 @@ class _Form(NamedTuple):
 
     @classmethod
     def of(cls, raw: bytes) -> _Form:
-        """The form of a text; without tokens if it differs from its JSON."""
+        """Return the form of a text; without tokens if the text differs from its JSON."""
         fields, count = _fields(raw), itertools.count(_FIRST)
         numbered = _fields(re.sub(rb"\d+", lambda _: b"%d" % next(count), raw))
         tokens, values = _tokens([raw])[:-1], np.array([*numbered.values()], np.intp) - _FIRST
@@ -183,7 +184,9 @@ class _Forms:
         self._known: dict[bytes, _Form] = {}
 
     def read(self, texts: list[bytes]) -> Iterator[tuple[list[int], Bytes, Array]]:
-        """The positions of the texts, the metrics common to all (see `_codes`), and a row of values per text."""
+        """Yield the positions of the texts, the metrics common to all texts (see `_codes`), and a row of values
+        per text.
+        """
         for outline, rows in _outlines(texts).items():
             if outline not in self._known and len(self._known) < _MOST_FORMS:
                 self._known[outline] = _Form.of(texts[rows[0]])

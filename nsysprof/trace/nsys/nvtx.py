@@ -24,9 +24,9 @@ class NvtxRanges:
     """NVTX ranges in file order.
 
     ``start``, ``end`` int64 ns; if ``open``, the end is not recorded and equals the start; ``kind`` uint8 (PUSH_POP,
-    START_END); ``thread`` int32, a code of the `Coder` that `read_ranges` was given (of a start/end range, the thread
-    that started it); ``name`` int32 into ``names``; ``moved`` bool: a start/end range whose ending thread is recorded.
-    ``thread_names`` maps globalTids to names set by `nvtxNameOsThread`.
+    START_END); ``thread`` int32: a code of the `Coder` passed to `read_ranges` (for a start/end range, the thread that
+    started it); ``name`` int32 into ``names``; ``moved`` bool: whether it is a start/end range whose ending thread is
+    recorded. ``thread_names`` maps globalTids to names set by `nvtxNameOsThread`.
     """
 
     start: Ints
@@ -43,7 +43,7 @@ class NvtxRanges:
 def read_ranges(
     source: Source, threads: Coder, progress: Progress | None = None, arena: ColumnArena = IN_MEMORY
 ) -> NvtxRanges:
-    """All push/pop and start/end ranges of the report, and thread names; marks and categories are left out."""
+    """Read all push/pop and start/end ranges of the report, and thread names; marks and categories are left out."""
     rows = Growing(arena, start="i8", end="i8", open="?", kind="u1", thread="i4", name="i4", moved="?")
     names = _Names(source)
     ints = ["start", "end", "eventType", "globalTid", "endGlobalTid", "textId", "domainId"]
@@ -100,7 +100,7 @@ class _Names:
         self._threads += zip(*(values[rows].tolist() for values in columns), strict=True)
 
     def of_threads(self) -> dict[int, str]:
-        """The last name of each named globalTid; if it has several at one time, the alphabetically last."""
+        """Return the last name of each named globalTid; for several names at one time, the alphabetically last."""
         strings = self._source.strings(sorted({text_id for _, _, text_id, _ in self._threads} - {_MISSING}))
         named = [(at, known(self._text(strings, *name)), tid) for at, tid, *name in self._threads]
         return {tid: name for _, name, tid in sorted((at, name, tid) for at, name, tid in named if name)}

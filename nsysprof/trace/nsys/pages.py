@@ -1,8 +1,8 @@
 """Read columns of a table from the pages of an SQLite file with numpy, without an object per row.
 
 The file format is described at https://sqlite.org/fileformat2.html. This file finds the cells of a table (a b-tree of
-pages); `records` decodes them. Raises `RefusedError` for any unusual layout: the caller then reads through sqlite3.
-Every page number, count and pointer is checked before it is used.
+pages); `records` decodes the cells. Raises `RefusedError` for any unusual layout: the caller then reads through
+sqlite3. Every page number, count and pointer is checked before it is used.
 """
 
 import io
@@ -45,8 +45,8 @@ class _File(NamedTuple):
 def decode(path: str, layout: Layout, wanted: Wanted, patch: Patch) -> Iterator[tuple[Block, int]]:
     """Yield blocks of the columns in rowid order, each with its last rowid.
 
-    `patch` fetches rows with unusual records, if few. Raises RefusedError, possibly after some blocks, which are right
-    if the file did not change meanwhile.
+    `patch` fetches rows with unusual records, if there are few. Raises RefusedError, possibly after some blocks, which
+    are correct if the file did not change meanwhile.
     """
     with open(path, "rb", buffering=0) as handle:  # noqa: PTH123 - Path.open hides that this is unbuffered
         file = _open(handle, os.fstat(handle.fileno()).st_size)

@@ -1,8 +1,8 @@
-"""A report as a folder of TABLE.parquet files, as `nsys export --type parquetdir` writes it.
+"""Read a report that is a folder of TABLE.parquet files, as `nsys export --type parquetdir` writes it.
 
 Columns have the exporter's types (uint64, int32, dictionaries, all-null columns); results equal those from SQLite:
-int64, where a uint64 beyond 2^63 wraps as it does there, and codes of texts. pyarrow is imported when a table is
-opened; pandas never, since its import takes longer than reading most tables.
+codes of texts, and int64, where a uint64 beyond 2^63 wraps. pyarrow is imported when a table is opened; pandas is never
+imported, because that takes longer than reading most tables.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,14 +33,14 @@ class ParquetSource:
         return tuple(sorted(file.stem for file, _ in self._files.values()))
 
     def columns(self, table: str) -> tuple[str, ...]:
-        """Names of the columns, () if there is no such table."""
+        """Return the names of the columns, () if there is no such table."""
         if fold(table) not in self._files:
             return ()
         with self._opened(table) as (file, _):
             return tuple(file.schema_arrow.names)
 
     def rows(self, table: str) -> int:
-        """Number of rows, 0 if there is no such table."""
+        """Return the number of rows, 0 if there is no such table."""
         if fold(table) not in self._files:
             return 0
         with self._opened(table) as (file, _):
@@ -52,7 +52,7 @@ class ParquetSource:
         """Yield the columns in file order, up to 65,536 rows at a time; nothing for an absent table.
 
         `ints` become int64: reals are truncated, text and blobs are NULL. `texts` become codes into `words`: numbers
-        are spelled out, blobs count as text.
+        become decimal text, blobs count as text.
         """
         if fold(table) not in self._files:
             return
@@ -70,7 +70,7 @@ class ParquetSource:
                 yield Block(batch.num_rows, values, nulls)
 
     def fetch(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        """All rows of a small table as Python values; bytes that are not UTF-8 show as U+FFFD."""
+        """Return all rows of a small table as Python values; bytes that are not UTF-8 become U+FFFD."""
         if fold(table) not in self._files:
             return []
         with self._opened(table, columns) as (file, stored):
@@ -80,7 +80,7 @@ class ParquetSource:
             return rows
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
-        """The texts of these ids in StringIds; unknown ids are left out."""
+        """Return the texts of these ids in StringIds; unknown ids are left out."""
         wanted = np.array(sorted({int(at) for at in ids}), np.int64)
         texts: dict[int, str] = {}
         if not len(wanted):

@@ -39,7 +39,7 @@ _READ = re.compile(
 
 
 class NsysReader(Reader):
-    """Reads ``.sqlite`` and Parquet exports; a ``.nsys-rep`` is exported first."""
+    """Reader of ``.sqlite`` and Parquet exports; a ``.nsys-rep`` is exported first."""
 
     endings = REPORT_ENDINGS
 
@@ -49,7 +49,7 @@ class NsysReader(Reader):
 
     @classmethod
     def claims(cls, path: Path) -> bool:
-        """Accept any file: `open` refuses files that are no reports, with a helpful message."""
+        """Accept any file, because `open` refuses other files with a helpful message."""
         return True
 
     @classmethod
@@ -75,7 +75,7 @@ class NsysReader(Reader):
             return read(self.source, *more)
 
     def trace(self, report: Report, progress: Progress | None, arena: ColumnArena) -> Trace:
-        """The ranges, launches and GPU ops; long columns are allocated in ``arena``."""
+        """Return the ranges, launches and GPU ops; long columns are allocated in ``arena``."""
         return build_trace(report, self.source, progress, arena)
 
     def steps(self) -> int:
@@ -116,7 +116,7 @@ class NsysReader(Reader):
         return self._read(read_captures, trace)
 
     def not_read(self) -> dict[str, int]:
-        """The event tables that nsysprof does not use, with their numbers of rows."""
+        """Return the event tables that nsysprof does not use, with their numbers of rows."""
         with reading(self.path):
             some = [each for each in self.source.tables() if each.isupper() and not _READ.fullmatch(each)]
             timed = [each for each in some if {"start", "timestamp", "rawTimestamp"} & {*self.source.columns(each)}]
@@ -127,11 +127,11 @@ class NsysReader(Reader):
         return autograd_of_names(trace)
 
     def operator_calls(self, trace: Trace) -> details.OperatorCalls:
-        """The operator calls that `emit_nvtx` recorded, with shapes."""
+        """Return the operator calls that `emit_nvtx` recorded, with shapes."""
         return operators_of_names(trace)
 
     def host_activity(self, trace: Trace, near: Line | None = None) -> details.HostActivity:
-        """Activity of the host threads, perhaps without short launches of kernels far from ``near``."""
+        """Return the activity of host threads, possibly without short launches of kernels far from ``near``."""
         return self._read(read_host_activity, trace, near)
 
     def page_faults(self) -> details.PageFaults:
@@ -147,7 +147,7 @@ class NsysReader(Reader):
         return self._read(read_samples, about)
 
     def cpu_samples(self, thread: Ints, start: Ints, end: Ints) -> details.CpuSamples | None:
-        """Samples of the call stacks of threads in spans of time."""
+        """Return samples of the call stacks of threads in time spans."""
         return self._read(read_cpu_samples, thread, start, end)
 
     def thread_names(self) -> dict[int, str]:
@@ -155,7 +155,7 @@ class NsysReader(Reader):
         return self._read(read_thread_names)
 
     def job(self) -> details.Job:
-        """Rank, host and start time, from the environment and system information in the report."""
+        """Read rank, host and start time from the environment and system information in the report."""
         return self._read(read_job)
 
 
@@ -172,8 +172,8 @@ def export_report(
 ) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:
     """Export a ``.nsys-rep`` or ``.qdrep`` with the installed nsys; return the file and its temporary folder.
 
-    With ``export_to`` (a file, or an existing folder, where the report keeps its name), the export stays there and the
-    folder is None. Raises `NsysprofError` if nsys is missing, too old or fails, or if the file exists.
+    With ``export_to`` (a file, or an existing folder), the export is kept there and the returned folder is None. Raises
+    `NsysprofError` if nsys is missing, too old or fails, or if the file exists.
     """
     if export_to is not None:
         out = export_to / f"{path.stem}.sqlite" if export_to.is_dir() else export_to

@@ -2,8 +2,8 @@
 
 A record is a header (its length, and one serial type per field), followed by the values;
 https://sqlite.org/fileformat2.html#record_format. A few rows with unusual records (overflow pages, missing fields, a
-real number among integers) are fetched through `patch`. Positions are checked before values that depend on them are
-returned, so damage is refused, never misread.
+real number among integers) are fetched through `patch`. Positions are checked before dependent values are returned, so
+damage is refused and never misread.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,14 +42,14 @@ class _OddRowsError(Exception):
 
 
 class Layout(NamedTuple):
-    """The location of a table and the fields of its records: names in stored order, and the rowid column."""
+    """The root page of a table and the fields of its records: names in stored order, and the rowid column."""
 
     root: int
     fields: tuple[str, ...]
     rowid: str | None  # NULL in the record
 
     def by_place(self, names: tuple[str, ...]) -> dict[int, str]:
-        """The names that are fields of the record, by position."""
+        """Return the names that are fields of the record, by position."""
         return {at: name for at, name in enumerate(self.fields) if name in names and name != self.rowid}
 
 
@@ -74,7 +74,9 @@ class Found(NamedTuple):
 
 
 def find_rows(buffer: np.ndarray, cells: np.ndarray, size: int, wanted: Wanted, layout: Layout) -> Found:
-    """Find the rows whose `cells` start at these positions of `buffer`, for pages of `size`. Raises RefusedError."""
+    """Find the rows with `cells` that start at these positions of `buffer`, for pages of `size`. Raises
+    RefusedError.
+    """
     records, odd = _find(buffer, cells, size)
     if (records.rowid[1:] <= records.rowid[:-1]).any():
         raise RefusedError("rowids do not increase")

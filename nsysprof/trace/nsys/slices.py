@@ -1,7 +1,7 @@
 """Read columns of an SQLite table through sqlite3 with few Python objects, for tables that `pages` refuses.
 
-One query turns 200,000 rows of each INTEGER column into one text (`group_concat`) that numpy parses: more than twice as
-fast as fetching rows, in constant memory. TEXT is fetched as bytes, row by row.
+One query turns 200,000 rows of each INTEGER column into one text (`group_concat`) that numpy parses: this is more than
+twice as fast as fetching rows, in constant memory. TEXT is fetched as bytes, row by row.
 """
 
 import sqlite3
@@ -28,8 +28,8 @@ def quoted(name: str) -> str:
 
 
 def integer(name: str) -> str:
-    """SQL for the integer value of a column of the table `t`: reals and numbers stored as text (tables that went
-    through a CSV file) are truncated; other text and blobs become NULL.
+    """Return SQL for the integer value of a column of the table `t`: reals and numbers stored as text (tables that were
+    converted from CSV) are truncated; other text and blobs become NULL.
     """
     column = f"t.{quoted(name)}"
     number = f"{column} GLOB '*[0-9]*' AND {column} NOT GLOB '*[^0-9.-]*'"
@@ -40,12 +40,12 @@ def integer(name: str) -> str:
 
 
 def text(name: str) -> str:
-    """SQL for the text of a column of the table `t`: numbers are spelled out, blobs count as text."""
+    """Return SQL for the text of a column of the table `t`: numbers become decimal text, blobs count as text."""
     return f"CAST(t.{quoted(name)} AS TEXT)"
 
 
 def rowid_name(connection: sqlite3.Connection, table: str, columns: Sequence[str]) -> str | None:
-    """The SQL name of a table's rowid; None if it has none."""
+    """Return the SQL name of a table's rowid, or None if there is no rowid."""
     taken = {column.lower() for column in columns}
     for name in ("rowid", "_rowid_", "oid"):
         if name not in taken:
@@ -60,7 +60,7 @@ def rowid_name(connection: sqlite3.Connection, table: str, columns: Sequence[str
 def bound(connection: sqlite3.Connection) -> None:
     """Limit the cost of the file's own SQL (such as a recursive view) by the length of the file.
 
-    A longer query raises ``interrupted``, a value longer than the file ``string or blob too big``.
+    Above the limit, a query raises ``interrupted``, and a value raises ``string or blob too big``.
     """
     size, steps = _bytes_of(connection), 0
 
@@ -80,9 +80,9 @@ def _bytes_of(connection: sqlite3.Connection) -> int:
 
 
 def batches(connection: sqlite3.Connection, query: str) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield rows of a query, some thousand at a time, or fewer if their texts are long.
+    """Yield rows of a query, some thousand at a time, or fewer if the texts are long.
 
-    Raises sqlite3.DatabaseError if they are much longer than the file, as rows of a view can be.
+    Raises sqlite3.DatabaseError if the texts are much longer than the file, which is possible for a view.
     """
     left, rows, held = _ROWS_OF_BYTE * _bytes_of(connection) + 64 * _MEBIBYTE, list[tuple[Any, ...]](), 0
     for row in connection.execute(query):
@@ -100,7 +100,7 @@ def batches(connection: sqlite3.Connection, query: str) -> Iterator[list[tuple[A
 def rows_by_id(
     connection: sqlite3.Connection, wanted: Wanted, rowid: str, rowids: Sequence[int]
 ) -> list[tuple[Any, ...]]:
-    """Tuples (rowid, *ints, *texts) of some rows: int or None, and bytes or None."""
+    """Return tuples (rowid, *ints, *texts) of some rows, each value an int, bytes or None."""
     columns = ", ".join([f"t.{rowid}", *map(integer, wanted.ints), *map(text, wanted.texts)])
     query = f"SELECT {columns} FROM {quoted(wanted.table)} AS t NOT INDEXED WHERE t.{rowid} = ?"
     return [row for at in rowids for row in connection.execute(query, (at,))]

@@ -1,7 +1,7 @@
-"""A report in an SQLite file: its tables as blocks of columns, read by `pages`, or by sqlite3 if that refuses.
+"""Read a report in an SQLite file: tables become blocks of columns, read by `pages`, or by sqlite3 if `pages` refuses.
 
 The file is opened read-only, and nothing is written beside it. If there is a non-empty write-ahead log or journal,
-SQLite would have to write: temporary copies are read instead.
+temporary copies are read, because SQLite would have to write.
 """
 
 import os
@@ -57,12 +57,12 @@ class SqliteSource:
         return tuple(found.name for found in self._tables.values())
 
     def columns(self, table: str) -> tuple[str, ...]:
-        """Names of the columns, () if there is no such table or view."""
+        """Return the names of the columns, () if there is no such table or view."""
         found = self._found(table)
         return found.columns if found else ()
 
     def rows(self, table: str) -> int:
-        """Number of rows, 0 if there is no such table or view."""
+        """Return the number of rows, 0 if there is no such table or view."""
         if self._found(table) is None:
             return 0
         with self._connection(table) as connection:
@@ -74,7 +74,7 @@ class SqliteSource:
         """Yield the columns in rowid order, 10,000 to 200,000 rows at a time; nothing for an absent table.
 
         `ints` become int64: reals and numbers stored as text are truncated; other text and blobs are NULL. `texts`
-        become codes into `words`: numbers are spelled out, blobs count as text.
+        become codes into `words`: numbers become decimal text, blobs count as text.
         """
         found = self._found(table)
         if found is None:
@@ -114,7 +114,7 @@ class SqliteSource:
                 raise sqlite3.DatabaseError("its rows are not in the order of their rowid")
 
     def fetch(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        """All rows of a small table as Python values; bytes that are not UTF-8 show as U+FFFD."""
+        """Return all rows of a small table as Python values; bytes that are not UTF-8 become U+FFFD."""
         if self._found(table) is None:
             return []
         wanted = ", ".join(f"t.{slices.quoted(name)}" for name in columns)
@@ -123,7 +123,7 @@ class SqliteSource:
             return [row for rows in slices.batches(connection, query) for row in rows]
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
-        """The texts of these ids in StringIds; unknown ids are left out."""
+        """Return the texts of these ids in StringIds; unknown ids are left out."""
         wanted = sorted(needed := {int(at) for at in ids})
         table = self._found("StringIds")
         if table is None or not wanted:
@@ -247,8 +247,8 @@ class SqliteSource:
         size, free = sum(file.stat().st_size for file in files), shutil.disk_usage(place).free
         if size > free:
             raise NsysprofError(
-                f"{self.path} must be copied together with {files[1].name}, but their "
-                f"{format_bytes(size)} exceed the {format_bytes(free)} that are free in {place}",
+                f"{self.path} must be copied together with {files[1].name}, but their size "
+                f"({format_bytes(size)}) exceeds the free space in {place} ({format_bytes(free)})",
                 "TMPDIR=FOLDER for another folder",
             )
         folder = tempfile.mkdtemp(prefix="nsysprof-")
