@@ -506,12 +506,14 @@ def test_reading_changes_nothing(trace: MakeTrace) -> None:
 
 
 def test_tables_of_events_that_nothing_reads_are_counted(trace: MakeTrace) -> None:
-    """With their rows; not those that are empty, hold no times, or are read."""
+    """With their rows; not those that are empty, hold no times, or are read, and no views that other tools added."""
     path = trace(Range("step", 0, 100), *launch_kernel("k", (10, 12), (20, 30), id=1))
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE SCHED_EVENTS (start INTEGER, cpu INTEGER)")
     connection.execute("CREATE TABLE COMPOSITE_EVENTS (start INTEGER)")
     connection.execute("CREATE TABLE TARGET_INFO_NIC_INFO (name TEXT)")
+    connection.execute("CREATE VIEW ADDED AS SELECT start FROM SCHED_EVENTS")
+    connection.execute("CREATE VIEW ADDED_ONCE_MORE AS WITH a AS (SELECT * FROM ADDED) SELECT * FROM a")
     connection.executemany("INSERT INTO SCHED_EVENTS VALUES (?, 0)", [(5,), (9,)])
     connection.execute("INSERT INTO TARGET_INFO_NIC_INFO VALUES ('eth0')")
     connection.commit()

@@ -45,8 +45,8 @@ class Source(Protocol):
     def columns(self, table: str) -> tuple[str, ...]:
         """The names of the table's columns; empty if there is no such table."""
 
-    def tables(self) -> tuple[str, ...]:
-        """The names of all tables."""
+    def tables(self, *, views: bool = True) -> tuple[str, ...]:
+        """The names of all tables, and of views if ``views``."""
 
     def rows(self, table: str) -> int:
         """The number of rows; 0 if there is no such table."""

@@ -28,7 +28,7 @@ class ParquetSource:
 
     path: Path
 
-    def tables(self) -> tuple[str, ...]:
+    def tables(self, *, views: bool = True) -> tuple[str, ...]:
         """Names of the tables, sorted."""
         return tuple(sorted(file.stem for file, _ in self._files.values()))
 

@@ -118,7 +118,7 @@ class NsysReader(Reader):
     def not_read(self) -> dict[str, int]:
         """Return the event tables that nsysprof does not use, with their numbers of rows."""
         with reading(self.path):
-            some = [each for each in self.source.tables() if each.isupper() and not _READ.fullmatch(each)]
+            some = [each for each in self.source.tables(views=False) if each.isupper() and not _READ.fullmatch(each)]
             timed = [each for each in some if {"start", "timestamp", "rawTimestamp"} & {*self.source.columns(each)}]
             return {table: rows for table in timed if (rows := self.source.rows(table))}
 

@@ -52,9 +52,9 @@ class SqliteSource:
     path: Path
     refused: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def tables(self) -> tuple[str, ...]:
-        """Names of the tables and views, in order of creation."""
-        return tuple(found.name for found in self._tables.values())
+    def tables(self, *, views: bool = True) -> tuple[str, ...]:
+        """Names of the tables and, if ``views``, of views and virtual tables, in order of creation."""
+        return tuple(found.name for found in self._tables.values() if views or found.layout)
 
     def columns(self, table: str) -> tuple[str, ...]:
         """Return the names of the columns, () if there is no such table or view."""
