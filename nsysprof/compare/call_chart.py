@@ -122,7 +122,7 @@ def plan_calls(comparison: Comparison) -> Calls:
     sides = difference.pair.sides
     calls = [median_call(side) for side in sides]
     reach = [max(call.length_ns, int(call.end.max(initial=0)), 1) for call in calls]
-    names = shorten_both(*difference.names, _NAME)
+    names = shorten_both(*difference.pair.names, _NAME)
     labels = [stream_labels(side.loaded.trace) for side in sides]
     short = int(reach[1] <= reach[0])
     closer = max(reach) / reach[short] >= _CLOSER
@@ -197,7 +197,9 @@ def _flags(call: MedianCall, ops: Index) -> list[Flag]:
     """A name for each run of GPU ops of one name, the run with the most time first; of names with many runs only one
     stands on a pole, with the count and time of all.
     """
-    code = _text_codes(call, ops)
+    # one code for each name on the chart: the cause, or the kernel's where the cause is `other`
+    own = np.array([cause == "other" for cause in call.causes], bool)[call.cause[ops]]
+    code = np.where(own, -1 - call.name[ops].astype(np.int64), call.cause[ops])
     begins = np.flatnonzero(np.append(True, np.diff(code) != 0))
     ends = np.append(begins[1:], len(ops))
     length = (call.end - call.start)[ops]
@@ -236,12 +238,6 @@ def _flag(call: MedianCall, ops: Index, every: tuple[int, int] | None, *, pole: 
         count=len(ops),
         aloft=aloft if pole else "",
     )
-
-
-def _text_codes(call: MedianCall, ops: Index) -> Ints:
-    """Equal numbers for GPU ops with one name on the chart: their cause, or the kernel's where the cause is `other`."""
-    own = np.array([cause == "other" for cause in call.causes], bool)[call.cause[ops]]
-    return np.where(own, -1 - call.name[ops].astype(np.int64), call.cause[ops])
 
 
 def _text(call: MedianCall, op: int) -> str:
@@ -306,15 +302,11 @@ def _subtitle(comparison: Comparison, calls: Sequence[MedianCall]) -> str:
     base, new = (call.of for call in calls)
     of = f"{base:,}" if base == new else f"{base:,} and {new:,}"
     difference = comparison.differences[comparison.largest]
-    chosen = (
-        (f"the call with the median {difference.clock} of n = {of} calls")
-        if max(base, new) > 1
-        else "the only call of each"
-    )
-    until = (
-        "the first GPU op of the next one" if difference.clock == SPAN else "its end, from the end of the previous step"
-    )
-    what = [chosen, f"a {difference.noun} lasts until {until}"]
+    chosen = f"the call with the median {difference.clock} of n = {of} calls"
+    until = "the first GPU op of the next one"
+    if difference.clock != SPAN:
+        until = "its end, from the end of the previous step"
+    what = [chosen if max(base, new) > 1 else "the only call of each", f"a {difference.noun} lasts until {until}"]
     if difference.whole:
         what = ["n = 1, from the start of the first GPU op to the end of the last"]
     return " · ".join([*compared_reports(comparison), *what])

@@ -143,13 +143,13 @@ def _kernels(count: float) -> str:
 
 def _common_names(shown: Sequence[Difference]) -> tuple[str, str]:
     """The names of the sides where all pairs are drawn."""
-    names = {difference.names for difference in shown}
+    names = {difference.pair.names for difference in shown}
     return shorten_both(*(next(iter(names)) if len(names) == 1 else SIDES), _NAME)
 
 
 def _single_title(difference: Difference) -> str:
     """The finding: how much slower, and which causes make most of it."""
-    row, names = difference.row, shorten_both(*difference.names, _NAME)
+    row, names = difference.row, shorten_both(*difference.pair.names, _NAME)
     text = compared(row, names, shorten(row["place"], _NAME) if row["place"] else "")
     if row["verdict"] == NO_CLEAR_CHANGE:
         base, new = (format_ns(row[f"{side}_median_ns"]) for side in SIDES)

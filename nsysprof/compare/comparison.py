@@ -30,7 +30,7 @@ from nsysprof.compare.loaded import LoadedReport, load_report
 from nsysprof.compare.pairs import MIN_COVERED, SIDES, Pair, Paired, find_pairs, pair_warnings
 from nsysprof.compare.request import Request
 from nsysprof.compare.selection import Selection
-from nsysprof.compare.several import OverRecordings, Recordings, over_recordings
+from nsysprof.compare.several import OverRecordings, over_recordings
 from nsysprof.compare.traffic import COLUMNS, BothMeasured, load_counters, measure_pairs
 from nsysprof.compare.work import work_rows
 from nsysprof.core.files import unusable_warning
@@ -124,10 +124,8 @@ class Comparison(Shown):
         for name in self.ranked:
             every = (self.gaps, self.clocks, self.evidence, self.traffic, self.work)
             gaps, clocks, evidence, traffic, work = (frame[frame["pair"] == name] for frame in every)
-            rest = self.models[name], self.measured.get(name, (None, None))
-            out[name] = Difference(
-                pairs[name], rows[name], gaps, clocks, evidence, traffic, *rest, work=work, runs=self.runs.get(name)
-            )
+            rest = self.models[name], self.measured.get(name, (None, None)), self.runs.get(name)
+            out[name] = Difference(pairs[name], rows[name], gaps, clocks, evidence, traffic, work, *rest)
         return out
 
     @property
@@ -202,8 +200,8 @@ def compare(
     )
     answer = _answer(paired, models, measured, warnings)
     answer = replace(answer, options=request.options(merge) | {"shape": shape}, records=tuple(found))
-    more = Recordings(*(tuple(map(attribute, each)) for each in (also_base, also_new, noise)))
-    return _over_recordings(answer, more, rules, merge) if more else answer
+    more = [tuple(map(attribute, each)) for each in (also_base, also_new, noise)]
+    return _over_recordings(answer, more, rules, merge) if any(more) else answer
 
 
 def _answer(
@@ -238,7 +236,9 @@ def _answer(
     )
 
 
-def _over_recordings(answer: Comparison, more: Recordings, rules: Rules, merge: Sequence[str] | None) -> Comparison:
+def _over_recordings(
+    answer: Comparison, more: Sequence[Sequence[Attribution]], rules: Rules, merge: Sequence[str] | None
+) -> Comparison:
     """The verdict on the first pair over more recordings of either side."""
     name = answer.largest
     found = over_recordings(next(pair for pair in answer.sides if pair.name == name), more, rules, merge)

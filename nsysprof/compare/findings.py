@@ -79,15 +79,10 @@ class Difference:
     clocks: pd.DataFrame
     evidence: pd.DataFrame
     traffic: pd.DataFrame
-    models: Models = (None, None)
-    measured: BothMeasured = (None, None)
-    work: pd.DataFrame | None = None
-    runs: OverRecordings | None = None
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """The names of both sides."""
-        return self.row["base_name"], self.row["new_name"]
+    work: pd.DataFrame
+    models: Models
+    measured: BothMeasured
+    runs: OverRecordings | None
 
     @property
     def whole(self) -> bool:
@@ -125,7 +120,7 @@ class Difference:
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
         """Return doubts that the new side does the same work as the base."""
-        return () if self.work is None else tuple(find_doubts(self.work, self.pair.sides, self.names, self.noun))
+        return tuple(find_doubts(self.work, self.pair.sides, self.pair.names, self.noun))
 
     @cached_property
     def findings(self) -> tuple[str, ...]:
@@ -281,7 +276,7 @@ def _causes(difference: Difference) -> Iterator[str]:
 
 def _kernels(difference: Difference) -> Iterator[str]:
     """State the number of kernels per call of each side, and the units of matrix products where those differ."""
-    names, evidence = difference.names, difference.evidence
+    names, evidence = difference.pair.names, difference.evidence
     kernels, units = [], []
     for side in SIDES:
         kernels.append(float(difference.gaps[f"{side}_kernels"].sum()))
@@ -331,7 +326,7 @@ def _sampled_clock(difference: Difference) -> Iterator[str]:
     base, new = (side.clock_hz for side in difference.pair.sides)
     if change := clock_change(base, new):
         part = format_share(abs(new - base) / base)
-        yield f"the GPU clock is {part} {'lower' if new < base else 'higher'} in {difference.names[1]}: {change}"
+        yield f"the GPU clock is {part} {'lower' if new < base else 'higher'} in {difference.pair.new_name}: {change}"
 
 
 def _recorded(difference: Difference) -> Iterator[str]:
@@ -374,7 +369,7 @@ def _apart(one: float, other: float) -> bool:
 
 def _traffic(difference: Difference) -> Iterator[str]:
     """Compare the expected and the measured traffic; nothing where neither a model nor counters know the sides."""
-    names, models, measured = difference.names, difference.models, difference.measured
+    names, models, measured = difference.pair.names, difference.models, difference.measured
     if not any(measured):
         yield from _expected(names, models)
         return

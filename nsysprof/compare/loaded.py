@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -112,12 +111,8 @@ class LoadedReport:
         """
         if code == WHOLE:
             return WHOLE_TRACE
-        twin = self.merged.kind[code] == START_END and self._uses[self.texts[code]] > 1
+        twin = self.merged.kind[code] == START_END and self.texts.count(self.texts[code]) > 1
         return f"{self.texts[code]} (start/end)" if twin else self.texts[code]
-
-    @cached_property
-    def _uses(self) -> Counter[str]:
-        return Counter(self.texts)
 
 
 def load_report(

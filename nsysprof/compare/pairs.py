@@ -100,7 +100,11 @@ def find_pairs(reports: Sequence[LoadedReport], request: Request, merge: Sequenc
     else:
         matched, unmatched = match_ranges(reports, *request.globs, request.select, apart=wanted[0] != wanted[1])
     if request.chooses_calls:
-        matched = _without_whole(matched)
+        matched = [pair for pair in matched if pair[0].code != WHOLE]
+        if not matched:
+            raise NsysprofError(
+                "whole traces are compared, so there are no calls to choose", "leave --per, --skip and --instance out"
+            )
     matched, beyond = _largest_pairs(matched, reports)
     pairs, without_work = _select_pairs(reports, matched, request.per, wanted, agreement.codes)
     if pairs:
@@ -186,8 +190,8 @@ def _match_reports(
     except NsysprofError as error:
         if main or not (first.texts and last.texts):
             return main or [_WHOLE_PAIR], [], agreement
-        return ([_WHOLE_PAIR], [], replace(agreement, notes=(f"whole recordings are compared: {error.message}",)))
-    others = [pair for pair in matched if pair[0].code != WHOLE and not _found(first, pair[0])]
+        return [_WHOLE_PAIR], [], replace(agreement, notes=(f"whole recordings are compared: {error.message}",))
+    others = [pair for pair in matched if pair[0].code != WHOLE and first.merged.kind[pair[0].code] != FOUND]
     most = max((min(first.covered(one.code), last.covered(other.code)) for one, other in others), default=0.0)
     whole = _WHOLE_PAIR in matched or (not main and (bool(agreement.notes) or most < MIN_COVERED))
     pairs = [*main, *(pair for pair in others if pair not in main), *([_WHOLE_PAIR] if whole else [])]
@@ -196,20 +200,6 @@ def _match_reports(
 
 def _match(loaded: LoadedReport, code: int) -> Match:
     return Match(code, loaded.texts[code], (loaded.texts[code],))
-
-
-def _found(loaded: LoadedReport, match: Match) -> bool:
-    return bool(loaded.merged.kind[match.code] == FOUND)
-
-
-def _without_whole(matched: Matched) -> Matched:
-    """The pairs of ranges, whose calls can be chosen. Raises `NsysprofError` where there are none."""
-    pairs = [pair for pair in matched if pair[0].code != WHOLE]
-    if not pairs:
-        raise NsysprofError(
-            "whole traces are compared, so there are no calls to choose", "leave --per, --skip and --instance out"
-        )
-    return pairs
 
 
 def _annotated_once(first: LoadedReport, last: LoadedReport) -> Iterator[str]:

@@ -63,9 +63,10 @@ class Roofline:
     refused: dict[str, str]
     lost: float
 
-    def ridge(self, ceiling: FlopCeiling) -> float | None:
-        """Return the FLOPs per byte above which memory no longer limits a kernel."""
-        return ceiling.flops_per_s / self.bytes_per_s if self.bytes_per_s else None
+    @property
+    def ridges(self) -> dict[bool, float]:
+        """Return the FLOPs per byte above which memory no longer limits a kernel, with tensor cores and without."""
+        return {each.tensor: each.flops_per_s / self.bytes_per_s for each in self.ceilings if self.bytes_per_s}
 
 
 def roofline(comparison: Comparison, pair: str | None = None) -> Roofline | None:
@@ -136,8 +137,8 @@ def _possible(
     """The points that are below the ceilings, and a sentence for each cause with some that are not."""
     highest = max((ceiling.flops_per_s for ceiling in ceilings), default=np.inf)
     refused: dict[str, str] = {}
-    kept = []
-    for row in row_dicts(points):
+    kept = np.ones(len(points), bool)
+    for at, row in enumerate(row_dicts(points)):
         of = f"of {row['cause']} ({row['side']})"
         try:
             share_of_peak(row["bytes_per_s"], bandwidth or np.inf, what=f"bytes {of}", suspects=SUSPECTS)
@@ -145,10 +146,8 @@ def _possible(
             share_of_peak(row["flops_per_s"], highest, what=f"FLOPs {of}", suspects=suspects)
         except NsysprofError as error:
             refused[row["cause"]] = error.message
-            kept.append(False)
-        else:
-            kept.append(True)
-    return points.loc[np.array(kept, bool)].reset_index(drop=True), refused
+            kept[at] = False
+    return points.loc[kept].reset_index(drop=True), refused
 
 
 def plan_roofline(comparison: Comparison) -> Roofs | Message:
@@ -165,7 +164,9 @@ def plan_roofline(comparison: Comparison) -> Roofs | Message:
     slope = roofs.bytes_per_s
     bubbles = [_point(row, edge, largest) for row in row_dicts(points[~flat])]
     notes = _notes(comparison, roofs, bubbles)
-    heading = Heading(_title(roofs), _subtitle(comparison, roofs), _legend(roofs), notes)
+    present = roofs.points["side"].unique()
+    legend = [(name, _COLOURS[side]) for side, name in _names(roofs).items() if side in present]
+    heading = Heading(_title(roofs), _subtitle(comparison, roofs), legend, notes)
     all_known = (roofs.points["flops"] >= 0).all()
     return Roofs(
         heading=heading,
@@ -195,9 +196,8 @@ def plan_roofline(comparison: Comparison) -> Roofs | Message:
 
 def _edge(roofs: Roofline) -> float:
     """FLOPs per byte at the end of the axis: kernels with more have their data in caches, and no place on it."""
-    ridges = [ridge for ceiling in roofs.ceilings if (ridge := roofs.ridge(ceiling)) is not None]
-    if ridges:
-        return max(ridges) * EDGE_TO_RIDGE
+    if roofs.ridges:
+        return max(roofs.ridges.values()) * EDGE_TO_RIDGE
     known = roofs.points.loc[roofs.points["dram_bytes"] > 0, "intensity"]
     return float(known.max()) * 2 if known.notna().any() else 1.0
 
@@ -252,7 +252,7 @@ def _part(share: float) -> str:
 
 def _memory_bound(roofs: Roofline, points: pd.DataFrame) -> float | None:
     """The part of the time of some kernels with so few FLOPs per byte that memory limits them."""
-    ridges = {ceiling.tensor: ridge for ceiling in roofs.ceilings if (ridge := roofs.ridge(ceiling)) is not None}
+    ridges = roofs.ridges
     if len(ridges) < 2:
         return None
     needed = np.where(points["tensor_share"] > 0.5, ridges[True], ridges[False])
@@ -271,11 +271,6 @@ def _subtitle(comparison: Comparison, roofs: Roofline) -> str:
     files = list(dict.fromkeys(side.path.name for side in both if side))
     counted = f"bytes and FLOP: {shorten(' and '.join(files), 40)}, by Nsight Compute"
     return " · ".join([*compared_reports(comparison), counted, "time: this report"])
-
-
-def _legend(roofs: Roofline) -> list[tuple[str, str]]:
-    present = roofs.points["side"].unique().tolist()
-    return [(name, _COLOURS[side]) for side, name in _names(roofs).items() if side in present]
 
 
 def _why_none(roofs: Roofline | None) -> list[str]:

@@ -23,18 +23,6 @@ ENOUGH_STEPS = 20  # of a recording, for a verdict on them
 
 
 @dataclass(frozen=True)
-class Recordings:
-    """More recordings: of the base, of the new side, and of one unchanged program (``noise``)."""
-
-    base: Sequence[Attribution] = ()
-    new: Sequence[Attribution] = ()
-    noise: Sequence[Attribution] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.base or self.new or self.noise)
-
-
-@dataclass(frozen=True)
 class OverRecordings:
     """The result over recordings: ``times`` are the medians of each run of the base and of the new side, in ns."""
 
@@ -43,14 +31,17 @@ class OverRecordings:
     text: str
 
 
-def over_recordings(pair: Pair, more: Recordings, rules: Rules, merge: Sequence[str] | None) -> OverRecordings:
-    """Compare a pair with a recording as the unit.
+def over_recordings(
+    pair: Pair, more: Sequence[Sequence[Attribution]], rules: Rules, merge: Sequence[str] | None
+) -> OverRecordings:
+    """Compare a pair with a recording as the unit; ``more`` recordings are of the base, of the new side, and of one
+    unchanged program.
 
     Raises `NsysprofError` if a recording lacks the range of its side, or is given twice.
     """
     base, new, quiet = (
         [_like(each, side, rules, merge) for each in others]
-        for side, others in zip((*pair.sides, pair.base), (more.base, more.new, more.noise), strict=True)
+        for side, others in zip((*pair.sides, pair.base), more, strict=True)
     )
     _refuse_repeats([pair.base, pair.new, *base, *new, *quiet])
     times = tuple(map(_median, [pair.base, *base])), tuple(map(_median, [pair.new, *new]))
@@ -124,6 +115,6 @@ def _like(attribution: Attribution, side: Selection, rules: Rules, merge: Sequen
     found = select_ranges(loaded, [calls], steps)[code]
     if not found.ledger.total_ns or (side.steps is not None and found.steps is None):
         raise NsysprofError(
-            (f"{loaded.path}: {side.text!r} has no GPU work or no steps there, unlike in the other recording"), None
+            f"{loaded.path}: {side.text!r} has no GPU work or no steps there, unlike in the other recording"
         )
     return found

@@ -54,17 +54,8 @@ def comparison_text(comparison: Comparison, *, top: int = 20, every: bool = Fals
     if not comparison.comparable:
         first, *others = comparison.agreement.reasons
         reasons = f"cannot be compared: {first}; nearest: {'; '.join(others)}"
-        blocks.append(
-            [
-                wrap(
-                    shown(
-                        f"{reasons}. The two sides do different work, so the ratio of the times below is not a speedup."
-                    ),
-                    "",
-                    "  ",
-                )
-            ]
-        )
+        reasons += ". The two sides do different work, so the ratio of the times below is not a speedup."
+        blocks.append([wrap(shown(reasons), "", "  ")])
     differences = [*comparison.differences.values()]
     for difference in differences if every else differences[:1]:
         notes = _notes_on_both(comparison) if difference is differences[0] else ()
@@ -217,7 +208,7 @@ def work_table(difference: Difference, top: int) -> TextTable | None:
     """Make a table of the launches and moved bytes of each side, name by name, and whether the new side does less, the
     same or more work.
     """
-    if difference.work is None or difference.work.empty:
+    if difference.work.empty:
         return None
     rows = []
     for row in row_dicts(difference.work.head(top)):
@@ -269,10 +260,8 @@ def _evidence(difference: Difference, top: int, markdown: bool) -> list[str]:
     gaps, head = difference.gaps.head(top), f"Evidence, {difference.each}"
     texts = {cause: text for cause, text in zip(gaps["cause"], gaps["evidence"], strict=True) if text}
     width = min(max(map(len, texts), default=0), _NAME_WIDTH, screen_width() // 4) + 2
-    lines = [
-        wrap(one_line(text, 2000), one_line(cause, width - 2).ljust(width), " " * width)
-        for cause, text in texts.items()
-    ]
+    heads = {cause: one_line(cause, width - 2).ljust(width) for cause in texts}
+    lines = [wrap(one_line(text, 2000), heads[cause], " " * width) for cause, text in texts.items()]
     if not markdown:
         return [head, *lines]
     return [f"<details><summary>{head}</summary>", "", *code_block(lines), "", "</details>"]

@@ -347,19 +347,15 @@ def _moved(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt
 
 def _migrated_before(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt]:
     """Migrations of unified memory before the first GPU op, as by a prefetch, which no time of a whole trace holds."""
-    leads, spans = zip(*(_lead(side) for side in sides), strict=True)
+    leads, spans = [], [side.span_ns for side in sides]
+    for side in sides:
+        ops, first = side.loaded.trace.ops, int(side.work.start.min())
+        leads.append(first - int(ops.start[ops.kind == MIGRATION].min(initial=first)))
     if leads[1] > leads[0] and leads[1] > MIN_MOVED * spans[1]:
         ratio = (spans[0] + leads[0]) / (spans[1] + leads[1])
         how = f"{format_ratio(max(ratio, 1 / ratio))} {'faster' if ratio > 1 else 'slower'}"
         text = f"{names[1]} migrates unified memory before its first GPU operation, where timing starts"
         yield Doubt(MOVED, f"{text} ({format_ns(leads[1])}); including the migrations, {names[1]} is {how}")
-
-
-def _lead(side: Selection) -> tuple[int, int]:
-    """How long before the first GPU op of a whole trace its first migration begins, and the span from that op on."""
-    ops, first = side.loaded.trace.ops, int(side.work.start.min())
-    moved = ops.start[ops.kind == MIGRATION].min(initial=first)
-    return first - int(moved), side.span_ns
 
 
 def _by_kind(side: Selection) -> tuple[dict[str, int], dict[str, int]]:

@@ -73,7 +73,7 @@ def test_ceilings_come_from_what_the_report_says_of_the_gpu(trace: MakeTrace) ->
     assert [each.name for each in found.ceilings] == ["FP32 units", "tensor cores, fp16"]
     assert [each.flops_per_s for each in found.ceilings] == pytest.approx([FP32, TENSOR])
     assert found.bytes_per_s == MEMORY
-    assert [found.ridge(each) for each in found.ceilings] == pytest.approx([FP32 / MEMORY, TENSOR / MEMORY])
+    assert [found.ridges[each.tensor] for each in found.ceilings] == pytest.approx([FP32 / MEMORY, TENSOR / MEMORY])
     float32 = points(found_in(trace, *USUAL, shape="B=1,H=2,D=4,fp32"))
     assert float32.ceilings[1].name == "tensor cores, tf32"
 
