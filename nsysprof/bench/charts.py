@@ -29,7 +29,8 @@ def plan_roofline(results: BenchResults) -> marks.Roofs | marks.Message:
     text if no peak is known.
     """
     frame = results.results[results.results["tflops"].notna()]
-    ceilings = _ceilings(frame)
+    peaks = lines.peaks_of(frame, memory=True)
+    ceilings = [marks.Ceiling(top, f"{text} TFLOP/s", slope / 1e3, dashed) for text, dashed, [top, slope] in peaks]
     title, below = roofline_title(results), words.subtitle(results)
     frame = results.own(frame)
     refused = refused_rates(frame)
@@ -57,12 +58,6 @@ def plan_roofline(results: BenchResults) -> marks.Roofs | marks.Message:
         labels=("intensity: FLOP per byte moved", "TFLOP/s", "", ""),
         paths=_paths(results, frame, dtypes),
     )
-
-
-def _ceilings(frame: pd.DataFrame) -> list[marks.Ceiling]:
-    """For each dtype the ceiling by the datasheet and the measured one, as far as both of their parts are known."""
-    peaks = lines.peaks_of(frame, memory=True)
-    return [marks.Ceiling(top, f"{text} TFLOP/s", slope / 1e3, measured) for text, measured, [top, slope] in peaks]
 
 
 def _slopes(ceilings: list[marks.Ceiling]) -> list[tuple[float, str]]:

@@ -105,11 +105,13 @@ def plan_latency(results: BenchResults) -> Lines:
 def plan_memory(results: BenchResults) -> Lines:
     """Plan peak memory along each sweep, and the memory of the GPU if a point ran out of memory."""
     panels, looks = [], backend_looks(results.backends)
+    size = (results.samples.environment.get("workload") or {}).get("memory_bytes")
+    capacity = float(size) if isinstance(size, int | float) else 0.0
     for sweep, part in _sweeps(results):
         lines = _lines(results, part, sweep, ("peak_bytes",), format_bytes)
-        full, capacity = part[part["status"] == "out of memory"], _capacity(results)
+        full = part[part["status"] == "out of memory"]
         limits: dict[str, Any] = {}
-        if len(full) and capacity:
+        if len(full) and capacity > 0:
             limits["levels"] = [(capacity, f"GPU {format_bytes(capacity)}", True)]
             limits["spots"] = [
                 Spot(float(row[sweep.axis]), capacity, looks[row["backend"]][0]) for row in full.to_dict("records")
@@ -261,12 +263,6 @@ def left_out_note(refused: pd.Series[bool]) -> list[str]:
     return (
         [f"left out: {refused.sum()} of {len(refused)} points, because they exceed the peak"] if refused.any() else []
     )
-
-
-def _capacity(results: BenchResults) -> float | None:
-    """The memory of the GPU, where it is known."""
-    size = (results.samples.environment.get("workload") or {}).get("memory_bytes")
-    return float(size) if isinstance(size, int | float) and size > 0 else None
 
 
 def _passings(results: BenchResults, sweep: BenchSweep, own: pd.DataFrame, lines: Sequence[Line]) -> list[Spot]:

@@ -138,16 +138,13 @@ def _shapes(results: BenchResults) -> Iterator[str]:
 
 def _spread(results: BenchResults) -> Iterator[str]:
     """Mean, standard deviation and 99 % quantile beside the median, and the median of one head."""
-
-    def per_head(row: Row) -> str:
-        heads = row.get("heads")
-        return format_ns(row["median_ns"] / heads / row.get("batch", 1)) if heads else ""
-
     heads = "shape = label | backend | n | median = median_ns | mean = mean_ns | σ = sd_ns | p99 | per head = head"
     table = columns(
         heads,
         p99=lambda row: "of 100 samples on" if row["n"] < LEAST_FOR_P99 else format_ns(row["p99_ns"]),
-        head=per_head,
+        head=lambda row: (
+            format_ns(row["median_ns"] / heads / row.get("batch", 1)) if (heads := row.get("heads")) else ""
+        ),
     )
     note = (
         "σ: standard deviation of the samples; per head: median ÷ (batch × heads), so that different "

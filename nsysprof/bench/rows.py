@@ -267,9 +267,6 @@ def _shares_of_peaks(point: BenchPoint, limits: GpuLimits, median_ns: float, gra
     def wrong_flops(lasted_ns: float) -> list[str]:
         return _flops_suspects(point, limits, cost.flops / lasted_ns * 1e9, peak, lasted_ns)
 
-    def wrong_bytes(lasted_ns: float) -> list[str]:
-        return ["the shape", "the cache (recorded as cold)", *(_timer(point, lasted_ns) or ["the timer"])]
-
     shares: dict[str, object] = {
         "peak_tflops": peak / 1e12,
         "share_of_peak": share(cost.flops, median_ns, peak, "FLOP/s", wrong_flops),
@@ -288,7 +285,8 @@ def _shares_of_peaks(point: BenchPoint, limits: GpuLimits, median_ns: float, gra
     if point.cache == "cold":
         # What has to be read comes from memory then, so that more of it than memory can give is wrong. More traffic
         # than that is not: score matrices may never leave the L2 cache.
-        share(cost.read_bytes, median_ns, bandwidth, "bytes read", wrong_bytes)
+        suspects = ["the shape", "the cache (recorded as cold)", *(_timer(point, median_ns) or ["the timer"])]
+        share(cost.read_bytes, median_ns, bandwidth, "bytes read", lambda _: suspects)
         moved = cost.traffic_bytes(point.backend) / median_ns * 1e9
         for name, limit in (("share_of_bandwidth", bandwidth), ("share_of_measured_bandwidth", copied)):
             shares[name] = moved / limit if moved <= limit else _NAN

@@ -183,7 +183,9 @@ def _differences(diff: BenchDiff) -> list[str]:
         before=lambda row: _value(row, "before"),
         after=lambda row: _value(row, "after"),
         change=_change,
-        intervals=_overlap,
+        intervals=lambda row: (
+            "" if pd.isna(row["before_low"] + row["after_low"]) else "overlap" if row["overlap"] else "apart"
+        ),
         detectable=words.finds_cell,
         effect=_effect,
     )
@@ -208,10 +210,6 @@ def _change(row: Row) -> str:
     half = (row["change_high"] - row["change_low"]) / 2
     reach = ">100" if half > 1 else f"{half * 100:.{0 if half >= 0.0995 else 1}f}"
     return f"{_percent(row['change'])[:-2]} ± {reach} %"
-
-
-def _overlap(row: Row) -> str:
-    return "" if math.isnan(row["before_low"] + row["after_low"]) else "overlap" if row["overlap"] else "apart"
 
 
 def _effect(row: Row) -> str:

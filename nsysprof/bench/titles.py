@@ -48,7 +48,10 @@ def memory_title(results: BenchResults) -> str:
     shapes = part.groupby("configuration", sort=False)["backend"].nunique()
     configuration = shapes[shapes == shapes.max()].index[-1]
     there = part[part["configuration"] == configuration]
-    most, least = words.largest(there, "peak_bytes"), _least(there, results.base)
+    # among equals one that is not the baseline
+    ordered = there.assign(is_base=there["backend"] == results.base, less=-there["peak_bytes"].astype(float))
+    least = words.largest(ordered.sort_values("is_base", kind="stable"), "less")
+    most = words.largest(there, "peak_bytes")
     at = _where(results, most)
     if most["backend"] == least["backend"]:
         return f"{most['backend']} needs {format_bytes(most['peak_bytes'])} at {at}"
@@ -214,12 +217,6 @@ def _over_base(results: BenchResults, configuration: str) -> str:
     rows = frame[frame["configuration"] == configuration]
     took = format_ns(float(rows.loc[rows["backend"] == best, "median_ns"].iloc[0]))
     return f": {words.speed_words(compared, results.base, f' at {_where(results, rows.iloc[0])}')} ({took})"
-
-
-def _least(there: pd.DataFrame, base: str) -> dict[str, Any]:
-    """The row of what needs least memory; among equals one that is not the baseline."""
-    ordered = there.assign(is_base=there["backend"] == base, less=-there["peak_bytes"].astype(float))
-    return words.largest(ordered.sort_values("is_base", kind="stable"), "less")
 
 
 def _growths(results: BenchResults, frame: pd.DataFrame, most: Mapping[str, Any], least: Mapping[str, Any]) -> str:
