@@ -60,7 +60,8 @@ def plan_forecast(answer: Forecast) -> Plan:
     legend = [
         (part.label if part.label != "host" else "CPU time", part.colour) for part in parts if part.label != "interval"
     ]
-    heading = Heading(title_of(answer), _subtitle(answer), legend, [_note(answer)])
+    note = f"{answer.basis[:1].upper()}{answer.basis[1:]}. {answer.published[:1].upper()}{answer.published[1:]}"
+    heading = Heading(title_of(answer), _subtitle(answer), legend, [note])
     return Bars(heading, rows, None, [panel], strong=[1], row=0.55)
 
 
@@ -74,10 +75,6 @@ def _subtitle(answer: Forecast) -> str:
     steps = f"{plural(len(answer.base), 'step')} of {shorten(one_line(answer.path, 60), 44)}"
     report = answer.attribution.trace.report.path.name
     return f"{format_ns(answer.base_ns)} → {format_ns(answer.forecast_ns)}{interval} · {steps} · {report}"
-
-
-def _note(answer: Forecast) -> str:
-    return f"{answer.basis[:1].upper()}{answer.basis[1:]}. {answer.published[:1].upper()}{answer.published[1:]}"
 
 
 CHARTS: tuple[Chart[Forecast], ...] = (

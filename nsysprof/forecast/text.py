@@ -59,15 +59,15 @@ def parts_table(answer: Forecast) -> TextTable:
     rest = round(answer.base_ns) - before, round(answer.forecast_ns) - after
     parts.append(("median step beyond this one", *rest))  # no step is the median of both
     rows = [
-        [name, *(f"{'−' if ns < 0 else ''}{format_ns(abs(ns))}" for ns in (now, then)), _signed(then - now)]
+        [name, _signed(now, ""), _signed(then, ""), _signed(then - now, "+")]
         for name, now, then in (*parts, ("step", round(answer.base_ns), round(answer.forecast_ns)))
         if now or then
     ]
     return TextTable(_HEADS, rows, "lrrr", last_apart=True)
 
 
-def _signed(ns: float) -> str:
-    return f"{'+' if ns > 0 else '−' if ns < 0 else ''}{format_ns(abs(ns))}"
+def _signed(ns: float, plus: str) -> str:
+    return f"{plus if ns > 0 else '−' if ns < 0 else ''}{format_ns(abs(ns))}"
 
 
 def facts_of(answer: Forecast) -> list[str]:
@@ -91,9 +91,7 @@ def facts_of(answer: Forecast) -> list[str]:
             )
         out.append(whence + (wider if answer.widened else ""))
     if answer.per_call_ns is not None:
-        out.append(
-            f"gain per call of the range: {'−' if answer.per_call_ns < 0 else ''}{format_ns(abs(answer.per_call_ns))}"
-        )
+        out.append(f"gain per call of the range: {_signed(answer.per_call_ns, '')}")
     changed = [each for each in answer.others if each[2] != each[3]]
     out += [
         f"{one_line(path, _NAME)} on GPU {gpu}: {format_ns(base)} → {format_ns(new)}"

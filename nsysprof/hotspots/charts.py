@@ -11,7 +11,7 @@ from nsysprof.charts.palette import COLOURS, INK, LESS, MORE, OTHERS, WHOLE
 from nsysprof.core.text import shorten
 from nsysprof.core.units import format_bandwidth, format_ns, format_share, scale_ns
 from nsysprof.diagnosis.reached import COMPUTE, MEMORY
-from nsysprof.hotspots.hotspots import LATENCY, OCCUPANCY, UNKNOWN, Hotspots, Spot
+from nsysprof.hotspots.hotspots import LATENCY, OCCUPANCY, UNKNOWN, Hotspots
 from nsysprof.hotspots.text import called, limit_words, spots_table, whole_words
 from nsysprof.results.table import TextTable
 
@@ -28,7 +28,7 @@ def plan_hotspots(answer: Hotspots) -> Plan:
         return _bars(answer)
     slope = answer.limits.bytes_per_s / 1e12
     units = dict.fromkeys(each.unit for each in placed if each.unit)
-    peaks = {unit: answer.limits.datasheet_flops(_dtype(unit), None) for unit in units}
+    peaks = {unit: answer.limits.datasheet_flops(unit.split()[0].lower(), None) for unit in units}
     largest = max(each.share for each in placed)
     bubbles = [
         Bubble(
@@ -48,10 +48,6 @@ def plan_hotspots(answer: Hotspots) -> Plan:
     return Roofs(heading, ceilings, [(slope, memory)], labels, bubbles)
 
 
-def _dtype(unit: str) -> str:
-    return unit.split()[0].lower()
-
-
 def _bars(answer: Hotspots) -> Bars:
     """The time of each kernel in a step, and the part that a reachable limit would take off, as far as it is known."""
     spots = answer.spots[:_BARS]
@@ -67,14 +63,11 @@ def _bars(answer: Hotspots) -> Bars:
     if len(some):
         parts.append(Part("can be saved", COLOURS["fill"], INK, some, (time - saved)[some], time[some]))
     axis = float(time.max()) * 1.3
-    inside = [(time[at] + 0.07 * axis, at, _beside(each), INK) for at, each in enumerate(spots)]
+    beside = [f"{format_ns(each.step_ns)}, {format_share(each.share)}" for each in spots]
+    inside = [(time[at] + 0.07 * axis, at, text, INK) for at, text in enumerate(beside)]
     heading = Heading(_title(answer), _subtitle(answer), [(part.label, part.colour) for part in parts])
     labels = [shorten(called(answer, each), 44) for each in spots]
     return Bars(heading, labels, None, [BarPanel(f"time in a step [{unit}]", 1, axis, parts, inside)])
-
-
-def _beside(spot: Spot) -> str:
-    return f"{format_ns(spot.step_ns)}, {format_share(spot.share)}"
 
 
 def _title(answer: Hotspots) -> str:

@@ -91,18 +91,12 @@ def _panel(answer: Steps, chain: Chain, colours: list[str], names: list[str]) ->
     rows = answer.steps.iloc[chain.rows]
     place = {name: code for code, name in enumerate(names)}
     colour = np.zeros(len(rows), np.uint8)
-    for step, (of, cause, activity) in enumerate(
-        zip(chain.judgement.of.tolist(), rows["cause"], rows["activity"], strict=True)
-    ):
-        if of != TYPICAL:
-            name = (
-                CLASSES[of]
-                if of in _OTHER_KINDS
-                else f"slow: {_group(cause, activity)}"
-                if isinstance(cause, str)
-                else ""
-            )
-            colour[step] = place.get(name, 0)
+    each = zip(chain.judgement.of.tolist(), rows["cause"], rows["activity"], strict=True)
+    for step, (of, cause, activity) in enumerate(each):
+        if of in _OTHER_KINDS:
+            colour[step] = place.get(CLASSES[of], 0)
+        elif of != TYPICAL and isinstance(cause, str):
+            colour[step] = place.get(f"slow: {_group(cause, activity)}", 0)
     shown = _thinned(chain.span, colour)
     where = shorten(place_of(answer, chain.path, chain.gpu, chain.pid), _PATH)
     slow = len(chain.of(*SLOW_ONES))

@@ -32,7 +32,7 @@ def steps_text(answer: Steps, top: int = 8, *, full: bool = False, markdown: boo
     tables = [
         Rows(paths, "path", len(answer.chains)) if answer.chains else None,
         Rows(ledger) if (ledger := ledger_table(answer, top)) else None,
-        Rows(slow, "slow step", slow_count(answer)) if slow else None,
+        Rows(slow, "slow step", len(_slow_rows(answer))) if slow else None,
     ]
     said = [wrap(f"warning: {each}", "", "  ") for each in grave(answer.warnings)]
     parts = ["\n".join([wrap(visible(_head(answer)), "", "  "), *said]), _sentences(answer, found[:most])]
@@ -56,13 +56,11 @@ def _sentences(answer: Steps, found: list[Finding]) -> str:
         if number == 1:
             steps = f" --instance {each.steps[0]}" if each.steps else ""
             lines.append(f"   $ nsysprof why {file} --range {quote(each.path.replace('[', '[[]'))}{steps}")
-    if not found and any(not chain.judgement.doubt for chain in answer.chains):
-        lines = ["No slow step, no pattern and no change of level was found."]
-    return (
-        "\n".join(lines)
-        if found
-        else "\n".join([*lines, f"   $ nsysprof {'why' if answer.chains else 'ranges'} {file}"])
-    )
+    if not found:
+        if any(not chain.judgement.doubt for chain in answer.chains):
+            lines.append("No slow step, no pattern and no change of level was found.")
+        lines.append(f"   $ nsysprof {'why' if answer.chains else 'ranges'} {file}")
+    return "\n".join(lines)
 
 
 def place_of(answer: Steps, path: str, gpu: int, pid: int) -> str:
@@ -97,20 +95,14 @@ def _path_cells(answer: Steps, chain: Chain) -> list[str]:
     ]
 
 
-def largest_class(answer: Steps) -> tuple[Chain, pd.DataFrame] | None:
-    """Return the class of slow steps with the largest total excess."""
-    every = [(chain, rows) for chain in answer.chains for _, rows in classes_of(answer, chain)]
-    return max(every, key=lambda each: int(each[1]["excess_ns"].sum()), default=None)
-
-
 def ledger_table(answer: Steps, top: int) -> TextTable | None:
-    """Show slow minus typical for the class of slow steps with most excess, per step; returns None if no step
-    is slow.
+    """Show slow minus typical for the class of slow steps with most excess, per step; returns None if no step is
+    slow.
     """
-    largest = largest_class(answer)
-    if largest is None:
+    every = [(chain, rows) for chain in answer.chains for _, rows in classes_of(answer, chain)]
+    if not every:
         return None
-    chain, slow = largest
+    chain, slow = max(every, key=lambda each: int(each[1]["excess_ns"].sum()))
     rows = answer.ledger
     place = (rows["path"] == chain.path) & (rows["gpu"] == chain.gpu) & (rows["pid"] == chain.pid)
     rows = rows[place & rows["step"].isin(slow["step"])]
@@ -120,11 +112,10 @@ def ledger_table(answer: Steps, top: int) -> TextTable | None:
         _ledger_cells(join_words_of(row["cause"], one_line(row["culprit"], _NAME)), row, len(slow))
         for row in added.head(top).to_dict("records")
     ]
-    rest = added.iloc[top:]
-    names = ["slow_ns", "typical_ns", "delta_ns"]
-    if len(rest):
-        cells.append(_ledger_cells(f"{len(rest):,} more", rest[names].sum(), len(slow)))
-    cells.append(_ledger_cells("step", added[names].sum(), len(slow)))
+    sums = added[["slow_ns", "typical_ns", "delta_ns"]]
+    if len(sums) > top:
+        cells.append(_ledger_cells(f"{len(sums) - top:,} more", sums.iloc[top:].sum(), len(slow)))
+    cells.append(_ledger_cells("step", sums.sum(), len(slow)))
     of = "step" if len(slow) == 1 else f"of {len(slow):,} steps, mean"
     return TextTable([f"slow minus typical ({of})", "slow", "typical", "difference"], cells, "lrrr", last_apart=True)
 
@@ -135,15 +126,14 @@ def _ledger_cells(name: str, row: Any, count: int) -> list[str]:
     return [name, format_ns(slow), format_ns(typical), f"{sign}{format_ns(abs(delta))}"]
 
 
-def slow_count(answer: Steps) -> int:
-    """The number of slow steps."""
-    return int(answer.steps["class"].isin([CLASSES[code] for code in SLOW_ONES]).sum())
+def _slow_rows(answer: Steps) -> pd.DataFrame:
+    return answer.steps[answer.steps["class"].isin([CLASSES[code] for code in SLOW_ONES])]
 
 
 def slow_table(answer: Steps, top: int) -> TextTable | None:
     """List the steps with most excess; returns None if no step is slow."""
-    rows = answer.steps[answer.steps["class"].isin([CLASSES[code] for code in SLOW_ONES])]
-    if not len(rows):
+    rows = _slow_rows(answer)
+    if rows.empty:
         return None
     rows = rows.sort_values("excess_ns", ascending=False, kind="stable")
     return STEPS.show(rows.head(top), ("path", *_SHOWN) if len(answer.chains) > 1 else _SHOWN)
