@@ -120,7 +120,7 @@ class Difference:
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
         """Return doubts that the new side does the same work as the base."""
-        return tuple(find_doubts(self.work, self.pair.sides, self.pair.names, self.noun))
+        return () if self.work.empty else tuple(find_doubts(self.work, self.pair.sides, self.pair.names, self.noun))
 
     @cached_property
     def findings(self) -> tuple[str, ...]:

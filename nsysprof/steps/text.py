@@ -96,8 +96,8 @@ def _path_cells(answer: Steps, chain: Chain) -> list[str]:
 
 
 def ledger_table(answer: Steps, top: int) -> TextTable | None:
-    """Show slow minus typical for the class of slow steps with most excess, per step; returns None if no step is
-    slow.
+    """Show slow minus typical for the class of slow steps with most excess, per step; returns None if no step
+    is slow.
     """
     every = [(chain, rows) for chain in answer.chains for _, rows in classes_of(answer, chain)]
     if not every:

@@ -73,9 +73,9 @@ def sentences(
         )
         for of in waits
     ]
-    stand_in: Any = SimpleNamespace(one_report=True, sides=sides)
-    frames = (gaps, clocks() if frame is None else frame, evidence, pd.DataFrame())
-    return [*Difference(stand_in, {**PAIR, **pair}, *frames, models=models).findings]
+    stand_in: Any = SimpleNamespace(one_report=True, sides=sides, names=("math", "flash"), new_name="flash")
+    frames = (gaps, clocks() if frame is None else frame, evidence, pd.DataFrame(), pd.DataFrame())
+    return [*Difference(stand_in, {**PAIR, **pair}, *frames, models, (None, None), None).findings]
 
 
 def test_what_a_clear_difference_amounts_to() -> None:
