@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.attribution.attribute import attribute
+from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.paths import SLOWEST
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import kinds_of
@@ -143,20 +143,36 @@ def rests_on(facts: Facts, windows: Windows) -> dict[str, list[Any]]:
     }
 
 
+def all_of(attribution: Attribution, select: str | None) -> tuple[list[Any], dict[str, list[Any]]]:
+    """Windows and pieces of waits of ranges, with names, and what rests on them; nothing does without windows."""
+    answer = why(attribution, select)
+    frames = [answer.windows, answer.waits, answer.rows, answer.residuals, answer.held_up]
+    named = [text.replace(" ", "_") for name in NAMES for text in answer.waits[name]]
+    facts = answer.facts
+    windows = choose_windows(facts.attribution, facts.communication, select, None).windows
+    return [*frames, named], rests_on(facts, windows) if len(windows) else {}
+
+
 @pytest.mark.parametrize("case", [f"{kind} {seed}" for kind in MADE for seed in SEEDS[kind]])
 def test_numbers_are_as_they_were(trace: MakeTrace, case: str) -> None:
     """Windows, each piece of a wait with its names, rows and residuals; of all ranges, and of the whole trace."""
     kind, seed = case.split()
     attribution = attributed(Path(trace(*MADE[kind](int(seed))).name))
     for select in ("*", None):
-        answer = why(attribution, select)
-        frames = [answer.windows, answer.waits, answer.rows, answer.residuals, answer.held_up]
-        named = [text.replace(" ", "_") for name in NAMES for text in answer.waits[name]]
-        hold(__file__, f"{case} of {select}", [*frames, named])
-        facts = answer.facts
-        windows = choose_windows(facts.attribution, facts.communication, select, None).windows
-        if len(windows):
-            hold(__file__, f"{case} of {select}, replayed", rests_on(facts, windows))
+        waited, replayed = all_of(attribution, select)
+        hold(__file__, f"{case} of {select}", waited)
+        if replayed:
+            hold(__file__, f"{case} of {select}, replayed", replayed)
+
+
+def test_numbers_of_more_programs_are_as_they_were(trace: MakeTrace) -> None:
+    """The same of some more, as one number for each program."""
+    out: dict[str, list[Any]] = {}
+    for kind, seeds in {"report": range(20, 26), "waits": (20, 21), "set-up": (3,)}.items():
+        for seed in seeds:
+            attribution = attributed(Path(trace(*MADE[kind](seed)).name))
+            out[f"{kind} {seed}"] = [all_of(attribution, select) for select in ("*", None)]
+    hold(__file__, "more", out)
 
 
 @pytest.mark.parametrize("change", CHANGES)
