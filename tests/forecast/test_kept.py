@@ -1,9 +1,13 @@
 """Numbers of forecasts: of each change, alone and with others, to programs that launch, copy, wait and allocate."""
 
+import random
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import nsysprof
@@ -12,8 +16,9 @@ from nsysprof.forecast import page
 from nsysprof.forecast.charts import overview, plan_forecast
 from nsysprof.forecast.files import forecast_document
 from nsysprof.forecast.forecast import MAX_OVERLAP, MIN_BLOCKS, PUBLISHED
+from nsysprof.forecast.path import PARTS, PathParts
 from nsysprof.forecast.profiler import _best_cost
-from nsysprof.forecast.text import forecast_text
+from nsysprof.forecast.text import change_words, facts_of, forecast_sentence, forecast_text, parts_table
 from tests.conftest import MakeTrace
 from tests.kit.kept import hold
 from tests.kit.program import MS, US, Program
@@ -119,6 +124,38 @@ def test_odd_programs_are_answered_or_refused_as_they_were(
     path = trace(*random_waits(seed))
     monkeypatch.chdir(path.parent)
     held(Path(path.name), f"odd {seed} {change}", None, **ODD[change])
+
+
+def test_words_of_any_outcome_are_as_they_were(trace: MakeTrace) -> None:
+    """Sentences, facts, tables and charts of gains, losses and no change, of one step or several, of odd parts."""
+    with nsysprof.open_report(trace(*program())) as report:
+        answer = nsysprof.forecast(nsysprof.attribute(report), "step", as_profiled=True, scale=["gemm=0.5"])
+    rng, said = random.Random(5), []
+    for _ in range(120):
+        base = rng.choice((90, 7_000, 10**6, 10**9)) * np.array(rng.choice(([1], [1, 2], [3, 3, 4], [0])), np.int64)
+        new = (base * rng.choice((0, 0.4, 0.9, 0.9995, 1, 1.0004, 1.3, 3))).astype(np.int64)
+        middle = float(np.median(new))
+        before, after = (_parts(rng, int(np.median(each) * rng.choice((1, 1, 1, 0.3)))) for each in (base, new))
+        paths = [(f"path {at}", at % 2, 1e6, 1e6 * rng.choice((1, 2))) for at in range(rng.choice((0, 1, 9, 12)))]
+        removed = {"remove": ["copy"]} if rng.random() < 0.3 else {}
+        changed: dict[str, Any] = {
+            **{"base": base, "forecast": new, "before": before, "after": after, "others": tuple(paths)},
+            **{"low_ns": middle * rng.choice((1, 0.9)), "high_ns": middle * rng.choice((1, 1.1, 1.7))},
+            **{"level": rng.choice((0, 0.95)), "widened": rng.choice((0, 0.12)), "question": removed},
+            "per_call_ns": rng.choice((None, -300.0, 0.0, 4e6)),
+        }
+        case = replace(answer, **changed)
+        words = change_words(case)
+        said.append(
+            [words, words[-4:], forecast_sentence(case), facts_of(case), parts_table(case), plan_forecast(case)]
+        )
+    hold(__file__, "words", said)
+
+
+def _parts(rng: random.Random, total: int) -> PathParts:
+    """The parts of a critical path of that length, some of which are 0."""
+    cuts = sorted(rng.choice((0, total, rng.randint(0, total))) for _ in range(len(PARTS) - 1))
+    return PathParts(tuple(b - a for a, b in pairwise((0, *cuts, total))))
 
 
 def test_published_errors_and_costs_of_recording_are_as_they_were() -> None:
