@@ -157,9 +157,7 @@ _command(
 
 
 def make_app(asked: str = "") -> typer.Typer:
-    """Make the command line with all commands, or with ``asked`` only if that is a command, because importing all
-    commands takes time.
-    """
+    """Make the command line with all commands, or only with the command ``asked``, which imports faster."""
     app = typer.Typer(
         name="nsysprof",
         cls=_Workflow,

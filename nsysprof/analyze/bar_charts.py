@@ -228,7 +228,7 @@ def _time_notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]
             "scaled to add up to busy time"
         )
     if (rows.busy_ns > rows.span_ns)[rows.span_ns > 0].any():
-        notes.append("busy time is added over GPUs; rows in which it exceeds the span show no idle time")
+        notes.append("busy time is added over GPUs; rows with more busy time than span show no idle time")
     if (rows.span_ns == 0).any():
         notes.append("rows without idle time show shares of busy time")
     if outside_share(breakdown) > 0:

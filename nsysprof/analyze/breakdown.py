@@ -100,9 +100,7 @@ class Breakdown(Shown):
 
     @cached_property
     def records(self) -> dict[str, pd.DataFrame]:
-        """Return the tables ``ops, launches, ranges, instances`` of ``nsysprof export`` with joinable keys; see
-        `records`.
-        """
+        """Return the tables ``ops, launches, ranges, instances`` of ``nsysprof export``; see `records`."""
         return view_of(self, "records", "record_frames")
 
     @property
@@ -136,14 +134,12 @@ class Breakdown(Shown):
 
     @property
     def gpu_count(self) -> int:
-        """The number of GPUs with streams in the report."""
+        """Return the number of GPUs with streams in the report."""
         return len(set(self.attribution.trace.gpu_numbers))
 
     @property
     def busy_share(self) -> float:
-        """Return the mean share of the time from first to last GPU op in which GPUs are busy, NaN without GPU
-        ops.
-        """
+        """Return the mean share of the time from first to last GPU op in which GPUs are busy, NaN without GPU ops."""
         span = self.gpu_count * self.totals["span_ns"]
         return self.totals["busy_ns"] / span if span else float("nan")
 
@@ -154,12 +150,12 @@ class Breakdown(Shown):
 
     @cached_property
     def unified(self) -> UnifiedMemory | None:
-        """The migrations of unified memory; None if nothing migrated."""
+        """The migrations of unified memory, or None if nothing migrated."""
         return unified_memory(self.attribution.trace)
 
     @cached_property
     def summaries(self) -> dict[str, Answer]:
-        """The `Answer` of each of `SUMMARIES` with recorded data, by name."""
+        """Return the `Answer` of each of `SUMMARIES` with recorded data, by name."""
         paths = self.merged_paths
         asked = Asked(self.merged_of, paths.texts(), paths.parent, self.options["calls"], self.kinds.family)
         makers = [partial(summary.make, self.attribution, asked) for summary in SUMMARIES]
@@ -189,9 +185,7 @@ class Breakdown(Shown):
 
     @cached_property
     def case(self) -> Case:
-        """Return the input of the diagnosis: the program's steps, or all ranges of the result if it lacks the time of
-        the steps.
-        """
+        """Return the input of the diagnosis: the program's steps, or all ranges if the result lacks step times."""
         attribution, kinds, apart = self.attribution, self.kinds, self.attribution.trace.apart
         select, merge = self.options["select"], self.options["merge"]
 
@@ -253,7 +247,7 @@ class Breakdown(Shown):
 
     @cached_property
     def merged_of(self) -> Ints32:
-        """The merged path of each range instance."""
+        """Return the merged path of each range instance."""
         return self.merged_paths.of[self.paths.of]
 
     @cached_property
@@ -263,7 +257,7 @@ class Breakdown(Shown):
 
     @property
     def instance_count(self) -> int:
-        """The number of range instances in the result."""
+        """Return the number of range instances in the result."""
         return int(self.kept.sum())
 
     def instances_of(self, row: int) -> tuple[Attribution, Index]:

@@ -1,6 +1,4 @@
-"""Make the charts of an analysis, such as ``timeline.png``: streams and ranges over time, and one instance op
-by op.
-"""
+"""Make the charts of an analysis, such as ``timeline.png``: streams and ranges over time, and one instance op by op."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -107,9 +105,7 @@ def _nothing(breakdown: Breakdown) -> Message:
 
 
 def plan_timeline(answer: Timeline) -> Lanes:
-    """Plan the overview and, below it, the zoom. The zoom has two panels if the host was far ahead of the GPU,
-    otherwise one.
-    """
+    """Plan the overview and, below it, the zoom, which has two panels if the host was far ahead of the GPU."""
     zoom = answer.zoom
     overview = LanePanel(
         lanes=_overview_lanes(answer),

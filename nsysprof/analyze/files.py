@@ -60,9 +60,7 @@ def write_tables(
         files = " and ".join(each["file"] for each in left_out.values())
         notes.insert(0, f"analysis.json holds the {most:,} rows with the most time; all are in {files}")
     if packed:
-        notes.append(
-            f"compressed because they are large: {', '.join(packed.values())} (zcat, pandas and DuckDB read them)"
-        )
+        notes.append(f"large files are compressed: {', '.join(packed.values())} (zcat, pandas and DuckDB read them)")
     return [path.with_name(packed.get(path.name, path.name)) for path in written], notes
 
 

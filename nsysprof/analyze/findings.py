@@ -22,7 +22,7 @@ _STEPS = (
 
 
 def steps_table(diagnosis: Diagnosis, most: int = MAX_STEPS) -> TextTable | None:
-    """Make a table of the parts of the median step, for the paths with the most time; None if no step repeats."""
+    """Make a table of the parts of the median step, for the paths with the most time, or None if no step repeats."""
     if not diagnosis.repeats or not diagnosis.times:
         return None
     by_path: dict[str, dict[str, Any]] = {}

@@ -92,9 +92,7 @@ def _inside_chain(parent: AnyInts, alike: Mask) -> Mask:
 
 
 def tree_order(parent: AnyInts, rows: Index) -> Index:
-    """Sort rows so that each row follows its parent. If the parent is not among the rows, the next outer range counts
-    as the parent.
-    """
+    """Sort rows so that each row follows its parent, or otherwise the next outer range among the rows."""
     chosen, children = set(rows.tolist()), dict[int, list[int]]()
     for row in rows.tolist():
         up = int(parent[row])

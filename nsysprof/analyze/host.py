@@ -62,7 +62,7 @@ class HostLane:
 
 
 def cuda_extent(activity: HostActivity) -> tuple[int, int] | None:
-    """Return the start of the first CUDA call and the end of the last; None if there are no CUDA calls."""
+    """Return the start of the first CUDA call and the end of the last, or None if there are no CUDA calls."""
     rows = np.flatnonzero(activity.kind <= CUDA)
     if not len(rows):
         return None

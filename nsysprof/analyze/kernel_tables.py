@@ -1,6 +1,4 @@
-"""Make the kernel tables: the work that each path owns by op name, and the work in each merged path by kernel
-family.
-"""
+"""Make the kernel tables: the work of each path by op name, and the work in each merged path by kernel family."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

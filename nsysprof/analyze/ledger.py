@@ -20,9 +20,7 @@ InstancesOf = Callable[[int], tuple[Attribution, Index]]
 
 
 def ledger_columns(attribution: Attribution) -> ColumnTable:
-    """Make the ledger: a row per outcome with ``fate, ops, sum_ns, share`` (of all GPU op time). Its rows add up to
-    the report.
-    """
+    """Make the ledger, which adds up to the report: ``fate, ops, sum_ns, share`` (of all GPU op time) per outcome."""
     rows = attribution.ledger
     ops, sum_ns = (np.array([getattr(row, name) for row in rows], np.int64) for name in ("ops", "sum_ns"))
     fates = Texts(np.arange(len(rows)), [row.outcome for row in rows])
@@ -55,9 +53,7 @@ def totals(attribution: Attribution) -> dict[str, int]:
 
 
 def chosen_totals(attribution: Attribution, rows: Index) -> dict[str, int]:
-    """Add up some range instances: the union of their spans (first to last GPU op), and the time in this union in
-    which GPUs run any op.
-    """
+    """Add up range instances: the union of their spans (first to last GPU op), and the busy time of GPUs in it."""
     inside = attribution.inclusive
     rows = rows[inside.last_op_ns[rows] > inside.first_op_ns[rows]]
     start, end = merge(inside.first_op_ns[rows], inside.last_op_ns[rows])
@@ -86,11 +82,9 @@ def warnings(
             "with the recording"
         )
     if ops := of_fates[NO_LAUNCH]:
-        yield f"GPU ops whose launch is not in the report: {ops}; they are attributed to no range"
+        yield f"GPU ops without a recorded launch, attributed to no range: {ops}"
     if ops := of_fates[AMBIGUOUS]:
-        yield (
-            f"GPU ops of worker threads while several threads had ranges open: {ops}; they are attributed to no range"
-        )
+        yield (f"GPU ops of worker threads while several threads had ranges open, attributed to no range: {ops}")
     if ops := of_fates[FOLLOWED]:
         yield f"GPU ops of worker threads, attributed to the only range open on another thread: {ops}; see --threads"
     if left_out.any():
@@ -119,8 +113,8 @@ def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) 
             [shown] = merged.take(slice(row, row + 1)).records()
             part = f" of {by} {shown[by]}" if by else ""
             yield (
-                f"the first of {slow[2]:,} {shown['name']}{part} spans {format_ns(slow[0])}, the median one"
-                f" {format_ns(slow[1])} (--skip 1 excludes it)"
+                f"the first of {slow[2]:,} {shown['name']}{part} spans {format_ns(slow[0])}, the median "
+                f"{format_ns(slow[1])} (--skip 1 excludes the first)"
             )
 
 

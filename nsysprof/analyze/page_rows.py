@@ -1,6 +1,4 @@
-"""Make the rows of the page's timeline, for each process: its threads on the host, their ranges on the GPU, and its
-streams.
-"""
+"""Make the rows of the page's timeline per process: host threads, ranges on the GPU, and streams."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -285,9 +283,7 @@ class _Rows:
 
 
 def range_extents(breakdown: Breakdown, rows: list[int]) -> list[tuple[int, int]]:
-    """For each row of ``merged``, return the start of its first instance and the end of its last, in ns of the
-    report.
-    """
+    """Return the start of the first and the end of the last instance of each row of ``merged``, in ns of the report."""
     ranges = breakdown.attribution.trace.ranges
     instances = (breakdown.instances_of(row)[1] for row in rows)
     return [(int(ranges.start[each].min()), int(ranges.end[each].max())) for each in instances]

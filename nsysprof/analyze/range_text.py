@@ -35,7 +35,7 @@ Cells: TypeAlias = dict[str, tuple[str, float]]  # by head: a text and the numbe
 def range_rows(
     breakdown: Breakdown, top: int, width: int, *, full: bool = False, sort: str | None = None, depth: int | None = None
 ) -> Rows | None:
-    """Make a tree of about ``top`` ranges with the most time and their outer ranges; None if there are no ranges.
+    """Make a tree of about ``top`` ranges with the most time and their outer ranges, or None if there are no ranges.
 
     On one screen, ranges with a single inner range are skipped, and ranges with the same parent are sorted by time.
     """

@@ -37,7 +37,7 @@ def _make(columns: Columns[_S], source: _S) -> dict[str, Column]:
     return {name: values(source) for name, (_, values) in columns.items()}
 
 
-_PATH = "names from the outermost range to this one"
+_PATH = "names from the outermost range to this range"
 _MERGED_PATH = "the path with call numbers and per-call parts merged"
 _KIND = f"{', '.join(RANGE_KINDS[:-1])} or {RANGE_KINDS[-1]}"
 _LAUNCHES = "host calls that launched GPU work; this column and the next ones include inner ranges"
@@ -230,8 +230,8 @@ RANGES = table(
         "merged_path": _MERGED_PATH,
         **{name: about for name, (about, _) in {**_PLACE, **_DOMAIN, **_SUMS}.items()},
         "forward_path": (
-            f"{_FORWARD}; its merged path if the instances have different forward ranges; empty if the "
-            "merged paths differ too"
+            f"{_FORWARD}; merged path if the instances have different forward ranges; empty if the merged "
+            "paths differ too"
         ),
     },
 )
@@ -257,9 +257,7 @@ def range_columns(rows: PathRows, path_texts: list[str], merged_texts: list[str]
 
 
 def merged_columns(rows: PathRows, texts: list[str], row: Ints) -> ColumnTable:
-    """Make the columns of each merged path, with ``merged_path, name, parent``. ``row`` has the row of each path, and
-    -1 at the end.
-    """
+    """Make the columns of merged paths, with ``merged_path, name, parent``; ``row``: the row of each path, then -1."""
     head: dict[str, Column] = {
         "merged_path": Texts(np.arange(len(rows.paths)), texts),
         "name": Texts(rows.paths.name, rows.paths.names),
@@ -341,9 +339,7 @@ def instance_columns(rows: InstanceRows) -> ColumnTable:
 
 @dataclass(frozen=True)
 class KernelRows:
-    """A row per owner, op name and capture path: ``numbers`` come from `kernel_tables`; ``kinds`` is the kind of each
-    op name.
-    """
+    """A row per owner, op name and capture path: ``numbers`` from `kernel_tables`, and the ``kinds`` of op names."""
 
     owner: Column
     captured: Column
@@ -380,8 +376,8 @@ _OF_KERNELS: Columns[KernelRows] = {
         _named(lambda rows: rows.kinds.cause),
     ),
     "captured_path": (
-        "path of the range that captured the kernels into a CUDA graph; empty if they are not in a "
-        "graph, or if the capture was outside every range or before the recording",
+        "path of the range that captured the kernels into a CUDA graph; empty for kernels outside graphs, "
+        "or if the capture was outside every range or before the recording",
         lambda rows: rows.captured,
     ),
     "size_bytes": ("bytes of copies and memsets; 0 for kernels", _number("size_bytes")),

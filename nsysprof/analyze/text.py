@@ -155,9 +155,7 @@ def _gpu(gpu: Any) -> str:
 
 
 def messages(breakdown: Breakdown, *, every: bool = False) -> list[str]:
-    """Return messages of nsys that affect the numbers (with ``every``, all messages), and the warnings of the
-    analysis.
-    """
+    """Return messages of nsys that affect the numbers (with ``every``, all messages), and warnings of the analysis."""
     diagnostics = breakdown.attribution.trace.report.about.diagnostics
     if not every:
         diagnostics = tuple(each for each in diagnostics if _bears_on_numbers(each))[:_MAX_DIAGNOSTICS]
@@ -289,9 +287,7 @@ def _summaries(breakdown: Breakdown, top: int, width: int) -> Iterator[str | Row
 
 
 def verification(result: "Verification") -> str:
-    """Format the result as lines of text: the number of compared ranges, explained differences by reason, and all other
-    differences.
-    """
+    """Format the result: the number of compared ranges, explained differences by reason, and all other differences."""
     if not result.compared:
         return f"Nothing to verify: neither nsys {visible(result.nsys)} nor nsysprof finds a range with GPU work\n"
     lines = [

@@ -65,9 +65,7 @@ class Zoom:
 
     @property
     def ahead_ns(self) -> int:
-        """Return the time from the start of host activity to the first GPU op, if host and GPU have separate time axes;
-        otherwise 0.
-        """
+        """Return the time from the start of host activity to the first GPU op, 0 if both share one time axis."""
         return self.start_ns - self.host_start_ns if self.host_start_ns != self.start_ns else 0
 
 

@@ -94,11 +94,11 @@ class Attribution:
 
     @property
     def op_owner(self) -> Ints32:
-        """The owner of each GPU op, -1 for none."""
+        """Return the owner of each GPU op, -1 for none."""
         return np.append(self.owner, np.int32(-1))[self.trace.ops.launch]
 
     def owner_of(self, ops: slice) -> Ints32:
-        """The owners of some GPU ops, -1 for none."""
+        """Return the owners of some GPU ops, -1 for none."""
         launch = self.trace.ops.launch[ops]
         out = np.full(len(launch), -1, np.int32)
         known = launch >= 0

@@ -105,9 +105,7 @@ def forward_of_launches(attribution: Attribution, backward: Backward) -> Ints32:
 
 
 def forward_of_ranges(attribution: Attribution) -> Ints32:
-    """Return the forward range of each range that is, or is inside, a backward operator; -1 for other ranges. The
-    report must be open.
-    """
+    """Return the forward range of each range in a backward operator, -1 for other ranges; the report must be open."""
     trace, ranges = attribution.trace, attribution.trace.ranges
     backward = attribution.once(find_backward)
     if not len(backward):

@@ -62,7 +62,7 @@ class Level:
 
     @cached_property
     def paths(self) -> list[str]:
-        """The paths as text, in order of appearance."""
+        """Return the paths as text, in order of appearance."""
         return [self.texts[code] for code in np.unique(self.of).tolist()]
 
     @property
@@ -72,9 +72,7 @@ class Level:
 
     @cached_property
     def name(self) -> str:
-        """Return the common name of the paths, with stars for differences: ``PHASE::*/step*``; empty if there
-        are none.
-        """
+        """Return the common name of the paths, with stars for differences: ``PHASE::*/step*``; empty without paths."""
         parts = [split_path(path) for path in self.paths]
         if len({len(each) for each in parts}) > 1:
             return join_first([one_line(path, _NAME) for path in self.paths], _FEW)
@@ -177,7 +175,7 @@ def _with_found(attribution: Attribution) -> Iterator[Attribution]:
 
 
 def _repeated(attribution: Attribution, merge_names: Sequence[str] | None) -> Level | None:
-    """The steps among the ranges of a trace, see `choose_level`; None if no level covers enough."""
+    """The steps among the ranges of a trace, see `choose_level`, or None if no level covers enough."""
     paths = range_paths(attribution)
     merged = merged_paths(paths, merge_names)
     of = merged.of[paths.of]
@@ -268,11 +266,11 @@ class _Busy:
         return sum(int((end - start).sum()) for start, end in lines) - self._of(outermost)
 
     def share(self, rows: Index) -> float | None:
-        """Return the share of busy time that some ranges (not nested) cover; None if there is no busy time."""
+        """Return the share of busy time that some ranges (not nested) cover, or None if there is no busy time."""
         return min(self._of(rows) / self._whole, 1.0) if self._whole > 0 else None
 
     def share_of_level(self, rows: Index, codes: list[int], *, named: bool) -> float:
-        """The share of busy time of a level.
+        """Return the share of busy time of a level.
 
         If ranges are ``named`` like steps, the share includes launches of other threads while these ranges are open: a
         backward pass on an autograd thread with its own ranges belongs to the step that waits for it.

@@ -103,7 +103,7 @@ def _periods(tokens: Words) -> list[int]:
 
 
 def _loops(plain: Words, tokens: Words, period: int) -> tuple[Ints, Ints, Ints] | None:
-    """Find where tokens repeat: first, last and clean of `_Fold`; None for nowhere. Those that are not as they were
+    """Find where tokens repeat: first, last and clean of `_Fold`, or None for nowhere. Those that are not as they were
     (``plain``) are folded loops.
     """
     equal = (tokens[period:] == tokens[:-period]).astype(np.int8)

@@ -1,6 +1,4 @@
-"""Make range paths as codes (the names from the outermost range inwards) and merged paths, and choose the instances
-that count.
-"""
+"""Make range paths as codes (names from the outermost range inwards), merged paths, and warm-up masks."""
 
 from __future__ import annotations
 
@@ -104,9 +102,7 @@ def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
 
 
 def range_paths(attribution: Attribution) -> Paths:
-    """Return the path of every range instance, by name, domain and kind of every part. Start/end ranges have
-    one part.
-    """
+    """Return the path of every range instance, by name, domain and kind of each part (start/end ranges: one part)."""
     return attribution.once(_paths)
 
 

@@ -146,9 +146,7 @@ def slice_calls(calls: LaunchWork, first: int, last: int) -> LaunchWork:
 def take_calls(
     calls: LaunchWork, rows: Index, followed: Mask | None = None, arena: ColumnArena = IN_MEMORY
 ) -> LaunchWork:
-    """Return the launches ``rows``, sorted by start, with their GPU ops. ``followed`` marks launches by worker
-    threads.
-    """
+    """Return the launches ``rows`` by start, with their GPU ops; ``followed`` marks launches by worker threads."""
     start = calls.start[rows]
     if (start[1:] < start[:-1]).any():
         order = np.lexsort((calls.end[rows], start))
@@ -171,9 +169,7 @@ def take_calls(
 
 
 def project(calls: LaunchWork, start: Ints, end: Ints, arena: ColumnArena = IN_MEMORY) -> Totals:
-    """Compute the `Totals` of ranges sorted by start, over all launches whose host call is entirely inside the
-    range.
-    """
+    """Compute the `Totals` of ranges sorted by start, over all launches with a host call entirely inside the range."""
     out = Totals.zeros(len(start), arena)
     if len(start) == 0 or len(calls.start) == 0:
         return out

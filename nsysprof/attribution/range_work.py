@@ -172,9 +172,7 @@ class WorkIndex:
     launches: Index
 
     def launches_of(self, rows: Index) -> tuple[Index, Ints]:
-        """Return the launches inside the ranges ``rows``, range by range, and for each launch the index of its range in
-        ``rows``.
-        """
+        """Return the launches inside the ranges ``rows``, range by range, and each launch's range as an index."""
         place = self.number[rows]
         size = self.first[place + 1] - self.first[place]
         return self.launches[expand_ranges(self.first[place], size)], np.repeat(np.arange(len(rows)), size)
@@ -187,9 +185,7 @@ class WorkIndex:
 
 
 def index_work(attribution: Attribution, rows: Index) -> WorkIndex:
-    """Make the `WorkIndex` of the ranges ``rows``, which are distinct, in near-linear time in launches and GPU
-    ops.
-    """
+    """Make the `WorkIndex` of the ranges ``rows``, which are distinct, in near-linear time in launches and GPU ops."""
     number = np.full(len(attribution.trace.ranges), -1, np.int32)
     number[rows] = np.arange(len(rows))
     parts = cover(attribution, rows, number, len(rows)).parts
@@ -276,9 +272,7 @@ def range_work(
 
 
 def whole_work(trace: Trace) -> RangeWork:
-    """Return the `RangeWork` of a whole trace as one window with one call: all ops that keep a GPU busy, launched by
-    any thread.
-    """
+    """Return the `RangeWork` of a whole trace as one window with one call: all ops that keep a GPU busy."""
     ops, op = trace.ops, np.flatnonzero(trace.op_gpu >= 0)
     op = op[np.lexsort((ops.end[op], ops.start[op]))]
     op = trace.settled(op, ops.start[op], ops.end[op])

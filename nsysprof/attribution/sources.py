@@ -24,15 +24,13 @@ _LACKING = {
 
 
 def read_sources(text: str) -> frozenset[str] | None:
-    """Parse the sources in ``--ranges nvtx,found``; returns None for ``auto``. Raises `NsysprofError` for any
-    other text.
-    """
+    """Parse the sources in ``--ranges nvtx,found`` (None for ``auto``); raises `NsysprofError` for any other text."""
     names = read_list(text, "ranges", SOURCES, AUTO)
     return None if names is None else frozenset(names)
 
 
 def annotated(trace: Trace) -> bool:
-    """Whether the trace has NVTX ranges or annotations."""
+    """Return whether the trace has NVTX ranges or annotations."""
     return bool(np.isin(trace.ranges.kind, (PUSH_POP, START_END)).any())
 
 

@@ -120,9 +120,7 @@ def device_labels(trace: Trace) -> dict[int, str]:
 
 
 def stream_names(trace: Trace) -> list[tuple[str, str]]:
-    """Label each stream within its GPU: the number of the stream, and its process if several processes use the
-    GPU.
-    """
+    """Label each stream within its GPU: the number of the stream, and its process if several processes use the GPU."""
     numbers = trace.gpu_numbers
     users: dict[int, set[int]] = {}
     for device, number in zip(trace.devices, numbers, strict=True):

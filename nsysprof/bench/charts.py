@@ -96,9 +96,7 @@ def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> lis
 
 
 def plan_violins(results: BenchResults) -> marks.Violins:
-    """Plan deviations of samples from the median in percent: a row per backend, with its samples above and the second
-    set (A/A) below.
-    """
+    """Plan deviations of samples from the median in percent, with the second set (A/A) below, a row per backend."""
     groups = _shown_points(results)
     notes = [
         "thick: middle half of the samples; white: median",

@@ -1,6 +1,4 @@
-"""Write the machine-readable results of a benchmark: the tables of `nsysprof.bench.tables`, and a database of
-runs.
-"""
+"""Write the machine-readable results of a benchmark: the tables of `nsysprof.bench.tables`, and a database of runs."""
 
 from __future__ import annotations
 
@@ -143,7 +141,7 @@ def _append(results: BenchResults, database: Any, path: Path) -> bool:
     present = set(database.table_names())
     if present and not set(_TABLES) & present:
         some = ", ".join(sorted(present)[:4])
-        raise NsysprofError(f"{path} is the database of another program: it has {some}", _OTHER_FILE)
+        raise NsysprofError(f"{path} is the database of another program, with {some}", _OTHER_FILE)
     if "runs" in present and database["runs"].count_where("run = ?", [run]):
         return False
     for name in {"results", "samples"} & present:

@@ -24,9 +24,7 @@ _PARTS = ("total", "precision", "algorithm")
 
 
 def bench_findings(results: BenchResults) -> Iterator[str]:
-    """Yield findings: the fastest backend at each size, growth with size, `auto`'s choice, effects of dtypes and
-    launches, A/A.
-    """
+    """Yield findings: fastest backends by size, growth, `auto`'s choice, effects of dtypes and launches, A/A."""
     yield from _crossovers(results)
     yield from _memory(results)
     yield from _auto(results)
@@ -238,9 +236,7 @@ def limit_findings(results: BenchResults) -> Iterator[str]:
 
 
 def first_words(results: BenchResults, row: Row) -> str:
-    """Describe launches (`launches of cudnn at S=1024, 24.3 µs of a call of 40.4 µs`), or a kernel's distance from its
-    lower bound.
-    """
+    """Describe launches (`launches of cudnn at S=1024, 24.3 µs of a call of 40.4 µs`), or a distance from the bound."""
     where = f"{row['backend']} at {results.labels[row['configuration']]}"
     if row["first"] == LAUNCHES:
         return f"launches of {where}, {format_ns(row['gain_ns'])} of a call of {format_ns(row['median_ns'])}"

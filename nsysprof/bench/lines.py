@@ -1,6 +1,4 @@
-"""Plan the charts along a sweep, a line per backend, and the look of backends and dtypes in all charts of a
-benchmark.
-"""
+"""Plan charts along a sweep, a line per backend, and the look of backends and dtypes in all charts."""
 
 from __future__ import annotations
 

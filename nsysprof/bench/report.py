@@ -30,9 +30,7 @@ _SEVERAL = ", each in its own process: intervals come from the variation between
 
 
 def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = ()) -> str:
-    """Format the report; ``charts`` are the charts with pictures in the same folder. The text ends with a
-    newline.
-    """
+    """Format the report; ``charts`` are the charts with pictures in the same folder. The text ends with a newline."""
     lines = [f"# {results.samples.name}", "", words.subtitle(results)]
     lines += markdown_section("Findings", [f"- {line}" for line in bench_findings(results)])
     lines += markdown_section("Warnings", [f"- {line}" for line in results.warnings])

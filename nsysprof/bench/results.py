@@ -50,12 +50,12 @@ class BenchResults:
 
     @cached_property
     def backends(self) -> list[str]:
-        """The names of all backends, in the order of the file."""
+        """Return the names of all backends, in the order of the file."""
         return [str(name) for name in self.results["backend"].unique()]
 
     @cached_property
     def base(self) -> str:
-        """The baseline of speed-ups and memory reductions."""
+        """Return the baseline of speed-ups and memory reductions."""
         return self.base_of(self.results)
 
     def base_of(self, rows: pd.DataFrame) -> str:
@@ -78,11 +78,11 @@ class BenchResults:
         return rows[~rows[column].isin(self.repeats)]
 
     def rows_of(self, sweep: BenchSweep) -> pd.DataFrame:
-        """The results of a sweep, in the order of its axis."""
+        """Return the results of a sweep, in the order of its axis."""
         return self.results.loc[list(sweep.rows)]
 
     def decided(self, kind: str = "eager") -> pd.DataFrame:
-        """The decisions by a kind of samples."""
+        """Return the decisions by a kind of samples."""
         return self.decisions[self.decisions["kind"] == kind]
 
     def speedup(self, configuration: str, base: str, new: str, kind: str = "eager") -> dict[str, Any] | None:
@@ -90,15 +90,13 @@ class BenchResults:
         return self.speedups.get((kind, configuration, base, new))
 
     def backend_name(self, backend: str, configurations: Iterable[str]) -> str:
-        """Return the name of the backend, such as `auto (cudnn)` if `auto` chose the same backend for all these
-        configurations.
-        """
+        """Return the name of the backend, `auto (cudnn)` if `auto` chose this backend for all these configurations."""
         picked = {self.samples.auto.get(name) for name in configurations} if backend == pairs.AUTO else set()
         [pick] = picked if len(picked) == 1 else [None]
         return f"{backend} ({pick})" if pick else backend
 
     def who(self, row: Any, column: str = "backend") -> str:
-        """The `backend_name` of a row at its configuration."""
+        """Return the `backend_name` of a row at its configuration."""
         return self.backend_name(row[column], [row["configuration"]])
 
 
@@ -119,7 +117,7 @@ def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
 
 
 def read_bench_results(path: Path) -> BenchResults:
-    """The results of a ``samples.json`` or its folder; raises like `read_bench_samples`."""
+    """Return the results of a ``samples.json`` or its folder; raises like `read_bench_samples`."""
     return results_of_samples(read_bench_samples(path))
 
 

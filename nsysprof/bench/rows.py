@@ -32,7 +32,7 @@ _REMEASURE = ["the measured peak (measure it again: --measure-peaks)"]
 
 
 def result_frame(samples: BenchSamples, rules: Rules) -> tuple[pd.DataFrame, list[str]]:
-    """A row per point in file order, and warnings, a line each."""
+    """Return a row per point in file order, and warnings, a line each."""
     warnings: list[str] = []
     over = {"eager": over_runs_of(samples, "eager"), "graph": over_runs_of(samples, "graph")}
     again = _against_themselves(samples, rules)
@@ -172,9 +172,7 @@ def _measured(
 
 
 def median_of(summary: Summary | None, runs: OverRuns | None) -> dict[str, Any]:
-    """Return the median and, if reliable, its interval: over the runs if there are several, otherwise within
-    the run.
-    """
+    """Return the median and, if reliable, its interval, over the runs if there are several."""
     if summary is None:
         return {"median_ns": _NAN, "low_ns": _NAN, "high_ns": _NAN, "interval": None}
     sure, median = (runs.sure, runs.value) if runs else (summary.sure, summary.median)

@@ -131,9 +131,7 @@ def fit_exponent(x: Floats, y: Floats, name: str = "S") -> PowerLaw:
 
 
 def exponent_frame(results: pd.DataFrame, sweeps: Sequence[BenchSweep], about: Described) -> pd.DataFrame:
-    """Make a row (`EXPONENTS`) per sweep over S, backend, dtype and metric: the `PowerLaw` of latency and
-    memory in S.
-    """
+    """Make a row (`EXPONENTS`) per sweep over S, backend, dtype and metric: the `PowerLaw` of the metric in S."""
     rows, size = [], about.size
     for sweep in (each for each in sweeps if each.axis == size):
         part = results.loc[list(sweep.rows)]

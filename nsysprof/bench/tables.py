@@ -17,7 +17,7 @@ from nsysprof.results.table import Column, Table, table
 
 _SHAPE = "configuration of the measurement"
 _RATES = "throughput at the median: 10^12 FLOP/s; 10^9 B/s of traffic; tokens (batch × seq) per second"
-_OF_BANDWIDTH = "memory bandwidth (data-sheet peak or measured), and the share of it that the call reaches"
+_OF_BANDWIDTH = "memory bandwidth (data-sheet peak or measured), and the share that the call reaches"
 _COUNTED = "samples used; samples left out because the GPU was throttled; outliers (kept)"
 _BOUND = "what limits the call: compute or memory, whichever takes longer at peak speed, and the ratio of both times"
 _ERROR = "relative error against float64, for the result nearest to its tolerance"
@@ -57,10 +57,10 @@ RESULTS = table(
         "graph_tflops": "throughput at graph_median_ns, in 10^12 FLOP/s",
         "sm_clock_mhz": "median SM clock of the samples used",
         "peak_tflops share_of_peak graph_share_of_peak": (
-            "peak throughput (SMs × clock × FLOPs per clock and SM), and the share of it that the call reaches"
+            "peak throughput (SMs × clock × FLOPs per clock and SM), and the share that the call reaches"
         ),
         "measured_peak_tflops share_of_measured_peak": (
-            "throughput of a large matrix product on this machine, and the share of it that the call reaches"
+            "throughput of a large matrix product on this machine, and the share that the call reaches"
         ),
         "peak_gb_per_s": _OF_BANDWIDTH,
         "share_of_bandwidth": Column("", _OF_BANDWIDTH, cell=format_share),
@@ -159,14 +159,12 @@ TABLES = (RESULTS, COMPARISONS, DECISIONS, EXPONENTS, CROSSOVERS)
 def frame_of(
     declared: Table, rows: Sequence[Mapping[str, Any]], about: Described, also: Iterable[str] = ()
 ) -> pd.DataFrame:
-    """Return the rows as a frame with a workload's columns of a table; ``also`` adds columns that are filled
-    later.
-    """
+    """Return the rows as a frame with a workload's columns of a table; ``also`` adds columns that are filled later."""
     return pd.DataFrame(rows, columns=declared.header(rows, columns_of(declared, about), also))
 
 
 def columns_of(declared: Table, about: Described) -> list[str]:
-    """The columns of a table for a workload."""
+    """Return the columns of a table for a workload."""
     shape = {"batch": about.sizes, "heads": [], "seq": [], "head_dim": [], "causal": about.flag_names}
     named = (re.sub("_seq$", f"_{about.size}", name) for name in declared.names)
     return [name for each in named for name in shape.get(each, [each])]

@@ -43,9 +43,7 @@ def _joined(*parts: Iterable[str]) -> str:
 
 
 def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes: int | None) -> str:
-    """List each configuration with the approximate memory of its backends, and points that may not fit into the GPU
-    memory.
-    """
+    """List each configuration with the approximate memory of its backends, and points that may not fit the GPU."""
     rows = described["configurations"]
     held = {(row["id"], name): row["cost"]["held_bytes"].get(name) for row in rows for name in row["backends"]}
     names = dict.fromkeys(name for row in rows for name in row["backends"])
@@ -77,9 +75,7 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
 
 
 def bench_summary(results: BenchResults) -> str:
-    """Format a summary of the measurement, a table of all points, and the conclusions; the text ends with a
-    newline.
-    """
+    """Format a summary of the measurement, a table of all points, and the conclusions; the text ends with a newline."""
     about = [
         *_wrapped([words.about_run(results)]),
         *_wrapped([f"{words.clock_words(results)}; ±: {words.interval_words(results)}"], "  ", "    "),
@@ -142,9 +138,7 @@ def _decisions(results: BenchResults) -> list[str]:
 
 
 def diff_table(diff: BenchDiff) -> str:
-    """Format the table ``shape | backend | metric | before | after | change | overlap | effect | verdict``, and a
-    summary.
-    """
+    """Format ``shape | backend | metric | before | after | change | overlap | effect | verdict``, and a summary."""
     return _joined(_runs(diff), _differences(diff), _totals(diff))
 
 

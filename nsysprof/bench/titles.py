@@ -37,9 +37,7 @@ def latency_title(results: BenchResults) -> str:
 
 
 def memory_title(results: BenchResults) -> str:
-    """Name the backends with most and least memory at the end of the first sweep, and the growth of their temporary
-    memory.
-    """
+    """Name the backends with most and least memory at the end of the first sweep, and the growth of temporaries."""
     frame = results.results
     first = results.rows_of(results.sweeps[0]) if results.sweeps else frame
     part = results.own(first[first["peak_bytes"].notna()])
@@ -115,9 +113,7 @@ def _speedup_without_crossover(results: BenchResults) -> str:
 
 
 def roofline_title(results: BenchResults) -> str:
-    """Name the shares of their ceilings that the best backend and the baseline reach, excluding launches if launch time
-    was measured.
-    """
+    """Name the shares of their ceilings that the best backend and the baseline reach, without launches if measured."""
     part = _named(results, "peak_tflops")
     if part.empty:
         return "No roofline: the peaks of this device are unknown"

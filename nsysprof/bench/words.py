@@ -133,9 +133,7 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def reason_cell(row: Row) -> str:
-    """Return why a point was not measured: `tried to allocate 256.00 GiB when 134.05 GiB of 139.80 GiB were
-    free`.
-    """
+    """Return why a point was not measured: `tried to allocate 256.00 GiB when 134.05 GiB of 139.80 GiB were free`."""
     text = known_text(row["reason"])
     memory = _OUT_OF_MEMORY.search(text)
     if not memory:
@@ -165,7 +163,7 @@ def about_run(results: BenchResults) -> str:
 
 
 def device_name(results: BenchResults) -> str:
-    """The GPU or CPU that was measured."""
+    """Return the GPU or CPU that was measured."""
     samples = results.samples
     if samples.device == "cuda":
         return samples.limits.name or "GPU not recorded"
@@ -194,9 +192,7 @@ def interval_words(results: BenchResults) -> str:
 def speedup_cell(
     pair: dict[str, Any] | None, text: Callable[[Any], str] = ratio_cell, brackets: Sequence[str] = ("[", "]")
 ) -> str:
-    """Format a speed-up with its interval; in brackets if it is not a clear change, with `?` if there are too few
-    samples.
-    """
+    """Format a speed-up with its interval, in brackets without a clear change, with `?` if samples are too few."""
     if pair is None:
         return ""
     ratio = text(pair)
@@ -266,7 +262,7 @@ def configurations_of(results: BenchResults, fixed: str, dtype: str) -> list[str
 
 
 def of_main_dtype(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the most frequent dtype."""
+    """Return the rows of the most frequent dtype."""
     return frame[frame["dtype"] == frame["dtype"].value_counts().index[0]]
 
 

@@ -79,9 +79,7 @@ def nsys_command(request: Request, out: Path, results: Path | None = None) -> li
 
 
 def metrics_options(nsys: Nsys, frequency: int) -> tuple[str, str]:
-    """Return the options that sample the metrics of all GPUs ``frequency`` times per second (the option names changed
-    in 2024).
-    """
+    """Return the options that sample the metrics of all GPUs ``frequency`` times per second (renamed in 2024)."""
     devices = "--gpu-metrics-devices" if nsys.version >= (2025,) else METRICS_DEVICE
     return f"{devices}=all", f"--gpu-metrics-frequency={frequency}"
 

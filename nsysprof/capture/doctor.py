@@ -121,7 +121,7 @@ def _trial(nsys: Nsys, folder: Path) -> Check:
     except sqlite3.Error as error:
         return checked("missing", f"nsys's export cannot be read: {error}", _by_hand(nsys))
     rescued = staged.record["rescued"]
-    how = "nsys did not find its importer, so nsysprof ran the importer directly" if rescued else "imported"
+    how = "nsys did not find its importer, so nsysprof ran this importer directly" if rescued else "imported"
     took = format_ns(staged.record["wall_ns"])
     version = _version("nvtx")
     if version is None:
@@ -248,7 +248,7 @@ def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iter
     )  # fmt: skip
     if slow := [name for name, each in about.backends.items() if each.compiled]:
         yield Check(
-            f"{about.says} {', '.join(slow)}", "ok", "not tried, because its first call compiles for many seconds"
+            f"{about.says} {', '.join(slow)}", "ok", "not tried, because the first call compiles for many seconds"
         )
     refused: dict[str, dict[str, str]] = {}  # backends with the same reason share one finding
     for name in [name for name in runs if name not in works]:

@@ -92,7 +92,7 @@ class Process:
 
     @property
     def shown(self) -> str:
-        """The name of the process for users."""
+        """Return the name of the process for users."""
         return f"process {self.about.pid}" if self.about.rank is None else f"rank {self.about.rank}"
 
 
@@ -134,8 +134,8 @@ def process_sentences(processes: Sequence[Process], injection: Injection) -> Ite
         about = each.about
         if about.state in ("recording", "writing"):
             yield (
-                f"{each.shown} was killed, or had no disk space left, while it was {about.state}: torch's profiler"
-                " writes when a program ends, so its recording is lost"
+                f"{each.shown} was killed, or had no disk space left, while it was {about.state}: torch's "
+                "profiler writes when a program ends, so this recording is lost"
             )
         if about.limited:
             yield f"{each.shown}: recorded until {about.stopped}; --steps A:B records a range of steps"
@@ -154,7 +154,7 @@ def why_nothing(program: Sequence[str]) -> tuple[str, str]:
     options = [word for word in program[1:4] if re.fullmatch(r"-[A-Za-z]*[ISE][A-Za-z]*", word)]
     if re.match(r"python|pypy", Path(program[0]).name) and options:
         return (
-            f"{Path(program[0]).name} {options[0]} ignores PYTHONPATH or site, so nsysprof cannot record it",
+            f"{Path(program[0]).name} {options[0]} ignores PYTHONPATH or site, so nsysprof cannot record this program",
             f"leave {options[0]} out",
         )
     return (

@@ -1,6 +1,4 @@
-"""Manage the files of one capture: their names, the folder in which they are made, and the files that are kept after a
-failure.
-"""
+"""Manage the files of one capture: names, the temporary folder, and the files that are kept after a failure."""
 
 import os
 import re
@@ -39,7 +37,7 @@ class Outputs:
     name: str
 
     def path(self, ending: str) -> Path:
-        """The file of this capture with this ending."""
+        """Return the file of this capture with this ending."""
         return self.folder / f"{self.name}{ending}"
 
 
@@ -144,7 +142,7 @@ def _is_kept(folder: Path, kept: Mapping[Path, Path]) -> bool:
 
 
 def _known(error: BaseException, folder: Path, outputs: Outputs, kept: Mapping[Path, Path]) -> NsysprofError | None:
-    """Return an error about what happened, what was kept and how to go on; None for what no user can cause."""
+    """Return an error about what happened, what was kept and how to go on, or None for what no user can cause."""
     names = [quote_path(final) for final in kept.values()]
     recorded = [quote_path(final) for final in kept.values() if final.suffix in (".qdstrm", ".nsys-rep")]
     on = [f"kept: {' '.join(names)}"] if names else []

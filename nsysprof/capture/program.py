@@ -66,7 +66,7 @@ def check_input(once: str, echo: Echo) -> None:
 
 
 def _waits() -> bool | None:
-    """Return whether a pipe on the standard input holds something; None for nothing so far, False for no pipe."""
+    """Return whether a pipe on the standard input holds something, or None for nothing so far, False for no pipe."""
     try:
         mode = os.fstat(0).st_mode
     except OSError:  # closed

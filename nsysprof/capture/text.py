@@ -1,6 +1,4 @@
-"""Describe a capture as text: the amount of recorded data, profiling overhead, failed parts, and the backends
-that ran.
-"""
+"""Describe a capture as text: amount of data, profiling overhead, failed parts, and the backends that ran."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ def _what(report: Mapping[str, Any]) -> str:
 
 
 def overhead_lines(overhead: Mapping[str, Any] | None, profiler: str) -> Iterator[str]:
-    """Describe profiling overhead: the ratio of median call times if a workload timed calls, otherwise the ratio of
-    whole runs.
-    """
+    """Describe profiling overhead: the ratio of median call times if a workload timed calls, or of whole runs."""
     if overhead is None:
         return
     plain, profiled = (format_ns(overhead[f"{which}_wall_ns"]) for which in ("plain", "profiled"))

@@ -88,9 +88,7 @@ def png(pixels: Bytes, dpi: int) -> bytes:
 
 
 def pictures(plans: Sequence[marks.Plan]) -> Iterator[bytes | None]:
-    """Draw pictures in parallel, each in a fork of this process if the system supports forks; yields None for a failed
-    picture.
-    """
+    """Draw pictures in parallel, each in a fork of this process if supported; yields None for a failed picture."""
     if sys.platform != "linux":
         yield from map(picture, plans)
         return

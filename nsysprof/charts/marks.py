@@ -125,9 +125,7 @@ class Stream:
 
 
 def fill_levels(busy: Ints, edges: Ints) -> Bytes:
-    """Compute the ``level`` of a `Stream` from the busy time in each column between ``edges``; short times are
-    emphasized.
-    """
+    """Compute the ``level`` of a `Stream` from its busy time in each column; short times are emphasized."""
     level = np.maximum(np.rint(busy / np.maximum(np.diff(edges), 1) * STREAM_LEVELS), 3)
     return np.where(busy > 0, level, 0).astype(np.uint8)
 
@@ -207,9 +205,7 @@ class Waterfall:
 
 @dataclass(frozen=True)
 class Waterfalls:
-    """Waterfalls one below the other with common columns: ``columns`` are the names of the columns, each with a remark
-    or "".
-    """
+    """Waterfalls one below the other; ``columns`` are the names of the common columns, each with a remark or ""."""
 
     heading: Heading
     columns: Sequence[tuple[str, str]]
@@ -254,9 +250,7 @@ class CallLane:
 
 @dataclass(frozen=True)
 class CallBlock:
-    """One call of ``length`` ns: the lanes of its streams and of its host; ``amount`` is written at the end of
-    the call.
-    """
+    """One call of ``length`` ns: the lanes of its streams and its host; ``amount`` is written at its end."""
 
     title: str
     length: int
@@ -275,9 +269,7 @@ class CallPanel:
 
 @dataclass(frozen=True)
 class Calls:
-    """Time axes from top to bottom. ``zoomed`` is the enlarged panel and the number of the enlarged call in another
-    panel, or None.
-    """
+    """Time axes from top to bottom; ``zoomed``: the enlarged panel and its call's number elsewhere, or None."""
 
     heading: Heading
     panels: Sequence[CallPanel]
@@ -305,9 +297,7 @@ def log_axis(label: str, low: float, high: float, text: Callable[[float], str], 
 
 
 def round_ticks(low: float, high: float) -> list[float]:
-    """Return about 3 to 8 round numbers from low to high: powers of ten, or 1, 2 and 5 times powers of ten, or
-    finer.
-    """
+    """Return about 3 to 8 round numbers from low to high: powers of ten, or 1, 2 and 5 times these, or finer."""
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     ticks: list[float] = []
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(np.arange(1, 10, 0.5).tolist())):

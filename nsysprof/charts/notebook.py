@@ -35,14 +35,12 @@ class Shown:
     """A result that notebooks show through the function `overview` in the charts module of its package."""
 
     def overview(self) -> Overview:
-        """The view of the result in Python."""
+        """Return the view of the result in Python."""
         return view_of(self, "charts", "overview")
 
     @property
     def plot(self) -> Plots:
-        """Return the charts of the result: `answer.plot.timeline()` is a matplotlib figure; `dir(answer.plot)` lists
-        all charts.
-        """
+        """Return the charts: `answer.plot.timeline()` is a matplotlib figure; `dir(answer.plot)` lists all charts."""
         return Plots(self, self.overview().charts)
 
     def __repr__(self) -> str:

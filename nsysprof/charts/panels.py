@@ -147,9 +147,7 @@ def _draw_spots(axes: Axes, panel: LinePanel, places: Places) -> None:
 
 
 def write_beside(axes: Axes, places: Places, mark: Box, text: str, colour: str) -> None:
-    """Write a name in the nearest free place, if there is one, with a connecting line if this place is not adjacent to
-    the mark.
-    """
+    """Write a name in the nearest free place, if any, with a connecting line unless it is adjacent to the mark."""
     place = free_place(places, mark, text_width(text, SMALL), _LINE)
     if place is None:
         return
@@ -231,9 +229,7 @@ def _summary(axes: Axes, violin: Violin, row: int) -> None:
 
 
 def density(values: Array, grid: Array) -> Array:
-    """Return a Gaussian kernel density on the grid, with maximum 1; the bandwidth is Silverman's, at least one
-    grid step.
-    """
+    """Return a Gaussian kernel density on the grid, with maximum 1; bandwidth: Silverman's, at least a grid step."""
     spread = min(values.std(), np.subtract(*np.quantile(values, [0.75, 0.25])) / 1.349 or np.inf)
     width = max(0.9 * spread * len(values) ** -0.2, grid[1] - grid[0])
     dense: Array = np.exp(-(((grid[:, None] - values) / width) ** 2) / 2).sum(axis=1)

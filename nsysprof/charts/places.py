@@ -118,9 +118,7 @@ def around(point: Point, reach: float) -> Box:
 
 
 def push_apart(wanted: Floats, gap: float, end: float) -> Floats:
-    """Return positions from 0 to ``end``, at least ``gap`` apart, in the order of the wanted positions and
-    close to them.
-    """
+    """Return positions from 0 to ``end``, at least ``gap`` apart, in the order of ``wanted`` and close to it."""
     order = np.argsort(wanted, kind="stable")
     groups: list[tuple[float, int]] = []  # middle and number of labels that touch
     for place in wanted[order].tolist():

@@ -226,9 +226,7 @@ def panel_column(
 
 
 def panel_grid(heading: Heading, count: int, *, high: float, left: float, right: float) -> tuple[Figure, list[Axes]]:
-    """Make a figure with panels of ``high`` inches, up to three in a row, with ``left`` and ``right`` margins
-    in inches.
-    """
+    """Make a figure with panels of ``high`` inches, up to three in a row; ``left`` and ``right``: margins in inches."""
     columns = max(min(count, 3), 1)
     rows = -(-count // columns)
     top, bottom, between = heading_height(heading) + (0.42 if count == 1 else 0.6), 0.85, 1.0
@@ -245,9 +243,7 @@ def panel_grid(heading: Heading, count: int, *, high: float, left: float, right:
 
 
 def shown_rows(count: int, row: float, strong: Sequence[int] = ()) -> list[int]:
-    """Return the rows (of ``row`` inches each) whose labels fit: the ``strong`` rows, and other rows at regular
-    steps.
-    """
+    """Return the rows (of ``row`` inches each) whose labels fit: the ``strong`` rows, and others at regular steps."""
     step = next(step for step in (1, 2, 5, 10, 20, 50, 100) if step * row >= WRITTEN or step == 100)
     shown: list[int] = []
     for at in (*strong, *range(0, count, step)):
@@ -257,7 +253,7 @@ def shown_rows(count: int, row: float, strong: Sequence[int] = ()) -> list[int]:
 
 
 def size_of(axes: Axes) -> tuple[float, float]:
-    """The size of the axes in inches: width and height."""
+    """Return the size of the axes in inches: width and height."""
     return float(axes.bbox.width) / DPI, float(axes.bbox.height) / DPI
 
 

@@ -292,9 +292,7 @@ def _over_captures(
 
 
 def refuse_repeats(baselines: Sequence[Baseline], new: Baseline) -> None:
-    """Refuse a recording that is given several times, because it would seem not to vary. One baseline may be the
-    report itself.
-    """
+    """Refuse a recording that is given twice and would seem not to vary; one baseline may be the report itself."""
     if len(baselines) < 2:
         return
     given = [*baselines, new]

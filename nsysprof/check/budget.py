@@ -90,9 +90,7 @@ class Expression(str):
 
 @dataclass(frozen=True)
 class Forbidden:
-    """GPU ops that a range must not contain, selected ``by`` family, cause (``text`` is a glob) or kernel (an
-    expression).
-    """
+    """GPU ops that a range must not contain, ``by`` family, cause (a glob ``text``) or kernel (an expression)."""
 
     by: str
     text: str

@@ -142,7 +142,8 @@ def draft(
     memory_limit: int | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """Return the TOML text of a budget that this report keeps; each ``baseline`` must also keep its counts and times.
+    """Draft the TOML text of a budget that this report keeps; each ``baseline`` also keeps its limits on counts and
+    times.
 
     See `draft_budget`; the arguments are as in `check`.
     """

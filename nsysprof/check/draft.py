@@ -71,8 +71,8 @@ stat = "median"
 
 
 def draft_budget(breakdown: Breakdown, rules: Rules, others: Sequence[Breakdown] = ()) -> str:
-    """Return the TOML text of a budget that the report keeps; ``others`` must also keep its counts and times. Ranges
-    are sorted by path.
+    """Return the TOML text of a budget that the report keeps; ``others`` also keep its limits on counts and times.
+    Ranges are sorted by path.
 
     The budget limits the merged repetitions (``iter*``) in the outermost ``RUN::`` ranges, or otherwise in all
     outermost ranges, if they have GPU work and a name. If an outermost range has no such repetitions, the budget limits

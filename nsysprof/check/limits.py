@@ -100,7 +100,7 @@ class Facts:
 
     @cached_property
     def slow_steps(self) -> dict[int, list[Chain]]:
-        """The steps of the rows with a limit on slow steps."""
+        """Return the steps of the rows with a limit on slow steps."""
         whole = len(self.breakdown.merged)
         rows = [row for row in self._rows_where(lambda asked: SLOW_STEPS in asked.caps) if row < whole]
         return slow_steps(self.breakdown, rows)
@@ -147,15 +147,13 @@ class Facts:
 
     @cached_property
     def ops(self) -> dict[int, OpsInside]:
-        """The GPU ops in the rows with limits on names."""
+        """Return the GPU ops in the rows with limits on names."""
         rows = self._rows_where(lambda asked: bool(asked.forbidden or asked.units))
         return ops_inside(self.breakdown, rows)
 
     @cached_property
     def backends(self) -> dict[int, list[tuple[str, int, str]]]:
-        """Return the backends observed in each row with a required backend, with number of instances and
-        evidence.
-        """
+        """Return the backends observed in each row with a required backend, with number of instances and evidence."""
         rows = self._rows_where(lambda asked: bool(asked.backend) and asked.glob != WHOLE_TRACE)
         out: dict[int, list[tuple[str, int, str]]] = {row: [] for row in rows}
         for row, *seen in backends_seen(self.breakdown, rows, self.rules).itertuples(index=False):
@@ -221,7 +219,7 @@ class _LimitedRange:
 
     @property
     def unjudged(self) -> bool | None:
-        """The outcome if there is nothing to judge."""
+        """Return the outcome if there is nothing to judge."""
         return None if self.asked.optional else False
 
     def outcome(
@@ -292,7 +290,7 @@ class _LimitedRange:
             why = (
                 "not recorded"
                 if known is None
-                else ("the baseline has no value for this limit: give its report with --baseline")
+                else ("the baseline has no value for this limit: give the report, not the analysis, with --baseline")
             )
             return self.outcome(rule, MAX, tolerance, None, UNIT_COUNT, None, why)
         name = max(known, key=lambda each: (known[each] - before.get(each, 0) * (1 + tolerance), known[each]))

@@ -148,9 +148,7 @@ def call_samples(breakdown: Breakdown, more: Mapping[str, Floats] | None = None)
 def with_whole_trace(
     samples: CallSamples, breakdown: Breakdown, *, waits: bool = False, syncs: bool = False
 ) -> CallSamples:
-    """Return the samples, followed by one call for the whole trace; ``waits`` and ``syncs``: whether to include these
-    measures.
-    """
+    """Return the samples, then one call for the whole trace, with the measures ``waits`` and ``syncs`` if requested."""
     attribution, totals = breakdown.attribution, breakdown.totals
     trace = attribution.trace
     graphs = trace.ops.launch[(trace.ops.kind == GRAPH) | trace.ops.from_graph]
@@ -227,9 +225,7 @@ def steps_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
 
 
 def slow_steps(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, list[Chain]]:
-    """Return the calls of each of ``rows`` of ``breakdown.merged`` as steps, per process and GPU (none without
-    GPU work).
-    """
+    """Return the calls of each of ``rows`` of ``breakdown.merged`` as steps, per process and GPU."""
     instances, row = _instances(breakdown, rows)
     numbers = [str(number) for number in range(len(breakdown.merged))]  # paths of two kinds may have one text
     answer = steps_of_ranges(breakdown.attribution, instances, row[instances], numbers, breakdown.kinds)
@@ -260,9 +256,7 @@ def syncs_of_calls(breakdown: Breakdown) -> Floats:
 
 
 def samples_of_frame(frame: pd.DataFrame, measures: Sequence[str]) -> CallSamples:
-    """Return the samples in a frame of calls in time order, with ``merged_path``, ``kind`` and a column per
-    measure.
-    """
+    """Return the samples in a frame of calls in time order, with ``merged_path``, ``kind`` and a column per measure."""
     named = ["merged_path", "kind"]
     row = frame.groupby(named, sort=False).ngroup().to_numpy()
     distinct = frame[named].drop_duplicates().to_numpy().tolist()

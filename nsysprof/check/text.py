@@ -27,9 +27,7 @@ _COLUMNS = (
 
 
 def check_summary(answer: BudgetCheck) -> str:
-    """Show broken limits as a table, followed by untested limits, kept limits and warnings. The text ends with
-    a newline.
-    """
+    """Show broken limits as a table, then untested limits, kept limits and warnings; the text ends with a newline."""
     broken, untested = answer.broken, answer.untested
     lines = [_folded(_verdict(answer))]
     if len(broken):

@@ -67,7 +67,9 @@ def analyze(
     instances: Annotated[bool, option("Write instances.csv, whatever its length.", "--instances")] = False,
     verify: Annotated[
         bool,
-        option("Compare the GPU times of ranges with those from the installed nsys (nvtx_gpu_proj_trace).", "--verify"),
+        option(
+            "Compare the GPU times of ranges with the times from the installed nsys (nvtx_gpu_proj_trace).", "--verify"
+        ),
     ] = False,
     verbose: Annotated[bool, option("The same as --full.", "--verbose")] = False,
     *,

@@ -87,9 +87,7 @@ class RecordingOptions:
         return self.profiler == "torch"
 
     def injection(self, workload: bool = False) -> Injection:
-        """Return the code to run inside the program. Raises `typer.BadParameter` for options of the other
-        profiler.
-        """
+        """Return the code to run inside the program. Raises `typer.BadParameter` for options of the other profiler."""
         from nsysprof.capture.injection import PROGRAM_SECONDS, WORKLOAD_SECONDS, Injection
 
         most = WORKLOAD_SECONDS if workload else PROGRAM_SECONDS
@@ -112,7 +110,7 @@ class RecordingOptions:
         )
 
     def request(self, command: tuple[str, ...], workload: bool) -> Request:
-        """The request to capture a command, possibly a workload's."""
+        """Return the request to capture a command, possibly a workload's."""
         from nsysprof.capture.compose import Request, metrics_options
         from nsysprof.errors import NsysprofError
         from nsysprof.tools.nsys import find_nsys
@@ -160,7 +158,7 @@ def capture(
     ] = False,
     resume: Annotated[
         Path | None,
-        option("Finish an interrupted capture: write its report from the .qdstrm or .nsys-rep that is left.", "FILE"),
+        option("Finish an interrupted capture: write the report from the remaining .qdstrm or .nsys-rep.", "FILE"),
     ] = None,
     rules: RulesOption = None,
     dry_run: Annotated[bool, option("Print the nsys command and run nothing.", "--dry-run")] = False,

@@ -21,7 +21,7 @@ def check(
     baseline: Annotated[
         list[Path] | None,
         option(
-            "Earlier report, or its analysis folder, as the baseline of growth limits; give it once per "
+            "Earlier report, or its analysis folder, as the baseline of growth limits; repeatable, once per "
             "run. With --init: another report that the budget must accept.",
             "BASE",
         ),

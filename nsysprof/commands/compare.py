@@ -58,20 +58,14 @@ def compare(
     markdown: options.MarkdownOption = False,
     record: Annotated[
         list[Path] | None,
-        option(
-            "Run record of REPORT; give it a second time for OTHER [default: the .json beside each report].", "JSON"
-        ),
+        option("Run record of REPORT; repeat for OTHER [default: the .json beside each report].", "JSON"),
     ] = None,
     shape: Annotated[
         str | None, option("Attention shape if no record has it: B=1,H=8,D=64,fp16,causal.", "SHAPE")
     ] = None,
     counters: Annotated[
         list[Path] | None,
-        option(
-            "Hardware counters of REPORT; give it a second time for OTHER [default: the "
-            ".counters.csv beside each report].",
-            "CSV",
-        ),
+        option("Hardware counters of REPORT; repeat for OTHER [default: the .counters.csv beside each report].", "CSV"),
     ] = None,
     also_base: Annotated[
         list[Path] | None,

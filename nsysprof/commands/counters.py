@@ -58,7 +58,7 @@ class CountingOptions:
     )
 
     def request(self, command: tuple[str, ...], workload: bool) -> CountRequest:
-        """The request to count a command, possibly a workload's."""
+        """Return the request to count a command, possibly a workload's."""
         from nsysprof.counters.ncu_run import CountRequest
         from nsysprof.tools.nsight import find_ncu
 

@@ -52,7 +52,8 @@ def fleet(
     scheduler: Annotated[
         str | None,
         option(
-            "Dask scheduler: tcp://host:8786, or tls://… Anyone who reaches it can run code on its workers.", "ADDRESS"
+            "Dask scheduler: tcp://host:8786, or tls://… Anyone who reaches the scheduler can run code on its workers.",
+            "ADDRESS",
         ),
     ] = None,
     top: Annotated[int, option("Ranks to print.", "N", min=1)] = 16,

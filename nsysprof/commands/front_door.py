@@ -37,9 +37,7 @@ class _OneScreen:
         return super().parse_args(ctx, args)  # type: ignore[misc]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments, then options in this order: of the command alone, of results, of reading, of
-        workloads.
-        """
+        """Write arguments, then options in this order: of the command alone, of results, of reading, of workloads."""
         known = [(each, each.get_help_record(ctx)) for each in self.get_params(ctx)]  # type: ignore[attr-defined]
         rows = [(each, record) for each, record in known if record]
         arguments = [record for each, record in rows if each.param_type_name == "argument"]
@@ -113,7 +111,7 @@ def command_for(args: Sequence[str], commands: Sequence[str]) -> list[str]:
         if named and not reports and (found := _matches(named[0])):
             again = f"nsysprof {name if len(found) == 1 else 'fleet'} "
             raise _other(
-                f"{name} reads one report, but {named[0]!r} matches {len(found):,}",
+                f"{name} reads one report, but {named[0]!r} matches {len(found):,} reports",
                 again + (_quoted(found) if len(found) == 1 else _quoted(named[:1])),
             )
         if reports and (inside := _reports_in(Path(reports[0]))):

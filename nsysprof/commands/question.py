@@ -25,9 +25,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class Read:
-    """The input of a question: the reports (as named by the user), the kernel rules, and a function that reads another
-    report.
-    """
+    """The input of a question: the reports as named by the user, the kernel rules, and a reader of other reports."""
 
     attributions: Sequence[Attribution]
     rules: Rules
@@ -116,9 +114,7 @@ def give_answer(
     *,
     asked: bool,
 ) -> None:
-    """Draw and print a result, and write its files unless ``unwritten`` says why not; ``asked``: whether a folder was
-    named.
-    """
+    """Draw and print a result; write its files unless ``unwritten`` says why not; ``asked``: a folder was named."""
     from nsysprof.charts.chart import plans_of
 
     charts = question.drawn(answer) if question.drawn else question.charts

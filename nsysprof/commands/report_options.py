@@ -102,12 +102,12 @@ GraphsOption = Annotated[
 RangesOption = Annotated[
     str,
     option(
-        "Kinds of ranges to use: any of nvtx,mpi,openacc,ops,modules,found. auto uses nvtx or "
-        "annotations if the report has them, otherwise the other kinds.",
+        "Kinds of ranges to use: any of nvtx,mpi,openacc,ops,modules,found. auto uses nvtx or annotations "
+        "if present, otherwise the other kinds.",
         "LIST",
     ),
 ]
-RulesOption = Annotated[Path | None, option("Kernel rules (TOML) to apply before the shipped ones.", "FILE")]
+RulesOption = Annotated[Path | None, option("Kernel rules (TOML) to apply before the shipped rules.", "FILE")]
 NsysOption = Annotated[Path | None, option("Path of the nsys for exports and for --verify.", "PATH")]
 MemoryLimitOption = Annotated[
     str | None,
@@ -153,7 +153,7 @@ class ReadingOptions:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The options as arguments of package functions."""
+        """Return the options as arguments of package functions."""
         return {**vars(self), "memory_limit": bytes_of(self.memory_limit)}
 
     def attribute(self, report: Report, progress: Progress, reports: int = 1) -> Attribution:

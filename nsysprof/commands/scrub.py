@@ -30,11 +30,7 @@ def scrub(
     ] = False,
     keep: Annotated[
         list[str] | None,
-        option(
-            "Keep this table, TABLE.COLUMN or property, although nsysprof does not know it; * "
-            "matches any text; repeatable.",
-            "NAME",
-        ),
+        option("Keep this unknown table, TABLE.COLUMN or property; * matches any text; repeatable.", "NAME"),
     ] = None,
     nsys: NsysOption = None,
     as_json: JsonOption = False,

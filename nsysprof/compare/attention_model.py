@@ -86,9 +86,7 @@ def read_shape(text: str) -> RecordedRun:
 
 
 def shape_of(name: str, run: RecordedRun | None) -> RecordedRun | None:
-    """Return the run with the sizes that the name of its range has (`RUN::flash::B4::S4096`); these take
-    precedence.
-    """
+    """Return the run with the sizes that the name of its range has (`RUN::flash::B4::S4096`); these take precedence."""
     return msgspec.structs.replace(run, **_sizes(name.split("::"))) if run else None
 
 
@@ -146,9 +144,7 @@ def shape_warnings(given: RecordedRun | None, sides: Iterable[Selection]) -> Ite
 
 
 def expected(run: RecordedRun | None, ledger: SideLedger) -> Expected | None:
-    """Compute the `Expected` work of a call of this shape with these causes; None if the shape is not fully
-    known.
-    """
+    """Compute the `Expected` work of a call of this shape with these causes; None if the shape is not fully known."""
     if run is None or run.dtype not in _DTYPES or run.causal is None:
         return None
     if run.batch is None or run.heads is None or run.seq is None or run.head_dim is None:

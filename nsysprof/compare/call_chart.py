@@ -1,6 +1,4 @@
-"""``compare.png``: the median call of each side on one time axis, kernel by kernel. The shorter call is also drawn
-enlarged.
-"""
+"""Plan ``compare.png``: the median call of each side on one time axis; the shorter call is also enlarged."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -115,9 +113,7 @@ def median_call(side: Selection) -> MedianCall:
 
 
 def plan_calls(comparison: Comparison) -> Calls:
-    """Plan the pair with the largest difference over all calls: its two calls one below the other, on one axis
-    from 0.
-    """
+    """Plan the pair with the largest difference: its two calls one below the other, on one axis from 0."""
     difference = comparison.differences[comparison.largest]
     sides = difference.pair.sides
     calls = [median_call(side) for side in sides]

@@ -106,7 +106,7 @@ def _of_recordings(one: Contrast, *, recordings: bool, paced: bool) -> Contrast:
     effect = noise_of(one.ratio)
     if one.verdict in (FASTER, SLOWER) and paced and effect <= HOST_NOISE:
         reason = (
-            "the program is host-bound, so two recordings of it can differ by "
+            "the program is host-bound, so two recordings without any change can differ by "
             f"{format_share(HOST_NOISE)} without any change"
         )
         return replace(one, verdict=TOO_FEW_SAMPLES, reason=reason)
@@ -185,9 +185,7 @@ def compare_totals(base: LoadedReport, new: LoadedReport) -> dict[str, pd.DataFr
 
 
 def totals_table(name: str, totals: pd.DataFrame, sides: Sequence[str], top: int) -> TextTable:
-    """Make a table of the ``top`` rows of a frame of `compare_totals` and the total: counts and added durations
-    per side.
-    """
+    """Make a table of the ``top`` rows of a frame of `compare_totals` and the total: counts and durations per side."""
     whole = totals.drop(columns="name").sum().to_frame().T.assign(name="total")
     rows = pd.concat([totals.head(top), whole])
     counts = [dict.fromkeys(map(mean_text, pair)) for pair in rows[["base_count", "new_count"]].to_numpy()]

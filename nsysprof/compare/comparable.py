@@ -68,7 +68,7 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
             f"{one_line(level.paths[0], _NAME)!r} ({len(level.rows):,} times)" if len(level.rows) else "none"
             for level in levels
         )
-        notes = (f"whole recordings are compared, because they have no common loop with the same kernels: {loops}",)
+        notes = (f"whole recordings are compared, because no loop on both sides has the same kernels: {loops}",)
     whole = [kernels_of(each, None) for each in reports]
     shares = shares_of(*whole)
     if whole[0] and whole[1] and max(shares) < MIN_SHARED:
@@ -86,9 +86,7 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
 
 
 def conditions(first: LoadedReport, last: LoadedReport) -> dict[str, tuple[str, str]]:
-    """Return the recording conditions that differ and that both reports state: the name, and the texts of both
-    reports.
-    """
+    """Return the recording conditions that differ between the reports, with the texts of both."""
     base, new = (dict(conditions_of(each)) for each in (first, last))
     return {
         name: (base[name], new[name])
@@ -125,9 +123,7 @@ def _code(level: Level, path: str) -> int:
 
 
 def kernels_of(loaded: LoadedReport, level: Level | None) -> Kernels:
-    """Return the count, the time in ns and the summed grid size of each kernel name, in the whole recording or in a
-    level.
-    """
+    """Return count, time in ns and summed grid size of each kernel name, in the whole recording or in a level."""
     ops = loaded.trace.ops
     rows: Index = np.arange(len(ops))
     if level is not None:

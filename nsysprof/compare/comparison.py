@@ -86,7 +86,7 @@ class Comparison(Shown):
 
     @property
     def reports(self) -> tuple[LoadedReport, ...]:
-        """The one report, or the reports of the base and the new side."""
+        """Return the one report, or the reports of the base and the new side."""
         base, new = (side.loaded for side in self.sides[0].sides)
         return (base,) if self.one_report else (base, new)
 
@@ -113,7 +113,7 @@ class Comparison(Shown):
 
     @property
     def largest(self) -> str:
-        """The pair with the largest clear difference."""
+        """Return the pair with the largest clear difference."""
         return self.ranked[0]
 
     @cached_property
@@ -130,7 +130,7 @@ class Comparison(Shown):
 
     @property
     def findings(self) -> dict[str, tuple[str, ...]]:
-        """The findings of each pair as sentences, headline first."""
+        """Return the findings of each pair as sentences, headline first."""
         return {name: difference.findings for name, difference in self.differences.items()}
 
 
@@ -341,7 +341,7 @@ def _evidence(pairs: Sequence[Pair]) -> pd.DataFrame:
 
 
 def compared_reports(comparison: Comparison) -> list[str]:
-    """The files, GPUs and nsys versions behind a comparison, as parts of a subtitle."""
+    """Return the files, GPUs and nsys versions behind a comparison, as parts of a subtitle."""
     reports = [loaded.report for loaded in comparison.reports]
     gpus = [gpu.name or "GPU not recorded" for report in reports for gpu in report.about.cuda_gpus]
     versions = [report.about.nsys_version or "version not recorded" for report in reports]

@@ -69,9 +69,7 @@ _UNITS = {"FP32 FMA": "FP32 units (CUDA cores)"}
 
 @dataclass(frozen=True)
 class Difference:
-    """A pair with its rows of every frame of a `Comparison`: the ``row`` of ``pairs``, and the rows of the
-    other frames.
-    """
+    """A pair with its rows of every frame of a `Comparison`: its ``row`` of ``pairs``, and the rows of other frames."""
 
     pair: Pair
     row: Mapping[str, Any]

@@ -61,7 +61,7 @@ class SideLedger:
 
     @property
     def per_call_ns(self) -> int:
-        """The time per call, rounded to ns."""
+        """Return the time per call, rounded to ns."""
         return nearest(self.total_ns, self.calls)
 
 
@@ -183,9 +183,7 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
 
 
 def causes_cancel(gaps: pd.DataFrame) -> bool:
-    """Return whether gains and losses of the causes are far larger than the difference of the pair; ``gaps`` as in
-    `gap_rows`.
-    """
+    """Return whether gains and losses of causes far exceed the difference of the pair; ``gaps`` as in `gap_rows`."""
     changes = gaps["delta_ns"]
     return bool(changes.abs().sum() > MAX_CHANGE_TO_DIFFERENCE * abs(int(changes.sum())))
 

@@ -40,7 +40,7 @@ class LoadedReport:
 
     @property
     def path(self) -> Path:
-        """The report's file as the user named it."""
+        """Return the report's file as the user named it."""
         return self.report.path
 
     @property
@@ -55,19 +55,19 @@ class LoadedReport:
 
     @cached_property
     def wait_facts(self) -> WaitFacts:
-        """The facts that explain why the GPU waits."""
+        """Return the facts that explain why the GPU waits."""
         return wait_facts(self.attribution.launched.trace, self.kinds.communication)
 
     @cached_property
     def grids(self) -> Ints:
-        """The grid of each kernel, in the order of the GPU ops; empty if not recorded."""
+        """Return the grid of each kernel, in the order of the GPU ops; empty if not recorded."""
         grids = self.report.reader.grids()
         # kernels are the first ops, in the order of their table
         return grids if len(grids) == int((self.trace.ops.kind == KERNEL).sum()) else grids[:0]
 
     @cached_property
     def op_details(self) -> OpDetails:
-        """The launch parameters of each GPU op."""
+        """Return the launch parameters of each GPU op."""
         return self.report.reader.op_details(self.trace)
 
     @cached_property
@@ -82,7 +82,7 @@ class LoadedReport:
         return order, np.searchsorted(self.code_of, np.arange(len(self.merged) + 1), sorter=order)
 
     def instances(self, codes: Sequence[int]) -> Index:
-        """The range instances of some merged paths, sorted."""
+        """Return the range instances of some merged paths, sorted."""
         order, begin = self._by_code
         rows = [order[begin[code] : begin[code + 1]] for code in codes]
         return np.sort(np.concatenate(rows)) if rows else np.empty(0, np.intp)
@@ -106,9 +106,7 @@ class LoadedReport:
         return load_report(attribution, self.kinds, merge, self.runs)
 
     def title(self, code: int) -> str:
-        """Return the text of a merged path, with a mark for a start/end range if a push/pop range has the same
-        text.
-        """
+        """Return the text of a merged path, with a mark for a start/end range if a push/pop range has the same text."""
         if code == WHOLE:
             return WHOLE_TRACE
         twin = self.merged.kind[code] == START_END and self.texts.count(self.texts[code]) > 1

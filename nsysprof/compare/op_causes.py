@@ -47,10 +47,10 @@ class Causes:
 
 
 def op_causes(names: Sequence[str], kinds: Kinds, *, name: AnyInts, kind: Bytes, group: AnyInts) -> Causes:
-    """The `Causes` of GPU ops sorted by group and, within a group, by time.
+    """Return the `Causes` of GPU ops sorted by group and, within a group, by time.
 
-    A group is the GPU ops of one call on one stream. ``name`` indexes ``names``, and ``kinds`` has one entry per name;
-    ``kind`` is the kind in `Ops`; GPU ops other than kernels have their name as cause.
+    A group is the GPU ops of one call on one stream. ``name`` is an index into ``names``, and ``kinds`` has one entry
+    per name; ``kind`` is the kind in `Ops`; GPU ops other than kernels have their name as cause.
     """
     used, place = np.unique(name, return_inverse=True)
     codes: dict[str, int] = {}

@@ -57,7 +57,7 @@ class Pair:
 
     @property
     def one_report(self) -> bool:
-        """Whether both sides are from one report."""
+        """Return whether both sides are from one report."""
         return self.base.loaded is self.new.loaded
 
     @property
@@ -89,9 +89,7 @@ class Paired:
 
 
 def find_pairs(reports: Sequence[LoadedReport], request: Request, merge: Sequence[str] | None) -> Paired:
-    """Find the requested pairs, or pairs of work that both reports contain. Raises `NsysprofError` if there are
-    no pairs.
-    """
+    """Find the requested pairs, or pairs of work in both reports; raises `NsysprofError` if there are none."""
     wanted, agreement = request.wanted, Agreement()
     if request.is_open:
         agreement = agree(reports[0], reports[-1], merge)
@@ -120,9 +118,7 @@ def find_pairs(reports: Sequence[LoadedReport], request: Request, merge: Sequenc
 def match_ranges(
     reports: Sequence[LoadedReport], base: str | None, new: str | None, select: str | None, *, apart: bool = False
 ) -> tuple[Matched, list[str]]:
-    """Return the pairs of merged paths, and the paths without a partner; ``apart``: whether a range may be compared
-    with itself.
-    """
+    """Return pairs of merged paths, and paths without a partner; ``apart``: a range may be compared with itself."""
     first, last = reports[0], reports[-1]
     if base is None or new is None:
         return _match_equal_paths(first, last, select)

@@ -55,7 +55,7 @@ class Request:
 
     @property
     def globs(self) -> tuple[str | None, str | None]:
-        """The globs of each side, None for equal paths."""
+        """Return the globs of each side, None for equal paths."""
         same = self.select if self.one_report and self.base is None else None
         return self.base or same, self.new or same
 

@@ -70,9 +70,7 @@ class Roofline:
 
 
 def roofline(comparison: Comparison, pair: str | None = None) -> Roofline | None:
-    """Compute the `Roofline` of a pair (by default, the pair with the largest difference), or None without
-    counters.
-    """
+    """Compute the `Roofline` of a pair (by default, the pair with the largest difference), or None without counters."""
     difference = comparison.differences[pair or comparison.largest]
     frames = [
         _side_points(side, selection, measured)
@@ -151,9 +149,7 @@ def _possible(
 
 
 def plan_roofline(comparison: Comparison) -> Roofs | Message:
-    """Plan the roofline of the pair with the largest difference over all calls. Returns a text if there is nothing to
-    draw.
-    """
+    """Plan the roofline of the pair with the largest difference, or a text if there is nothing to draw."""
     roofs = roofline(comparison)
     if roofs is None or not (roofs.points["flops"] > 0).any():
         return Message(Heading("No roofline", " · ".join(compared_reports(comparison))), _why_none(roofs))

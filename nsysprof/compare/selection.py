@@ -175,7 +175,7 @@ class Selection(SelectedCalls):
 
     @property
     def name(self) -> str:
-        """The range's own name, as in a run record."""
+        """Return the range's own name, as in a run record."""
         if self.is_whole:
             return WHOLE_TRACE
         return str(self.loaded.merged.names[self.loaded.merged.name[self.code]])
@@ -232,9 +232,7 @@ def complete_pieces(pieces: Pieces) -> Mask:
 
 
 def steps_of_calls(loaded: LoadedReport, wanted: Sequence[SelectedCalls]) -> dict[int, StepTimes]:
-    """Return the times of the calls of each merged path that are steps, over all instances; empty for other
-    paths.
-    """
+    """Return the times of the calls of each merged path that are steps, over all instances; empty for other paths."""
     replay = loaded.attribution.replay
     if replay is not None and (replay >= 0).any():  # what a capture replays has no place on the host
         return {}
@@ -374,17 +372,16 @@ def selection_warnings(selection: Selection) -> Iterator[str]:
     if selection.calls is not selection.windows:
         open_calls = int(ranges.unclosed[selection.calls].sum())
         if open_calls:
-            yield f"the program never closed {open_calls:,} {calls}: they are taken to end with the recording"
+            yield f"the program never closed {open_calls:,} {calls}: they are assumed to end with the recording"
     if work.beside_replays:
         ran = plural(work.beside_replays, "GPU op")
         yield f"left out: {ran} during CUDA graph capture, because each replay counts as a call"
     if work.idle_calls:
-        yield f"{work.idle_calls:,} {calls} launched no GPU work; they are included in the average"
+        yield f"{work.idle_calls:,} {calls} launched no GPU work; the average includes these"
     most = max((int(mask).bit_count() for mask in np.unique(work.gpus).tolist()), default=0)
     if most > 1:
         yield (
-            f"the range ran on {most} GPUs at once; busy: time with a GPU op of the range running on at "
-            "least one of them"
+            f"the range ran on {most} GPUs at once; busy: time with a GPU op of the range running on at least one GPU"
         )
     yield from _unknown(selection)
 
@@ -396,8 +393,8 @@ def _unknown(selection: Selection) -> Iterator[str]:
     share = int((selection.work.end - selection.work.start)[whole].sum()) / span if span else 0.0
     if share >= MIN_UNKNOWN_SHARE:
         yield (
-            f"CUDA graphs recorded as one operation take {format_share(share)} of the span: capture "
-            "with --cuda-graph-trace=node to see their kernels"
+            f"CUDA graphs recorded as one operation take {format_share(share)} of the span: capture with "
+            "--cuda-graph-trace=node to see the kernels"
         )
     codes = [code for code, rule in enumerate(selection.loaded.kinds.rule) if rule == UNMATCHED]
     unmatched = selection.evidence["kernel"].isin([trace.op_names[code] for code in codes])

@@ -34,7 +34,7 @@ class OverRecordings:
 def over_recordings(
     pair: Pair, more: Sequence[Sequence[Attribution]], rules: Rules, merge: Sequence[str] | None
 ) -> OverRecordings:
-    """Compare a pair with a recording as the unit; ``more`` recordings are of the base, of the new side, and of one
+    """Compare a pair, each recording as one sample; ``more`` recordings are of the base, of the new side, and of one
     unchanged program.
 
     Raises `NsysprofError` if a recording lacks the range of its side, or is given twice.
@@ -70,9 +70,7 @@ def over_recordings(
 
 
 def to_record(pair: Pair) -> str:
-    """Return how many steps to record so that a difference of this size is shown, given the variation of both
-    sides.
-    """
+    """Return how many steps to record so that a difference of this size is shown, given the variation of both sides."""
     times = [side.samples.get(pair.clock, np.empty(0)) for side in pair.sides]
     noun = "steps" if pair.clock == STEP else "calls"
     spread = max((float(np.ptp(each)) / float(np.median(each)) for each in times if len(each) > 1), default=0)

@@ -205,9 +205,7 @@ def clock_table(difference: Difference) -> TextTable:
 
 
 def work_table(difference: Difference, top: int) -> TextTable | None:
-    """Make a table of the launches and moved bytes of each side, name by name, and whether the new side does less, the
-    same or more work.
-    """
+    """Make a table of the launches and moved bytes of each side, name by name, with the verdict on the work."""
     if difference.work.empty:
         return None
     rows = []
@@ -268,9 +266,7 @@ def _evidence(difference: Difference, top: int, markdown: bool) -> list[str]:
 
 
 def traffic_tables(difference: Difference) -> Iterator[TextTable]:
-    """Yield one table for both sides with the expected bytes; with counters, a table per side with expected and
-    measured bytes.
-    """
+    """Yield one table with the expected bytes of both sides; with counters, a table per side with measured bytes."""
     both, gaps = difference.measured, difference.gaps
     if not any(both):
         if not difference.traffic.empty:

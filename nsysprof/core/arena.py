@@ -80,9 +80,7 @@ class ColumnArena:
         return out
 
     def cast(self, values: Array, dtype: DTypeLike) -> Array:
-        """Convert values to a column of the given type; returns an array in memory unchanged if it already has that
-        type.
-        """
+        """Convert values to a column of the given type; an array in memory that has this type is returned unchanged."""
         if self.limit is None and values.dtype == dtype:
             return values
         out = self.empty(len(values), dtype)
@@ -149,9 +147,7 @@ def sort_groups(
 
 
 def parse_size(text: str) -> int:
-    """Parse ``3GB`` (powers of 1,000), ``3GiB`` (powers of 1,024) or a number of bytes. Raises `NsysprofError` for
-    other texts.
-    """
+    """Parse ``3GB`` (powers of 1,000), ``3GiB`` (of 1,024) or bytes; raises `NsysprofError` for other texts."""
     match = _SIZE.fullmatch(text.strip())
     size = round(float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2].upper()]) if match else 0
     if not size:

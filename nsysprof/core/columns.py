@@ -46,9 +46,7 @@ def first_appearances(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return well-distributed 64-bit hashes of small numbers (the finalizer of SplitMix64), without importing
-    numpy.random.
-    """
+    """Return well-distributed 64-bit hashes of small numbers (the finalizer of SplitMix64), without numpy.random."""
     with np.errstate(over="ignore"):
         values = (values + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -311,7 +309,7 @@ class Texts:
         return [words[code] for code in self.codes.tolist()]
 
     def equal(self, text: str) -> Mask:
-        """Mask of the rows with this text."""
+        """Return a mask of the rows with this text."""
         return np.array([word == text for word in self.words], bool)[self.codes]
 
 
@@ -320,9 +318,7 @@ Column = Array | Texts
 
 @dataclass(frozen=True)
 class ColumnTable:
-    """Columns of equal length by name; ``keyed``: for names of adjacent columns, codes that determine the values of
-    these columns.
-    """
+    """Columns of equal length by name; ``keyed``: for adjacent columns, codes that determine their values."""
 
     columns: Mapping[str, Column]
     keyed: Mapping[tuple[str, ...], AnyInts] = field(default_factory=dict)
@@ -358,9 +354,7 @@ class ColumnTable:
             yield dict(zip(self.columns, row, strict=True))
 
     def summed(self, keys: Sequence[str], added: Sequence[str]) -> ColumnTable:
-        """Merge rows with equal keys, in order of first appearance. Returns the key columns, and the sums of the other
-        columns.
-        """
+        """Merge rows with equal keys, in order of first appearance; return keys, and sums of the other columns."""
         group, example = np.zeros(len(self), np.int64), np.zeros(0, np.intp)
         for name in keys:
             codes = codes_of(self.columns[name])

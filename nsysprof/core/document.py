@@ -110,9 +110,7 @@ def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = M
 
 
 def read_if_document(path: Path, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
-    """Read the object of a JSON file with one of these schemas (or any schema); empty if there is no such object. NaN
-    becomes None.
-    """
+    """Read the object of a JSON file with one of these schemas (or any), empty if there is none; NaN becomes None."""
     try:
         document = read_json(path, most, parse_constant=lambda name: None)
     except (OSError, ValueError):

@@ -125,7 +125,7 @@ def with_few_levels(value: Any) -> Any:
 
 
 def unusable_warning(path: Path) -> str | None:
-    """Warn about an unreadable JSON file beside a report; None if it is readable or missing."""
+    """Warn about an unreadable JSON file beside a report, or None if it is readable or missing."""
     try:
         read_json(path)
     except FileNotFoundError:

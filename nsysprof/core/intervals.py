@@ -19,9 +19,7 @@ _BLOCK = 256  # values that `slice_reduce` reduces beforehand
 
 
 def clip(start: Ints, end: Ints, begin: int, stop: int) -> tuple[Ints, Ints]:
-    """Clip intervals to a period, and return times relative to the start of the period. No result has a negative
-    length.
-    """
+    """Clip intervals to a period, and return times relative to its start; no result has a negative length."""
     first = np.clip(start, begin, stop)
     return first - begin, np.clip(end, first, stop) - begin
 
@@ -109,9 +107,9 @@ def contained_slices(start: Ints, end: Ints, outer_start: Ints, outer_end: Ints)
 def contained_sums(start: Ints, end: Ints, values: Ints, outer_start: Ints, outer_end: Ints) -> Ints:
     """Add up the values of the items entirely inside each outer interval.
 
-    The items must be sorted by start. They are processed layer by layer (see `layers`). After `_MAX_LAYERS` layers,
-    bisection finds the remaining items in log(items) steps, because a layer of deeply nested items may have a single
-    item.
+    The items must be sorted by start. The items are processed layer by layer (see `layers`). After `_MAX_LAYERS`
+    layers, bisection finds the remaining items in log(items) steps, because a layer of deeply nested items may have a
+    single item.
     """
     sums = np.zeros(len(outer_start), np.int64)
     rest, taken = np.arange(len(end)), 0
@@ -288,7 +286,7 @@ def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
 
 
 def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
-    """For each moment, return the earlier time that disjoint, sorted intervals cover."""
+    """For each moment, return how much of the time before it disjoint, sorted intervals cover."""
     before = np.append(0, np.cumsum(end - start))
     place = np.searchsorted(start, moment, side="right")
     last_end = np.append(_FIRST, end)[place]
@@ -311,9 +309,7 @@ def held(line: Line, start: Ints, end: Ints) -> Mask:
 
 
 def covered_by(lines: Mapping[int, tuple[Ints, Ints]], line: AnyInts, start: Ints, end: Ints) -> Ints:
-    """For each ``[start, end]``, return the time that the intervals of ``lines[line]`` cover, 0 if there is no such
-    line.
-    """
+    """For each ``[start, end]``, return the time that the intervals of ``lines[line]`` cover, 0 without such a line."""
     out, end = np.zeros(len(start), np.int64), np.maximum(end, start)
     for number in lines:
         rows = np.flatnonzero(line == number)

@@ -69,9 +69,7 @@ def _last_reaching(end: Ints, rows: Index) -> Ints32:
 
 @dataclass(frozen=True)
 class Nest:
-    """Sorted intervals (by start, longest first), prepared for finding the innermost interval around a moment or a
-    span.
-    """
+    """Sorted intervals (by start, longest first), prepared for finding the innermost one around a moment or span."""
 
     start: Ints
     end: Ints
@@ -134,9 +132,7 @@ def outermost(parent: Ints32, marked: Mask) -> Mask:
 
 
 def innermost_marked(parent: Ints32, marked: Mask) -> AnyInts:
-    """Return the innermost marked row around each row (possibly the row itself), or its outermost ancestor if none is
-    marked.
-    """
+    """Return the innermost marked row around each row (or the row itself), otherwise its outermost ancestor."""
     up = np.where(marked | (parent < 0), np.arange(len(parent)), parent)
     while (up[up] != up).any():
         up = up[up]
@@ -243,7 +239,7 @@ def walk(up: Ints32) -> Ints:
 
 
 def levels_inside(parent: Ints32, rows: Index, start: Ints, end: Ints, extent: tuple[int, int]) -> Iterator[Index]:
-    """Yield the intervals ``rows``, then the intervals directly inside these, and so on. Of each level, only intervals
+    """Yield the intervals ``rows``, then the intervals directly inside these, and so on. Only intervals
     that reach into ``extent`` are yielded, sorted by start.
     """
     while len(rows := rows[(start[rows] < extent[1]) & (end[rows] > extent[0])]):

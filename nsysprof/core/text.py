@@ -38,24 +38,20 @@ def printable(text: str) -> str:
 
 
 def cell_count(text: str) -> int:
-    """The number of terminal cells of a text: two for a wide character, none for a combining mark."""
+    """Return the number of terminal cells of a text: two for a wide character, none for a combining mark."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def one_line(text: str, width: int) -> str:
-    """Shorten a text for a terminal: escape and strip it, put it on one line, and remove its middle if it is longer
-    than ``width``.
-    """
+    """Shorten a text for a terminal: escaped, stripped, on one line, and without its middle if beyond ``width``."""
     text = visible(" ".join(text.split()))
     return text if len(text) <= width else "…".join(_ends(text, width, (width - 1) // 3))
 
 
 def shorten(text: str, most: int) -> str:
-    """Shorten a text for a chart: make it printable, and remove its middle if it is too long, because both ends
-    distinguish names.
-    """
+    """Shorten a text for a chart: printable, without its middle if too long, as both ends distinguish names."""
     # Names may be kilobytes long: skip what can never be shown.
     if len(text) > 4 * most:
         text = text[: 2 * most] + "…" + text[-2 * most :]

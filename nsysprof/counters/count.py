@@ -134,7 +134,7 @@ Counted: TypeAlias = tuple[dict[str, Path], list[CounterRow], dict[str, Any]]
 
 
 def counter_endings(request: CountRequest) -> list[str]:
-    """The endings of the files of a count."""
+    """Return the endings of the files of a count."""
     runs = plan_runs(None, quick=request.quick) if request.keep_reports else []
     return [_TABLE, _RECORD, *(f".{run.name}{_REPORT}" for run in runs)]
 
@@ -260,8 +260,8 @@ def _warnings(record: Mapping[str, Any], options: Collection[str]) -> Iterator[s
     passes = max(record["runs"][0]["passes"], default=1)
     if passes > 1:
         yield (
-            f"counting traffic took {passes} passes on this GPU, so kernels were replayed: each read "
-            "its inputs from DRAM, even if the previous kernel had left them in L2"
+            f"counting traffic took {passes} passes on this GPU, so kernels were replayed: each kernel read "
+            "its inputs from DRAM, even inputs that the previous kernel had left in L2"
         )
     if record["missing"]:
         yield f"this GPU has no metric for {', '.join(record['missing'])}: left out"
@@ -273,10 +273,10 @@ def _warnings(record: Mapping[str, Any], options: Collection[str]) -> Iterator[s
     if record["threads"] == "follow" and PROCESS_SCOPE not in options:
         yield (
             "this ncu reads only the ranges of the launching thread; a newer ncu (with "
-            "--nvtx-push-pop-scope) reads those of all threads"
+            "--nvtx-push-pop-scope) reads the ranges of all threads"
         )
     if record["unmatched"]:
-        yield f"{record['unmatched']:,} kernels of the first run had no match in the second: they have no FLOPs"
+        yield f"{record['unmatched']:,} kernels of the first run had no match in the second run, so they have no FLOPs"
 
 
 def _without_times(results: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -50,7 +50,7 @@ class NcuRow:
 
     @property
     def path(self) -> str:
-        """The range path, empty if there is none."""
+        """Return the range path, empty if there is none."""
         return "/".join(map(path_part, self.ranges))
 
 
@@ -134,7 +134,7 @@ def _middle(text: str, nvtx: int) -> tuple[str, str, str]:
 
 
 def _ranges(pushed: str, started: str) -> tuple[str, ...] | None:
-    """Name the ranges a kernel ran in: those pushed on one thread, else the one started last; None if unclear.
+    """Name the ranges a kernel ran in: those pushed on one thread, else the one started last, or None if unclear.
 
     ncu lists the pushed ranges of a thread domain by domain, so that those of other domains than the default one come
     last: libraries have such, and theirs are the innermost.
@@ -188,7 +188,7 @@ def _dimensions(text: str) -> str:
 
 
 def _number(text: str) -> float | None:
-    """Read a number with its commas; None for `n/a`, `nan` and whatever else is no number."""
+    """Read a number with its commas, or None for `n/a`, `nan` and whatever else is no number."""
     try:
         number = float(text.replace(",", ""))
     except ValueError:

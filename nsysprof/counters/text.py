@@ -19,7 +19,7 @@ _COLUMNS = (
     Column("path", "range, or kernel family of the range above", "range"),
     Column("kernels", "kernels of a call", cell=lambda n: format_count(int(n)) if n.is_integer() else f"{n:.1f}"),
     Column("duration_ns", "their time", "time"),
-    Column("dram_bytes", "bytes read from DRAM and written to it", "DRAM"),
+    Column("dram_bytes", "bytes read from and written to DRAM", "DRAM"),
     Column("dram_percent", "% of DRAM bandwidth", "of peak"),
     Column("flops", "FLOPs counted", "FLOPs", lambda flops: format_count(round(flops))),
     Column("tensor", "share of FLOPs done by tensor cores", "tensor cores", align="r"),

@@ -101,9 +101,7 @@ class Busy:
         return ops.end[op] - ops.start[op]
 
     def finding(self, kind: str, cause: str, text: str, remedy: str, gain: int, ns: int | None = None) -> Finding:
-        """Make the finding with this maximal gain over all steps. ``text`` contains ``{amount}`` for the total time
-        ``ns``.
-        """
+        """Make the finding with this maximal gain over all steps; ``text`` has ``{amount}`` for the time ``ns``."""
         amount = each_step(self.place, gain if ns is None else ns)
         return counted(self.place, kind, cause, text.format(amount=amount), remedy, gain, gain)
 
@@ -113,7 +111,7 @@ class Busy:
 
 
 def busy_kernels(case: Case, place: Place) -> Busy:
-    """The `Busy` kernels of the steps of a place."""
+    """Return the `Busy` kernels of the steps of a place."""
     trace = case.facts.attribution.trace
     rows = np.flatnonzero(compute_ops(trace, case.facts.communication) & (trace.op_gpu == place.gpu))
     rows = rows[_in_steps(case, place, trace.ops.start[rows])]

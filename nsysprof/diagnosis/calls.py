@@ -125,7 +125,7 @@ ALLOCATION = Kind(
     _advise(
         {
             "pytorch": (
-                "let PyTorch's allocator keep its memory: do not call empty_cache() in the loop, and "
+                "do not call empty_cache() in the loop, so that PyTorch's allocator keeps its memory, and "
                 "leave enough free memory for the peak"
             ),
             "cuda": "allocate once before the loop and reuse the memory, or use cudaMallocAsync with a memory pool",

@@ -1,6 +1,4 @@
-"""Collect the facts about a program's steps for a diagnosis: pieces of waits, purposes of calls, and a replay for
-trying changes.
-"""
+"""Collect the facts about a program's steps for a diagnosis: waits, purposes of calls, and a replay."""
 
 from __future__ import annotations
 
@@ -88,7 +86,7 @@ class Case:
 
     @cached_property
     def places(self) -> list[Place]:
-        """The paths on their GPUs, most time first."""
+        """Return the paths on their GPUs, most time first."""
         windows = self.windows
         code = {text: number for number, text in enumerate(dict.fromkeys(self.chosen.texts))}
         path = np.array([code[text] for text in self.chosen.texts], np.int64)[windows.path]
@@ -102,7 +100,7 @@ class Case:
 
     @cached_property
     def lines(self) -> dict[int, GpuLines]:
-        """The activity of each GPU over time."""
+        """Return the activity of each GPU over time."""
         gpus = np.unique(self.windows.gpu).tolist()
         trace = self.facts.attribution.trace
         return {gpu: gpu_lines(trace, self.facts.communication, gpu) for gpu in gpus}
@@ -118,9 +116,7 @@ class Case:
 
     @cached_property
     def prepares(self) -> Mask:
-        """Mark the pieces in ranges of warm-up, and of checks before a measurement (no piece, if the user chose the
-        steps).
-        """
+        """Mark the pieces in warm-up, and in checks before a measurement (no piece, if the user chose the steps)."""
         attribution = self.facts.attribution
         out = np.zeros(len(self.pieces["op"]), bool)
         if len(self.chosen.level.rows) or not len(attribution.trace.ranges):
@@ -141,9 +137,7 @@ class Case:
 
     @cached_property
     def purpose(self) -> Bytes:
-        """Return the purpose of each host call, with an extra last entry that stands for "no call"; see
-        `purposes`.
-        """
+        """Return the purpose of each host call, with an extra last entry that stands for "no call"; see `purposes`."""
         return purposes(self.facts.attribution.trace, self.facts.activity)
 
     @cached_property

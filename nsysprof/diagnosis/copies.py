@@ -1,6 +1,4 @@
-"""Find GPU waits for copies: of pageable memory, in blocking calls, of a few bytes each, or in the same stream as
-kernels.
-"""
+"""Find GPU waits for copies: pageable, blocking, of a few bytes each, or in the same stream as kernels."""
 
 from collections.abc import Iterable
 

@@ -29,8 +29,8 @@ _AT_INPUT = {
     " the step"
 }
 _FASTER = {
-    "cuda": "make this CPU work faster, or do it on the GPU: it takes longer than all other work, so another"
-    " thread cannot hide it"
+    "cuda": "make this CPU work faster, or do it on the GPU: the work takes longer than all other work, so "
+    "another thread cannot hide it"
 }
 _ON_GPU = {
     "pytorch": "do this work on the GPU, so that its tensors stay there and no step waits for a copy",

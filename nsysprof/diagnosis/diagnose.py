@@ -157,9 +157,7 @@ def case_of(
 
 
 def stretches(case: Case) -> Iterator[Case]:
-    """Yield some steps in the middle of each path of a large recording, with their surroundings; see
-    `stretch_of`.
-    """
+    """Yield some steps in the middle of each path of a large recording, with their surroundings; see `stretch_of`."""
     for rows in _middles(case):
         part = stretch_of(case.facts, case.chosen.windows, rows)
         chosen = replace(case.chosen, windows=part.windows)

@@ -81,7 +81,7 @@ class Finding:
         return f"docs/fixes.md#{self.kind}"
 
     def record(self, command: str) -> dict[str, Any]:
-        """The finding for JSON, with the next ``command``."""
+        """Return the finding for JSON, with the next ``command``."""
         names = (
             *("id", "kind", "path", "gpu", "often", "steps", "text", "cause", "claim", "lost_ns", "remedy"),
             *("change", "gain_ns", "gain_low_ns", "gain_high_ns", "basis", "fix"),
@@ -164,9 +164,7 @@ def _same(cause: Finding, slow: Finding) -> bool:
 
 
 def scaled(finding: Finding, times: float, steps: int) -> Finding:
-    """Scale a finding about a part of the steps to all ``steps``; ``times`` is the ratio of both numbers of
-    steps.
-    """
+    """Scale a finding about a part of the steps to all ``steps``; ``times`` is the ratio of both numbers of steps."""
     names = ("lost_ns", "gain_ns", "gain_low_ns", "gain_high_ns", "total_ns", "recording_ns")
     values = {name: round(getattr(finding, name) * times) for name in names}
     return replace(finding, steps=steps, **values)

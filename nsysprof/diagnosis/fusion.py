@@ -1,6 +1,4 @@
-"""Find several kernels that read and write memory although one kernel could do their work: attention, pointwise chains,
-layouts.
-"""
+"""Find kernels that read and write memory although one kernel could do all: attention, pointwise chains, layouts."""
 
 import re
 from collections.abc import Iterator

@@ -1,6 +1,4 @@
-"""Find kernels that use a small part of the GPU: few blocks or threads, a nearly empty last wave, or low
-occupancy.
-"""
+"""Find kernels that use a small part of the GPU: few blocks or threads, a nearly empty last wave, or low occupancy."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -57,9 +55,7 @@ _FULLER = {
 
 
 def geometry_findings(busy: Busy) -> Iterator[Finding]:
-    """Yield kernels whose grid or blocks are too small, with the time that a full GPU would save: kernel time × idle
-    share.
-    """
+    """Yield kernels with a too small grid or blocks; a full GPU would save kernel time × idle share."""
     found = busy.case.launches
     if found is None or not found.sms or not len(busy.op):
         return
@@ -104,9 +100,7 @@ def held_warps(found: Launches) -> Floats:
 
 
 def part_used(found: Launches) -> Floats:
-    """Return the share of the GPU that each launch keeps busy: multiprocessors, the warps that these need, and
-    lanes.
-    """
+    """Return the share of the GPU that each launch keeps busy: multiprocessors, the warps these need, and lanes."""
     of_block = -(-np.maximum(found.threads, 1) // _WARP)
     each = found.blocks / max(found.sms, 1)
     warps = np.minimum(np.maximum(each, 1) * of_block, np.where(each < 1, np.inf, held_warps(found)))

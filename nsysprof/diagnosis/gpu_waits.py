@@ -116,7 +116,7 @@ def _for_others(case: Case, talks: Index) -> str:
         return ""
     most = int(more.argmax())
     of = f"{format_bytes(int(size[most]))} take {format_ns(int(length[most]))}"
-    return f"{of}, so it waits for other ranks: record all ranks of warm steps, and nsysprof fleet names the late one"
+    return f"{of}, so it waits for other ranks: record all ranks of warm steps, and nsysprof fleet names the late rank"
 
 
 def _where(case: Case, op: int) -> str:
@@ -197,7 +197,7 @@ def _not_recorded(case: Case) -> Mask:
     return (pieces["cause"] == NOBODY) & (2 * (pieces["communication_ns"] + pieces["copies_ns"]) < pieces["ns"])
 
 
-_LATE = "launched work starts late, and the recording does not say what it waits for"
+_LATE = "launched work starts late, for an unrecorded reason"
 _WINDOWS = re.compile("(?i)windows|microsoft")  # the latter: WSL
 _USUAL_NS = 50_000  # from launch to start: less is usual for launches
 

@@ -82,24 +82,18 @@ def often(place: Place, waited: Ints) -> str:
 
 
 def each_step(place: Place, ns: int) -> str:
-    """Format an amount over all steps as time and share of the median step, or as time and share of a whole
-    recording.
-    """
+    """Format an amount over all steps as time and share of the median step, or of a whole recording."""
     per = "" if place.path == WHOLE else " of each step"
     return f"{format_ns(ns / place.total_ns * place.step_ns)}{per} ({format_share(ns / place.total_ns)})"
 
 
 def in_steps(case: Case, group: Group) -> bool:
-    """Return whether a cause belongs to the steps. If steps were detected (not annotated), most steps must have the
-    cause.
-    """
+    """Return whether a cause belongs to the steps; if steps were detected, most steps must have the cause."""
     return group.place.path != WHOLE and (group.often == EVERY or not case.chosen.level.found)
 
 
 def repeats(case: Case, group: Group, alike: AnyInts) -> bool:
-    """Return whether a remedy for a loop fits: the work is in steps, or the program often does work that is
-    ``alike``.
-    """
+    """Return whether a remedy for a loop fits: work in steps, or work that the program often does ``alike``."""
     return in_steps(case, group) or int(np.unique(alike, return_counts=True)[1].max(initial=0)) >= _OFTEN
 
 

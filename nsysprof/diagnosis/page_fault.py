@@ -67,9 +67,7 @@ def _unknown_faults(case: Case, place: Place) -> Iterator[Finding]:
 
 
 def page_findings(case: Case, place: Place) -> Iterator[Finding]:
-    """Yield waits of kernels or the host for pages of unified memory: upper bounds, because kernels compute
-    meanwhile.
-    """
+    """Yield waits of kernels or the host for unified memory pages: upper bounds, because kernels compute meanwhile."""
     windows = case.windows.take(place.windows)
     found = paging(case.facts.attribution.trace, place.gpu, windows.start, windows.end)
     known = 0 if found is None else int(found.kernel_ns.sum())

@@ -62,18 +62,14 @@ class Roofs:
         return (peak or self.limits.datasheet_flops(dtype, None) or np.nan) if dtype else np.nan
 
     def reachable(self, kind: str) -> float:
-        """Return the share of the peak for `COMPUTE` or `MEMORY` that kernels can reach at best; 1 for a
-        measured peak.
-        """
+        """Return the share of the peak for `COMPUTE` or `MEMORY` that kernels can reach; 1 for a measured peak."""
         limits = self.limits
         known = limits.measured_flops if kind == COMPUTE else limits.measured_bytes_per_s
         return 1.0 if self.measured and known else REACHABLE[kind]
 
 
 def roofs_of(case: Case, place: Place | None, measured: GpuLimits | None = None) -> Roofs:
-    """Find the `Roofs` of the GPU of a place, or of the only GPU model in the report; ``measured`` peaks come
-    first.
-    """
+    """Find the `Roofs` of the GPU of a place, or of the only GPU model in the report; ``measured`` peaks come first."""
     gpus = case.facts.attribution.trace.report.about.cuda_gpus
     gpu = next((each for each in gpus if place is not None and each.id == place.gpu), None)
     gpu = gpu or (gpus[0] if gpus and len({each.name for each in gpus}) == 1 else None)
@@ -87,9 +83,7 @@ def roofs_of(case: Case, place: Place | None, measured: GpuLimits | None = None)
 
 
 class Sources:
-    """The known facts about the kernels ``busy``. ``groups`` are the positions of the kernels of each examined
-    group.
-    """
+    """The known facts about the kernels ``busy``; ``groups``: the positions of the kernels of each examined group."""
 
     def __init__(self, busy: Busy, roofs: Roofs, groups: Sequence[Index], counters: CounterFile | None = None) -> None:
         self.busy, self.roofs, self.groups = busy, roofs, groups

@@ -18,9 +18,7 @@ _COMPUTE = "longer compute"
 
 
 def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
-    """Yield the slow steps of a place, as in `judge`, if the total extra time of these steps is at least
-    `MIN_SHARE`.
-    """
+    """Yield the slow steps of a place, as in `judge`, if their total extra time is at least `MIN_SHARE`."""
     if place.path == WHOLE:
         return
     judged = judge(place.length)

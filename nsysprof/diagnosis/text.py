@@ -96,7 +96,7 @@ def once_text(diagnosis: Diagnosis) -> str:
     once = [f"{name} {format_ns(ns)}" for name, ns in diagnosis.once if ns >= MIN_NS]
     if not once or not diagnosis.repeats:
         return ""
-    return f"Outside the steps, or only in the first of them: {join_words(once)}."
+    return f"Outside the steps, or only in the first steps: {join_words(once)}."
 
 
 def nothing_text(diagnosis: Diagnosis) -> str:
@@ -147,9 +147,7 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
 
 
 def kernels_first(diagnosis: Diagnosis) -> str:
-    """Name the kernel to begin with, if kernels take most of the time and the first finding has no fix or gains little;
-    otherwise empty.
-    """
+    """Name the kernel to begin with, if kernels take most time and the first finding gains little; otherwise empty."""
     first = diagnosis.findings[0]
     compute = 1 - diagnosis.idle_share
     little = not first.remedy and compute >= _HALF and first.lost_ns < _MUCH * max(first.total_ns, 1)
@@ -166,7 +164,7 @@ def kernels_first(diagnosis: Diagnosis) -> str:
 
 
 def gain_text(finding: Finding) -> str:
-    """The gain of the remedy, and its basis."""
+    """Return the gain of the remedy, and its basis."""
     if finding.basis == UNTRIED:
         return "no remedy was tried"
     each = "" if finding.path == WHOLE else " per step" if finding.often == EVERY else " in all"

@@ -53,9 +53,7 @@ def left_out_if_faulty(kind: str) -> Iterator[None]:
 
 
 def groups(case: Case, least: float = 0.0) -> Iterator[tuple[Kind, Group]]:
-    """Yield groups of pieces of waits (by kind, place and cause) that take at least the share ``least`` of the
-    steps.
-    """
+    """Yield groups of wait pieces (by kind, place and cause) that take at least the share ``least`` of the steps."""
     pieces, place_of = case.pieces, case.place_of
     for kind in KINDS:
         with left_out_if_faulty(kind.name):
@@ -72,9 +70,7 @@ def groups(case: Case, least: float = 0.0) -> Iterator[tuple[Kind, Group]]:
 
 
 def removal_of(case: Case, glob: str) -> Cause | None:
-    """Return everything that disappears with the causes (named as in findings) that a glob matches, or None if none
-    match.
-    """
+    """Return everything that disappears with the causes that a glob matches, or None if none match."""
     found: Cause | None = None
     for kind, group in groups(case):
         if kind.tried and (group.cause == glob or fnmatchcase(group.cause, glob)):

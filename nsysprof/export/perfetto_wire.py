@@ -142,9 +142,7 @@ class TraceTexts:
         return number
 
     def send(self, add: Callable[..., None]) -> None:
-        """Add packets with all texts that are new since the last call, before the packets that refer to these
-        texts.
-        """
+        """Add packets with all texts that are new since the last call, before the packets that refer to these texts."""
         for first in range(0, len(self._new), _TEXTS_AT_ONCE):
             data = self._protos.InternedData()
             for kind, text, number in self._new[first : first + _TEXTS_AT_ONCE]:

@@ -91,9 +91,7 @@ def _add_lanes(
 
 
 def host_tracks(source: RecordSource) -> list[Track]:
-    """Make a track per process, then a track per thread below it (main thread first), and below these the ranges and
-    calls.
-    """
+    """Make a track per process, then per thread below it (main thread first), and below these the ranges and calls."""
     trace, names = source.trace, source.trace.thread_names
     tids = np.union1d(trace.threads, source.calls.threads)
     out: list[Track] = []

@@ -201,7 +201,7 @@ def _refuse_strangers(ranks: Sequence[Ranked], path: str) -> None:
     first, last = quote(ranks[0].answer.report), quote(ranks[-1].answer.report)
     raise NsysprofError(
         f"these reports are not ranks of one job: {why}",
-        f"nsysprof compare {first} {last}, or, if they are ranks, name their steps with --per GLOB",
+        f"nsysprof compare {first} {last}, or, for ranks of one job, name the steps with --per GLOB",
     )
 
 

@@ -55,7 +55,7 @@ def plan_heatmap(fleet: Fleet) -> Bars:
         scale=(f"{1 / DARKEST_RATIO:.2f}x or less", middle_rank(len(fleet.ranks)), f"{DARKEST_RATIO:.1f}x or more"),
     )
     gpus = ", ".join(fleet.ranks["gpu_name"].drop_duplicates().tolist()[:2])
-    own = "own time: time without exposed communication"
+    own = "times exclude exposed communication"
     subtitle = one_line(f"{len(fleet.ranks):,} ranks · {subject(fleet)} · {gpus} · {own}", 160)
     return Bars(
         heading=Heading(_heatmap_title(fleet), subtitle, legend=list(_PART_COLOURS.values())),
@@ -101,19 +101,19 @@ def _heatmap_title(fleet: Fleet) -> str:
     slow = ranks[ranks["straggler"]].sort_values("ratio", ascending=False, kind="stable")
     if len(slow) == 1:
         row = slow.iloc[0]
-        return f"Rank {int(row['rank'])} is a straggler: {format_ratio(row['ratio'])} the own time of the other ranks"
+        return f"Rank {int(row['rank'])} is a straggler: {format_ratio(row['ratio'])} as long as the other ranks"
     if len(slow):
         named = ", ".join(str(rank) for rank in slow["rank"].head(4).tolist())
         return f"{len(slow)} stragglers: ranks {named}{' …' if len(slow) > 4 else ''}"
     iterations = fleet.iterations[fleet.iterations["path"] == fleet.iteration_path]
     shared = iterations[iterations["ranks"] > 1]
     if shared.empty:
-        return f"Own time of each rank relative to the {middle_rank(len(ranks))}"
+        return f"Time of each rank relative to the {middle_rank(len(ranks))}, excluding exposed communication"
     state = straggler_state(ranks)
     if state.rank is not None:
         return state.short
     apart = format_ratio(float(shared["max_over_min"].median()))
-    return f"{state.short}; the slowest rank's own time per iteration is {apart} the fastest rank's"
+    return f"{state.short}; the slowest rank takes {apart} as long per iteration as the fastest"
 
 
 def _shares(fleet: Fleet, share: float) -> BarPanel:

@@ -205,9 +205,7 @@ def check_unfinished(folder: Path) -> None:
 
 @contextlib.contextmanager
 def keeping(kept: Path, *, anew: bool) -> Iterator[None]:
-    """Provide the folder for kept answers. The folder is emptied first if ``anew`` is set, and removed at the end if it
-    is empty.
-    """
+    """Provide the folder for kept answers: emptied first if ``anew`` is set, and removed at the end if empty."""
     with writing(kept.parent):
         if anew:
             remove_kept(kept)

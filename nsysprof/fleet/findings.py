@@ -158,9 +158,7 @@ def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread
 
 @dataclass(frozen=True)
 class StragglerState:
-    """A sentence about a fleet without a proven straggler, a short version for titles, and the ``rank`` that may be a
-    straggler.
-    """
+    """A sentence about a fleet without a proven straggler, a short version, and the possible straggler's ``rank``."""
 
     text: str
     short: str
@@ -195,7 +193,7 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
                 "the ratio varies too much between iterations for proof "
                 f"({format_ratio(most['low'])} to {format_ratio(most['high'])})"
             )
-        often = f", and it takes longer in {int(most['slower']):,} of {int(most['compared']):,} iterations"
+        often = f", and the rank takes longer in {int(most['slower']):,} of {int(most['compared']):,} iterations"
         often, each = ("", "") if whole else (often, " per iteration")
         return StragglerState(
             f"rank {rank} may be a straggler: {ratio} as long{each} as the other ranks, excluding exposed "
@@ -219,9 +217,7 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
 
 
 def awaited_rank(ranks: pd.DataFrame) -> int | None:
-    """Find the rank that causes far more than its share of the waiting; returns None if there is no such rank, or if
-    the ranks hardly wait.
-    """
+    """Find the rank that causes far more than its share of the waiting, or None if ranks hardly wait."""
     total = int(ranks["caused_ns"].sum())
     if not total or total < _MIN_SHARE * _gpu_time(ranks):
         return None

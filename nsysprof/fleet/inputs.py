@@ -71,9 +71,7 @@ def names_in(path: Path) -> list[str]:
 
 
 def record_path(report: Path) -> Path:
-    """Return the path of the run record that `capture` writes beside a report, also for a report exported as a
-    folder.
-    """
+    """Return the path of the run record that `capture` writes beside a report, also for an export in a folder."""
     stem = report.name.removesuffix(_FOLDER)
     return record_name(report) if stem == report.name else report.with_name(f"{stem}.json")
 
@@ -267,5 +265,5 @@ def _fetching(name: str, failed: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message."""
+    """Return the first line of an error's message."""
     return (str(error).splitlines() or ["no reason given"])[0]

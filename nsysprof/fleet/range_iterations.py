@@ -60,9 +60,7 @@ class Iterations:
 
 
 def range_iterations(attribution: Attribution, rows: Index, columns: Mapping[str, Ints], choice: Choice) -> Iterations:
-    """Find the `Iterations` of one process; ``rows`` are its ranges by start, ``columns`` the `COLUMNS` of each
-    range.
-    """
+    """Find the `Iterations` of one process; ``rows``: its ranges by start; ``columns``: the `COLUMNS` of each range."""
     paths = range_paths(attribution)
     merged = merged_paths(paths, choice.merge)
     code = merged.of[paths.of[rows]]
@@ -146,7 +144,7 @@ def _iteration_path(
 ) -> int | None:
     """Choose the path of the iterations: what ``per`` names, or else the steps of the program, see `choose_level`.
 
-    Of several the outermost ones, and of these the one that keeps its GPUs busy for longest; None if there is none.
+    Of several the outermost ones, and of these the one that keeps its GPUs busy for longest, or None if there is none.
     """
     held = sums(path, each[COMPUTE] + each[EXPOSED] + each[COPIES], len(merged))
     wanted: list[int] = np.flatnonzero(np.bincount(path[each["span"] > 0], minlength=len(merged))).tolist()

@@ -146,7 +146,7 @@ def _whole(trace: Trace, process: int, activity: Mapping[int, GpuActivity]) -> t
 
 
 def _timeline(first: Ints, last: Ints) -> tuple[int, int] | None:
-    """Choose the time around the middle `TIMELINE_ITERATIONS` of iterations, which are sorted; None without any.
+    """Choose the time around the middle `TIMELINE_ITERATIONS` of iterations, which are sorted, or None without any.
 
     The first ones are left out while they take far longer than usual: warm-up would hide all others.
     """

@@ -101,9 +101,7 @@ def _at_most(ratios: Floats) -> float:
 
 
 def robust_z(values: Floats) -> Floats:
-    """Return the distance of each value from the median in robust standard deviations; 0 if more than half of the
-    values are equal.
-    """
+    """Return the distance of each value from the median in robust standard deviations; 0 if most values are equal."""
     known = values[np.isfinite(values)]
     middle = np.median(known)
     sigma = _TO_SIGMA * float(np.median(np.abs(known - middle)))
@@ -289,9 +287,7 @@ def _rows(
 
 
 def iteration_rows(part: RankPart, path: str) -> Index:
-    """Find the rows of a part that are iterations of a path. If there are no such rows, return the row of the whole
-    report.
-    """
+    """Find the rows of a part that are iterations of a path; without iterations, the row of the whole report."""
     if path not in part.paths:
         return np.empty(0, np.intp)
     rows = np.flatnonzero(part.path == part.paths.index(path))

@@ -21,7 +21,7 @@ _PARTS = {
     "compute_ns": "time with any other kernel running",
     "exposed_ns": "exposed communication: time in which only communication kernels run",
     "copies_ns": "exposed copies and memsets: time in which copies or memsets run, but no kernel",
-    "idle_host_ns idle_sync_ns idle_queue_ns": "GPU idle time: waiting for a launch, in a synchronization, queue delay",
+    "idle_host_ns idle_sync_ns idle_queue_ns": "GPU idle time: waits for launches, synchronization, queue delay",
     "blocking_ns": "part of exposed communication on which the next compute kernel depended; empty if unknown",
 }
 _TOTALS = {
@@ -29,7 +29,7 @@ _TOTALS = {
     "span_ns": "elapsed time from the first GPU op to the last",
     "busy_ns": "time with GPU ops running, per GPU",
     "sum_ns": "added durations of the GPU ops",
-    "own_ns": "own time: time excluding exposed communication",
+    "own_ns": "time excluding exposed communication",
     "idle_ns": "time in which the GPU is idle",
 }
 _MEDIANS = {"own_median_ns span_median_ns": "median over iterations; empty without iterations"}
@@ -44,8 +44,8 @@ PATHS = table(
         **_TOTALS,
         **_PARTS,
         **_MEDIANS,
-        "relative": "own time ÷ own time of the median rank (with two ranks: ÷ the mean of both)",
-        "times_slowest": "iterations in which this rank has the longest own time (without exposed communication)",
+        "relative": "own_ns ÷ own_ns of the median rank (with two ranks: ÷ the mean of both)",
+        "times_slowest": "iterations in which this rank is the slowest (excluding exposed communication)",
     },
     made_in="fleet/tables.py",
 )
@@ -56,10 +56,10 @@ ITERATIONS = table(
         "path": "merged path of the range",
         "iteration": "name or number of the iteration",
         "ranks": "ranks with this iteration",
-        "own_median_ns own_iqr_ns own_min_ns own_max_ns": "own time (without exposed communication) over ranks",
-        "max_over_min": "largest own time ÷ smallest own time",
-        "own_mean_ns": "mean own time over ranks",
-        "slowest_rank fastest_rank": "ranks with the largest and the smallest own time",
+        "own_median_ns own_iqr_ns own_min_ns own_max_ns": "time excluding exposed communication, over ranks",
+        "max_over_min": "own_max_ns ÷ own_min_ns",
+        "own_mean_ns": "mean over ranks of the time excluding exposed communication",
+        "slowest_rank fastest_rank": "slowest and fastest rank, excluding exposed communication",
         "span_median_ns span_iqr_ns span_min_ns span_max_ns": "span over ranks",
     },
     made_in="fleet/tables.py",
@@ -81,7 +81,7 @@ RANKS = table(
         **_PARTS,
         "idle_ns": _TOTALS["idle_ns"],
         **_MEDIANS,
-        "times_slowest": "iterations in which the rank has the longest own time (without exposed communication)",
+        "times_slowest": "iterations in which the rank is the slowest (excluding exposed communication)",
         "collectives collective_ns": "number of collectives, and time in them",
         "waiting_ns": "time this rank waits in collectives for ranks that arrive later",
         "caused_ns": "time the other ranks wait for this rank",
@@ -90,7 +90,7 @@ RANKS = table(
         "transfer_ns": "the rest of blocking_ns",
         "late_peer": "rank that causes most of late_peer_ns; empty if none",
         "clock_offset_ns": "offset of the rank's clock from the common clock; empty if unknown",
-        "ratio": "ratio: own time of the rank ÷ median own time of the other ranks (median over iterations)",
+        "ratio": "own_ns of the rank ÷ median own_ns of the other ranks (median over iterations)",
         "z": "robust z-score of the ratio; empty with fewer than five ranks",
         "low high": "confidence interval of the ratio",
         "straggler verdict basis": (

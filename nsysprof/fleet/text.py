@@ -111,7 +111,7 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
     what = "report" if fleet.iteration_path == WHOLE else f"iterations ({one_line(fleet.iteration_path, 60)})"
     notes = [
         f"Shares: % of the time of the {what}. comm.: exposed communication (no compute runs "
-        "meanwhile); own: time excluding comm.; vs. others: own time ÷ median own time of the other ranks"
+        "meanwhile); own: time excluding comm.; vs. others: own ÷ median own of the other ranks"
         + ("." if fleet.iteration_path == WHOLE else ", median over iterations; slowest: number of iterations.")
     ]
     if ranks["gpu"].str.contains(",").any():
@@ -157,7 +157,8 @@ def _spread_table(fleet: Fleet) -> TextTable | None:
         own, slowest = spread_text(median, iqr, low, high, row["ranks"]), often if row["compared"] else ""
         rows.append({**row, "own": own, "slowest": slowest})
     note = (
-        "own each: own time per instance (median over ranks of their medians, ± half the IQR; with "
+        "own each: time per instance without exposed communication (median over ranks of their medians, ± "
+        "half the IQR; with "
         "fewer than 10 ranks: minimum–maximum); max/min: largest ÷ smallest over ranks."
     )
     return show_columns(_SPREAD_COLUMNS, rows, note=note)

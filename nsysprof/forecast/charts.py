@@ -1,6 +1,4 @@
-"""Plan the chart of a forecast, ``forecast.png``: the critical path of a step, now and with the change, and all
-steps.
-"""
+"""Plan the chart ``forecast.png``: the critical path of a step, now and with the change, and all steps."""
 
 from collections.abc import Iterator
 

@@ -25,7 +25,7 @@ def write_forecast(answer: Forecast, folder: Path) -> list[Path]:
 
 
 def forecast_document(answer: Forecast) -> dict[str, Any]:
-    """The forecast for JSON, without its steps."""
+    """Return the forecast for JSON, without its steps."""
     scaled = answer.unprofiled
     return {
         "schema": SCHEMA,

@@ -102,7 +102,7 @@ class Forecast(Attributed, Shown):
 
     @property
     def chosen(self) -> str:
-        """A clause with the steps and their coverage."""
+        """Return a clause with the steps and their coverage."""
         return self.steps.clause
 
     @property
@@ -142,7 +142,7 @@ class Forecast(Attributed, Shown):
 
     @property
     def report_hash(self) -> str | None:
-        """The SHA-256 of the report; None for a folder."""
+        """The SHA-256 of the report, or None for a folder."""
         path = self.attribution.trace.report.path
         return str(file_facts(path)["sha256"]) if path.is_file() else None
 
@@ -257,8 +257,8 @@ def _answered(
     overlap = _overlap(case, after) - _overlap(case, base)
     if overlap > MAX_OVERLAP * int(length.sum()):
         raise AbstainError(
-            f"kernels would run concurrently for {format_ns(overlap)} longer than recorded, and the model does not"
-            " include their mutual slowdown",
+            f"kernels would run concurrently for {format_ns(overlap)} longer than recorded, and the model "
+            "ignores mutual slowdown",
             f"nsysprof why {program.file} shows concurrent kernels",
         )
     replayed = (base_network, base), (edited, after)

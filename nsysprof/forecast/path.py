@@ -37,9 +37,7 @@ class PathParts:
 
 
 def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: Index, stop: int) -> PathParts:
-    """Return the parts of a step that starts at ``start`` and ends with the last of ``ops``, or at the time
-    ``stop``.
-    """
+    """Return the parts of a step from ``start`` to the end of the last of ``ops``, or to the time ``stop``."""
     total = np.cumsum(network.gap)
     offset = np.append(total - total[network.anchor], 0)
     length = np.append(network.length, 0)

@@ -53,7 +53,7 @@ class Unprofiled:
 def unprofiled_network(
     program: Program, spans: Spans, mine: Index, path: str, record: Path | None
 ) -> tuple[Network, Unprofiled | None]:
-    """Return the network of the program without a profiler, and how it was derived; None if the program was not
+    """Return the network of the program without a profiler, and how it was derived, or None if the program was not
     measured without a profiler.
 
     The steps of the path are shortened by the ratio in the record. Raises `AbstainError` if no recording cost gives

@@ -71,7 +71,7 @@ def _signed(ns: float, plus: str) -> str:
 
 
 def facts_of(answer: Forecast) -> list[str]:
-    """The basis of the forecast, as sentences."""
+    """Return the basis of the forecast, as sentences."""
     steps = f"{len(answer.base):,} steps of {one_line(answer.path, _NAME)} on GPU {answer.gpu}"
     basis = (
         "includes profiling overhead (nsysprof capture --overhead measures it)"

@@ -1,6 +1,4 @@
-"""Read and write hardware counters of kernels as `nsysprof counters` does: a table with a row per launch, and
-its record.
-"""
+"""Read and write hardware counters of kernels: a table with a row per launch, and its record."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ class Grid(int):
 
 
 class CounterCells(msgspec.Struct, kw_only=True):
-    """The columns of the table, in order: six columns identify a launch, the others are measurements, NaN if
-    missing.
-    """
+    """The columns of the table, in order: six identify a launch, the others are measurements, NaN if missing."""
 
     range: str = ""
     order: _Whole
@@ -99,9 +95,7 @@ class _Environment(msgspec.Struct):
 
 @dataclass(frozen=True)
 class CounterRow:
-    """A profiled launch: ``order`` is its number within its range path and process; ``values`` are by
-    `METRICS`, or None.
-    """
+    """A profiled launch: ``order``, its number within its range path and process; ``values`` by `METRICS`, or None."""
 
     path: str
     order: int
@@ -276,8 +270,8 @@ def library_versions(environment: dict[str, Any]) -> dict[str, str]:
 def _doubts(path: Path, record: _Record | None, gpus: Sequence[str]) -> Iterator[str]:
     if record is None:
         yield (
-            f"{path} has no run record ({path.with_suffix('.json').name}), so it is unknown which "
-            "GPU and libraries were used and whether the table is complete"
+            f"{path} has no run record ({path.with_suffix('.json').name}), so the GPU, the libraries and "
+            "the completeness of the table are unknown"
         )
         return
     yield from (f"{path}: {text}" for text in record.warnings[:_MAX_WARNINGS])

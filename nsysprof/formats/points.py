@@ -43,16 +43,14 @@ class SweepFile:
 
     @property
     def planned(self) -> int:
-        """Return the number of points in the plan over all runs, except points that the first run could not
-        measure.
-        """
+        """Return the number of points in the plan over all runs, except points that the first run could not measure."""
         given_up: int = sum(point["status"] != "measured" for point in self.points.values())
         once: int = sum(len(each["backends"]) for each in self.head["plan"]["configurations"])
         return once + (once - given_up) * (self.planned_runs - 1)
 
     @property
     def planned_runs(self) -> int:
-        """The number of runs in the plan."""
+        """Return the number of runs in the plan."""
         return int(self.head["plan"].get("runs") or 1)
 
     @property
@@ -83,9 +81,7 @@ class SweepFile:
 
 
 def begin_points(path: Path, head: Mapping[str, Any]) -> None:
-    """Create the file of a new sweep. ``head`` has the plan, and facts about the machine that only this process
-    knows.
-    """
+    """Create the file of a new sweep; ``head`` has the plan, and machine facts that only this process knows."""
     path.write_bytes(b"")
     add_line(path, "sweep", schema=POINTS_SCHEMA, **head)
 

@@ -1,6 +1,4 @@
-"""Define a worker's answer to one report of a fleet: small enough to send, and kept on disk until all answers are
-complete.
-"""
+"""Define a worker's answer to one report of a fleet: small to send, and kept until all answers are complete."""
 
 import json
 import zipfile

@@ -85,9 +85,7 @@ def read_environment(path: Path) -> dict[str, Any]:
 
 
 def record_name(report: Path) -> Path:
-    """Return the name of the record that `capture` writes beside a report, such as ``run.json`` (also for
-    ``run.json.gz``).
-    """
+    """Return the name of the record that `capture` writes beside a report: ``run.json``, also for ``run.json.gz``."""
     return report.with_name(report.name.removesuffix(".gz")).with_suffix(".json")
 
 
@@ -164,7 +162,7 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def file_facts(path: Path) -> dict[str, Any]:
-    """The ``size_bytes`` and ``sha256`` of a file."""
+    """Return the ``size_bytes`` and ``sha256`` of a file."""
     with path.open("rb") as file:
         digest = hashlib.sha256()  # Python 3.10 has no file_digest
         while piece := file.read(1 << 20):

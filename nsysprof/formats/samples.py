@@ -140,7 +140,7 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
 
     @property
     def left_out(self) -> int:
-        """The number of excluded samples of calls."""
+        """Return the number of excluded samples of calls."""
         return int(self.sets["eager"][1].sum())
 
     @property
@@ -151,7 +151,7 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
         return float(np.median(known)) if known else None
 
     def memory_bytes(self, part: str) -> int | None:
-        """The memory of one call, for one of `MEMORY_PARTS`."""
+        """Return the memory of one call, for one of `MEMORY_PARTS`."""
         size = (self.memory or {}).get(f"{part}_bytes")
         return None if size is None else round(size)
 
@@ -196,15 +196,11 @@ class BenchSamples:
         return max((len(point.by_run("eager")) for point in self.points), default=1) or 1
 
     def step(self, point: BenchPoint, kind: Kind) -> float:
-        """Return the clock resolution of a point's latency per call, in ns: a sample is the mean of several
-        calls.
-        """
+        """Return the clock resolution of a point's latency per call, in ns: a sample is the mean of several calls."""
         return self.clock_step / point.calls_of(kind)
 
     def rounding(self, point: BenchPoint, kind: Kind) -> float:
-        """Return the largest error (in logarithms) of the median of a point that the clock resolution causes; see
-        `rounding_of`.
-        """
+        """Return the largest error (in logarithms) of a median due to the clock resolution; see `rounding_of`."""
         values = point.samples(kind)
         return rounding_of(self.step(point, kind), float(np.median(values))) if len(values) else 0.0
 
@@ -290,9 +286,7 @@ def read_bench_samples(path: Path) -> BenchSamples:
 
 
 def samples_file(place: Path) -> Path:
-    """Return the samples file in a folder, compressed if only a compressed file exists; a file is returned
-    unchanged.
-    """
+    """Return the samples file in a folder, compressed if only that exists; a file is returned unchanged."""
     if not place.is_dir():
         return place
     plain, packed = place / "samples.json", place / "samples.json.xz"
@@ -311,7 +305,7 @@ def samples_content(path: Path) -> bytes:
     with contextlib.suppress(lzma.LZMAError):
         content = unpacker.decompress(content, _MOST_BYTES)
     if not unpacker.eof:
-        raise _corrupt(f"{path} is damaged: it is not a complete xz file of less than {_MOST_BYTES >> 20} MiB")
+        raise _corrupt(f"{path} is damaged: not a complete xz file of less than {_MOST_BYTES >> 20} MiB")
     return content
 
 

@@ -65,7 +65,7 @@ class Flag(_Column):
     default: bool = True
 
     def word(self, value: Any) -> str:
-        """The word for a value in names."""
+        """Return the word for a value in names."""
         return self.on if value else self.off
 
 
@@ -77,7 +77,7 @@ class Choice(_Column):
     says: str = ""
 
     def word(self, value: Any) -> str:
-        """The word for a value in names: `KV2`, `window:256`; empty for the default."""
+        """Return the word for a value in names: `KV2`, `window:256`; empty for the default."""
         shown = f"{value:g}" if isinstance(value, float) else value
         return "" if value == self.default else f"{self.short}{shown}"
 
@@ -119,7 +119,7 @@ class Cost(msgspec.Struct):
         return self.read_bytes + self.written_bytes
 
     def traffic_bytes(self, backend: str) -> int:
-        """The minimal bytes that a backend moves."""
+        """Return the minimal bytes that a backend moves."""
         return self.least_bytes + self.extra_bytes.get(backend, 0)
 
 
@@ -175,12 +175,12 @@ class Described(msgspec.Struct, dict=True):
         return "inputs and outputs once" + (f", and {self.traffic}" if self.traffic else "")
 
     def label(self, axis: str) -> str:
-        """The label of an axis in a chart: `sequence length S`."""
+        """Return the label of an axis in a chart: `sequence length S`."""
         return next(f"{each.says} {each.short}".lstrip() for each in self.axes if each.column == axis)
 
     @property
     def sizes(self) -> list[str]:
-        """The columns of the axes in order."""
+        """Return the columns of the axes in order."""
         return [axis.column for axis in self.axes]
 
     @property
@@ -190,12 +190,12 @@ class Described(msgspec.Struct, dict=True):
 
     @property
     def flag_names(self) -> list[str]:
-        """The columns of the flags and choices in order."""
+        """Return the columns of the flags and choices in order."""
         return [each.column for each in self.properties]
 
     @property
     def shape(self) -> list[str]:
-        """The columns of a shape without its dtype."""
+        """Return the columns of a shape without its dtype."""
         return [*self.sizes, *self.flag_names]
 
     @property

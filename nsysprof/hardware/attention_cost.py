@@ -22,12 +22,12 @@ class AttentionShape:
 
     @property
     def elements(self) -> int:
-        """The number of elements of the queries; keys, values and output have as many."""
+        """Return the number of elements of the queries; keys, values and output have as many."""
         return self.batch * self.heads * self.seq * self.head_dim
 
     @property
     def scores(self) -> int:
-        """The number of elements of the score matrices, including masked ones."""
+        """Return the number of elements of the score matrices, including masked ones."""
         return self.batch * self.heads * self.seq**2
 
 

@@ -89,7 +89,7 @@ def flops_bytes(
 
 
 def _shape(dims: Sequence[int]) -> Shape | None:
-    """The sizes of a tensor, () for what is none; None for what cannot be a shape."""
+    """The sizes of a tensor, () for what is none, or None for what cannot be a shape."""
     if not isinstance(dims, list | tuple):
         return ()
     if any(not isinstance(size, int) or size < 0 for size in dims) or math.prod(dims) > _MOST:

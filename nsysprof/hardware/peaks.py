@@ -1,8 +1,9 @@
 """Peaks of GPUs, and the share of a peak that was reached.
 
 The data-sheet peak is computed from its factors, so that it applies to the clock of the samples: SMs × clock × FLOPs
-per clock and SM. The last factor is a property of the architecture. It is for dense products (no structured sparsity),
-in which a multiply-add counts as two, and float16 and bfloat16 accumulate in float32, as in attention kernels.
+per clock and SM. The last factor is a property of the architecture. The last factor is for dense products (no
+structured sparsity), in which a multiply-add counts as two, and float16 and bfloat16 accumulate in float32, as in
+attention kernels.
 """
 
 import math
@@ -52,7 +53,7 @@ class GpuLimits:
     max_sm_clock_mhz: float | None = None
 
     def datasheet_flops(self, dtype: str, sm_clock_mhz: float | None) -> float | None:
-        """Return FLOP/s at this clock (None: the highest); None if unknown, or if the GPU lacks the dtype."""
+        """Return FLOP/s at this clock (None: the highest), or None if unknown, or if the GPU lacks the dtype."""
         clock = sm_clock_mhz or self.max_sm_clock_mhz
         if not (clock and self.sm_count and self.compute_capability):
             return None
@@ -94,9 +95,7 @@ def peak_flops(
 
 
 def memory_bandwidth(memory_clock_mhz: float, bus_width_bits: int) -> float:
-    """Return bytes per second of a memory that transfers two bits per pin and clock, for the clock that the device
-    reports.
-    """
+    """Return bytes per second of a memory with two bits per pin and clock, for the clock that the device reports."""
     return 2 * memory_clock_mhz * 1e6 * bus_width_bits / 8
 
 

@@ -62,7 +62,7 @@ class Change:
 
     @property
     def ratio(self) -> float:
-        """The ratio of step times, after ÷ before."""
+        """Return the ratio of step times, after ÷ before."""
         return self.after_ns / self.before_ns
 
 
@@ -79,9 +79,7 @@ class Series:
 
     @property
     def drift(self) -> float:
-        """Return the relative growth of times from the first to the last run within levels; 0 if there is no
-        growth.
-        """
+        """Return the relative growth of times from the first to the last run within levels; 0 if there is no growth."""
         return float(np.expm1(self.levels.slope * (len(self.runs) - 1)))
 
 
@@ -105,9 +103,7 @@ class History(Shown):
         return sorted(every, key=lambda each: (-each[1].run, -abs(np.log(each[1].ratio))))
 
     def slower(self, limit: float) -> list[tuple[Series, Change]]:
-        """Return the series with the newest run that slowed down by more than ``limit``, except by machine
-        changes.
-        """
+        """Return the series with the newest run that slowed down by more than ``limit``, except by machine changes."""
         newest = [(each, each.changes[-1]) for each in self.series if each.changes and each.runs[-1] == self.newest]
         return [pair for pair in newest if pair[1].ratio > 1 + limit and pair[1].cause != MACHINE]
 

@@ -32,7 +32,7 @@ RUNS = table(
         "memory_bytes": Column("", "peak of allocated GPU memory", "memory"),
         "level": Column("", "number of the level, from 1", cell=str, align="r"),
         "level_ns": Column("", "time of the level", "level time"),
-        "odd": "1 if the next runs reverse the change, so that it is not a new level; otherwise 0",
+        "odd": "1 if the next runs reverse the change, so that there is no new level; otherwise 0",
         "gpu driver clock torch": "machine and software, as far as recorded",
     },
     made_in="history/tables.py",
@@ -50,7 +50,7 @@ CHANGES = table(
         "ratio": "after ÷ before",
         "low_ratio high_ratio": "95 % interval of the ratio (each run is one sample)",
         "cause": (
-            "likely cause: program; machine (it changed too, or the commit did not change); or clock "
+            "likely cause: program; machine (the machine changed too, or the commit did not change); or clock "
             "(all kernels changed by the same factor)"
         ),
         "machine": "what changed of the machine",
@@ -59,7 +59,8 @@ CHANGES = table(
 )
 LEDGER = table(
     "history_ledger.csv",
-    "a row per change and part of a mean step; the rows of a change add up to the mean step time before and after it",
+    "a row per change and part of a mean step; the rows of a change add up to the mean step time before and "
+    "after the change",
     {
         "series": _SERIES,
         "run": _RUN,

@@ -20,7 +20,7 @@ def write_hotspots(answer: Hotspots, folder: Path) -> list[Path]:
 
 
 def hotspots_document(answer: Hotspots) -> dict[str, Any]:
-    """The answer for JSON, without its kernels."""
+    """Return the answer for JSON, without its kernels."""
     place, limits, best = answer.place, answer.limits, answer.best
     return {
         **document_head(SCHEMA, answer.attribution.trace.report),

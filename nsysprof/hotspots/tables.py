@@ -15,7 +15,7 @@ HOTSPOTS = table(
         "calls": "launches in all steady steps",
         "calls_per_step": Column("calls_per_step", "launches in a step", head="calls", cell=lambda x: f"{x:,.4g}"),
         "step_ns": Column("step_ns", "time in a step (median over steps)", head="per step"),
-        "share": Column("share", "share of the time of all steady steps", head="of step"),
+        "share": Column("share", "share of steady step time", head="of step"),
         "limit": Column("limit", "compute, memory, occupancy, latency or unknown", head="limited by"),
         "basis": "source of the limit: counters, shapes, GPU metrics, geometry or duration; empty if unknown",
         "limit_share": Column(

@@ -52,18 +52,18 @@ def hotspots_text(answer: Hotspots, top: int = 10, *, full: bool = False, markdo
 
 
 def known_fixes(answer: Hotspots) -> list[Finding]:
-    """The findings of the diagnosis about kernels of these steps."""
+    """Return the findings of the diagnosis about kernels of these steps."""
     path = answer.place.path if answer.place else ""
     return [each for each in answer.diagnosis.findings if each.kind in KERNEL_KINDS and each.path == path]
 
 
 def called(answer: Hotspots, spot: Spot) -> str:
-    """The name of a kernel for display, or of a family."""
+    """Return the name of a kernel for display, or of a family."""
     return spot.name if answer.by == "family" else one_line(short_name(spot.name), _NAME)
 
 
 def limit_words(spot: Spot) -> str:
-    """The limit of a kernel, and its distance from the limit."""
+    """Return the limit of a kernel, and its distance from the limit."""
     of = {COMPUTE: f"of the peak of {spot.unit}", MEMORY: "of the memory bandwidth", OCCUPANCY: "of the GPU in use"}
     if spot.limit == UNKNOWN:
         return f"limit unknown: {spot.reason}"
@@ -91,7 +91,7 @@ def spot_sentence(answer: Hotspots, spot: Spot) -> str:
     if isnan(spot.gain_ns) or spot.scale >= 1:
         return text if isnan(spot.gain_ns) or spot.limit == LATENCY else f"{text}: near what can be reached"
     if spot.gain_ns < 1_000:
-        return f"{text}; a faster kernel would save nothing, because the step does not wait for it"
+        return f"{text}; a faster kernel would save nothing, because the step does not wait for this kernel"
     most = " at most" * (spot.gain_basis == BOUND)
     saves = f"saves{most} {format_ns(spot.gain_ns)} per step"
     return f"{text}; at {format_share(spot.scale)} of its time, it {saves}"

@@ -55,9 +55,7 @@ class Launches:
 
 
 def launches_of(trace: Trace) -> Launches | None:
-    """Find the launches of a trace, whose report must be open; returns None if the reader has other ops than
-    the trace.
-    """
+    """Find the launches of a trace, whose report must be open, or None if the reader has other ops than the trace."""
     known, gpus = trace.geometry, trace.report.about.cuda_gpus
     if known is not None and known.whole:
         return _launches(known.rows, known.of, gpus)

@@ -122,9 +122,7 @@ def origin(name: str) -> tuple[str, str, str] | None:
 
 
 def function_name(name: str) -> str:
-    """Return the qualified function name, without return type, template arguments, parameters and anonymous
-    namespaces.
-    """
+    """Return the qualified function name without return type, template arguments, parameters, anonymous namespaces."""
     found = origin(name)
     if found is not None:
         return found[0]
@@ -139,9 +137,7 @@ def function_name(name: str) -> str:
 
 
 def own_words(function: str) -> str:
-    """Return the words in the last part of a qualified name, in lower case: `ns::vectorAdd2_kernel` is `vector add
-    kernel`.
-    """
+    """Return the words in the last part of a qualified name: `ns::vectorAdd2_kernel` is `vector add kernel`."""
     return " ".join([word for word in _OWN_WORDS.findall(function.rsplit("::", 1)[-1]) if len(word) > 1]).lower()
 
 

@@ -43,7 +43,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def patterns(self) -> list[str]:
-        """The expressions, of which one must match."""
+        """Return the expressions, of which one must match."""
         return texts(self.match)
 
     @property
@@ -54,9 +54,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Rules:
-    """Ordered rules: `checks` are (pattern, rule index) in order; `words` are the letters that each pattern
-    needs.
-    """
+    """Ordered rules: `checks` are (pattern, rule index) in order; `words` are the letters that each pattern needs."""
 
     rules: tuple[Rule, ...]
     checks: tuple[tuple[str, int], ...]

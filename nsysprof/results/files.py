@@ -50,7 +50,7 @@ def write_csv(tables: Tables, path: Path, *, digits: int | None = None) -> None:
 
 
 def document_head(schema: str, report: Report) -> dict[str, Any]:
-    """The first members of a document about a report."""
+    """Return the first members of a document about a report."""
     return {"schema": schema, "report": describe_report(report), "nsysprof": __version__}
 
 

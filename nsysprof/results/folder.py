@@ -230,9 +230,7 @@ def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -
 
 
 def refuse_taken(final: Path, *, force: bool = False, inputs: Sequence[Path] = ()) -> None:
-    """Refuse a name that is already taken, before hours of work. With ``force``, refuse only names of folders and of
-    ``inputs``.
-    """
+    """Refuse a taken name before hours of work; with ``force``, only names of folders and of ``inputs``."""
     if os.path.lexists(final) and not force:
         raise NsysprofError(f"{final}: exists already, not overwritten", f"--force, or {OTHER_NAME}")
     if os.path.isdir(final) and not os.path.islink(final):  # noqa: PTH112, PTH114  neither raises

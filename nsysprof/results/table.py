@@ -77,9 +77,7 @@ class Table:
         return {column.name: column.about for column in self.columns}
 
     def of(self, rows: Any) -> Any:
-        """Return the declared columns of a frame or a `ColumnTable`, in order; a `KeyError` names columns
-        without values.
-        """
+        """Return the declared columns of a frame or a `ColumnTable`; a `KeyError` names columns without values."""
         self._refuse_lacking(self.names, list(rows.columns))
         if isinstance(rows, ColumnTable):
             return ColumnTable({name: rows.columns[name] for name in self.names})
@@ -171,9 +169,7 @@ def row_dicts(rows: Rows) -> list[dict[str, Any]]:
 
 
 def format_by_name(name: str, value: Any) -> str:
-    """Format a value by the unit at the end of its column name; other numbers are formatted as counts, texts are
-    unchanged.
-    """
+    """Format a value by the unit at the end of its column name; other numbers as counts, texts unchanged."""
     if isinstance(value, str):
         return value
     last = name.rsplit("_", 1)[-1]

@@ -125,15 +125,13 @@ def known_table(table: str) -> bool:
 
 
 def known_column(table: str, column: str) -> str | None:
-    """Return the allowed content of a column in a known table (``text`` or ``number``), or None for an unknown column.
-    None for an unknown column.
-    """
+    """Return the allowed content of a known table's column (``text`` or ``number``), None for an unknown column."""
     texts = [*_columns(_NAMES, table), *_columns(_TEXTS, table), *EMPTIED.get(table, ())]
     return "text" if column in texts else "number" if column in _NUMBERS.split() else None
 
 
 def is_name(table: str, column: str) -> bool:
-    """Whether a column names work or hardware."""
+    """Return whether a column names work or hardware."""
     return column in _columns(_NAMES, table)
 
 

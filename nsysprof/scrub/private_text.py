@@ -122,9 +122,7 @@ def kind_of_property(name: str) -> str | None:
 
 
 def without_paths(text: bytes) -> tuple[bytes, int]:
-    """Shorten each absolute path, except system paths, to ``[path]/file``; also return the number of shortened
-    paths.
-    """
+    """Shorten each absolute path, except system paths, to ``[path]/file``; also return their number."""
     if text.startswith(b"/") and not is_system(text) and not re.search(rb"[\n\0]|: ", text):
         folder, _, name = text.rpartition(b"/")  # the path of a module, blanks and all
         if folder and folder not in (b"/home", b"/Users"):

@@ -61,7 +61,7 @@ class ReportCopy:
         return table in self.tables and set(columns) <= set(self.tables[table].columns)
 
     def rows(self, sql: str) -> list[Key]:
-        """The rows of a query, with text as bytes."""
+        """Return the rows of a query, with text as bytes."""
         return self.connection.execute(sql).fetchall()
 
     def delete(self, table: str, where: str = "1") -> int:
@@ -81,9 +81,7 @@ class ReportCopy:
         self.tables[table] = CopiedTable(about.sql, tuple(columns), texts, numbers)
 
     def empty(self, table: str, column: str, where: str, *, otherwise: str) -> int:
-        """Set a column to NULL (or ``otherwise`` if NULL is not allowed) in rows that meet a condition; return the
-        number of rows.
-        """
+        """Set a column to NULL (or ``otherwise``) in rows that meet a condition; return the number of rows."""
         [(required,)] = self.rows(
             f'SELECT "notnull" FROM pragma_table_xinfo({_literal(table)}) WHERE name = {_literal(column)}'
         )
@@ -284,9 +282,7 @@ def profiled_processes(copy: ReportCopy) -> list[int]:
 
 
 def string_references(copy: ReportCopy) -> tuple[set[Any], set[Any]]:
-    """Return the ids of strings that name work (kernels, ranges, calls, functions), and of all other strings in
-    use.
-    """
+    """Return the ids of strings that name work (kernels, ranges, calls, functions), and of all other strings in use."""
     names: set[Any] = set()
     others: set[Any] = set()
     for table, about in copy.tables.items():

@@ -113,7 +113,7 @@ def _check_kept(work: ScrubWork) -> None:
         if name not in work.kept:
             raise NsysprofError(
                 f"--keep {name}: no table, column or property of that name would be removed",
-                "run nsysprof scrub without --keep: it lists every TABLE, TABLE.COLUMN or PROPERTY that it removes",
+                "nsysprof scrub without --keep lists every TABLE, TABLE.COLUMN or PROPERTY that it removes",
             )
 
 
@@ -200,7 +200,7 @@ def _empty_columns(work: ScrubWork) -> None:
 
 
 def _kind(name: bytes, value: bytes) -> str | None:
-    """Return the kind of a private property; None for one that is not private, or not known."""
+    """Return the kind of a private property, or None for one that is not private, or not known."""
     text = _text(name)
     if text == "DEVICE_ID" and value != LOCAL:
         return Kind.HOST

@@ -58,9 +58,7 @@ class Secrets:
     cuts: Counter[str] = field(default_factory=Counter)
 
     def add(self, secrets: Iterable[Secret]) -> None:
-        """Add secrets; if one text comes from several places, the first kind counts, and the secret is sure if any of
-        them is.
-        """
+        """Add secrets; for one text from several places, the first kind counts, and the secret is sure if any is."""
         for secret in secrets:
             first = self.known.setdefault(secret.text, secret)
             if secret.sure and not first.sure:
@@ -85,9 +83,7 @@ class Secrets:
         return lambda text: pattern.sub(label, text)
 
     def blank(self, raw: bytes) -> bytes:
-        """Overwrite every secret of sufficient length in binary data, in UTF-8 and UTF-16, without a change of
-        length.
-        """
+        """Overwrite every secret of sufficient length in binary data, in UTF-8 and UTF-16, and keep the length."""
         for one in self.known.values():
             if len(one.text) < CREDENTIAL_FROM:
                 continue

@@ -1,6 +1,4 @@
-"""Compute confidence intervals: of medians and their ratios by resampling, of the shift and Cliff's delta by
-ranks.
-"""
+"""Compute confidence intervals: of medians and their ratios by resampling, of the shift and Cliff's delta by ranks."""
 
 from __future__ import annotations
 
@@ -318,5 +316,5 @@ def delta_of(
 
 
 def delta_word(delta: float) -> str:
-    """The word of `DELTA_WORDS` for the size of Cliff's delta."""
+    """Return the word of `DELTA_WORDS` for the size of Cliff's delta."""
     return next(word for most, word in DELTA_WORDS if abs(delta) < most)

@@ -326,9 +326,7 @@ def _detectable(one: Contrast, rules: Rules) -> float:
 
 
 def noise_of(ratio: float) -> float:
-    """Return the share by which the larger of two values exceeds the smaller, from their ratio: 0.25 for 1.25 and for
-    0.8; NaN for NaN.
-    """
+    """Return the share by which the larger of two values exceeds the smaller: 0.25 for a ratio of 1.25 or 0.8."""
     return math.nan if math.isnan(ratio) else max(ratio, 1 / ratio) - 1
 
 
@@ -394,7 +392,7 @@ def _unclear(one: Contrast, rules: Rules) -> str:
     drifts = f"the samples of one side drift by {format_share(one.drift)}, more than the difference"
     for holds, why in (
         (effect < rules.least_effect, f"below the smallest meaningful effect of {format_share(rules.least_effect)}"),
-        (apart < _MIN_STEPS * rules.clock_step, "the medians differ by only about the resolution of the clock"),
+        (apart < _MIN_STEPS * rules.clock_step, "the medians differ by only about the clock resolution"),
         (one.ratio_interval.holds(1), "the interval of the ratio includes 1"),
         (one.adjusted_p >= rules.alpha, p),
         (effect <= one.drift, drifts),

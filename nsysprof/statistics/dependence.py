@@ -52,7 +52,7 @@ class Dependence:
 
     @property
     def blocks(self) -> float:
-        """The number of blocks in the samples."""
+        """Return the number of blocks in the samples."""
         return self.n / self.block
 
 

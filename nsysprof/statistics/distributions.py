@@ -164,9 +164,7 @@ def _beta_share(a: float, b: float, x: float, rest: float) -> float:
 
 @cache
 def t_quantile(level: float, freedom: float) -> float:
-    """Return the distance from 0 within which Student's t lies with probability ``level``; ``freedom`` is at
-    least 1.
-    """
+    """Return the distance from 0 within which Student's t lies with probability ``level`` (``freedom`` at least 1)."""
     low, high, freedom, outside = 0.0, 1.0, max(freedom, 1.0), 1 - level
     while t_outside(high, freedom) > outside and high < 1e300:
         low, high = high, high * 2

@@ -57,9 +57,7 @@ class Judgement:
 
     @property
     def doubt(self) -> str:
-        """Return why no step is judged: ``too few`` steps, or times that are ``too spread``; empty if steps are
-        judged.
-        """
+        """Return why no step is judged (``too few`` steps, or times ``too spread``); empty if steps are judged."""
         return "" if math.isfinite(self.limit) else "too spread" if len(self.of) >= LEAST_STEPS else "too few"
 
     @property
@@ -71,8 +69,8 @@ class Judgement:
 def judge(span: Ints, fitted: Floats | None = None) -> Judgement:
     """Judge steps by their times in ns (in order, never 0); ``fitted`` is the known expected time of each step.
 
-    A step is slow if its distance above the level exceeds a limit. The limit is such that any step exceeds it in only a
-    share `ALPHA` of recordings, if the distribution has an exponential tail through the upper quartile and octile of
+    A step is slow if its distance above the level exceeds a limit. Any step exceeds the limit in only a share
+    `ALPHA` of recordings, if the distribution has an exponential tail through the upper quartile and octile of
     the recording. If the limit exceeds ten times the level, times vary too much to judge. The level is a running median
     without period and changes, so a few very long steps raise the limit, and slow changes of step time move the level.
     """

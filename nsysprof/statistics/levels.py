@@ -49,13 +49,11 @@ class Levels:
         return math.exp(self.value[level])
 
     def detectable(self, runs: int) -> float:
-        """Return the smallest change, as a share, that the newest `_SHORT` of ``runs`` runs would show as a
-        level.
-        """
+        """Return the smallest change, as a share, that the newest `_SHORT` of ``runs`` runs would show as a level."""
         return math.expm1(_CLEAR * self.noise * math.sqrt(1 / _SHORT + 1 / max(runs - _SHORT, 1)))
 
     def of(self, runs: int) -> Index:
-        """The level of each of ``runs`` runs."""
+        """Return the level of each of ``runs`` runs."""
         return np.searchsorted(self.starts, np.arange(runs), side="right") - 1
 
     def fitted(self, runs: int) -> Floats:
@@ -95,9 +93,7 @@ def find_levels(
 
 
 def newest_level(logs: Sequence[float]) -> Sequence[float]:
-    """Return the logarithms of the runs of the newest level without odd runs; with odd runs if too few other runs
-    remain to show noise.
-    """
+    """Return the logarithms of the newest level's runs, without odd runs if enough others remain to show noise."""
     if len(logs) < LEAST_RUNS:
         return logs
     levels = find_levels(np.array(logs))

@@ -20,9 +20,7 @@ _ROUNDS, _HUBER = 20, 1.345
 
 @dataclass(frozen=True)
 class Feature:
-    """The cost of one more unit of a number in step names: ``ns`` with its 95 % interval. ``name`` is the word before
-    the number.
-    """
+    """The cost of one more unit of a number in step names: ``ns`` with 95 % interval; ``name``: the word before it."""
 
     name: str
     ns: float

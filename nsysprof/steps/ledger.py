@@ -1,6 +1,4 @@
-"""Explain the extra time of slow steps to the ns, by cause: the time of a slow step minus the time of typical steps
-near it.
-"""
+"""Explain the extra time of slow steps to the ns: their time minus the time of typical steps near them, by cause."""
 
 from __future__ import annotations
 
@@ -57,9 +55,7 @@ class Excess:
         return Excess(**{each.name: getattr(self, each.name)[kept] for each in fields(Excess)})
 
     def frame(self, facts: Facts) -> pd.DataFrame:
-        """Return the rows with texts, the largest excess of each step first: columns of `tables.LEDGER` after
-        the pid.
-        """
+        """Return rows with texts, the largest excess of each step first: columns of `tables.LEDGER` after the pid."""
         columns = {name: np.array(facts.words[name], object)[getattr(self, name)] for name in _KEYS}
         times = {"slow_ns": self.slow_ns, "typical_ns": self.typical_ns, "delta_ns": self.delta_ns}
         frame = pd.DataFrame({"step": self.step, **columns, **times})

@@ -61,9 +61,7 @@ class Chain:
 
     @property
     def slow_share(self) -> float:
-        """Return the share of steps after warm-up that are slow, in any pattern, except steps that are slow because of
-        the GPU's clock.
-        """
+        """Return the share of steps after warm-up that are slow for other reasons than the GPU's clock."""
         return len(self.of(*SLOW_ONES)) / max(self.judged, 1)
 
 

@@ -73,9 +73,7 @@ def place_of(answer: Steps, path: str, gpu: int, pid: int) -> str:
 
 
 def paths_table(answer: Steps, most: int = 12) -> TextTable:
-    """Make a row per path, GPU and process: step times, the number of slow steps, and the smallest ratio that counts as
-    slow.
-    """
+    """Make a row per path, GPU and process: step times, the number of slow steps, and the least slow ratio."""
     rows = [_path_cells(answer, chain) for chain in answer.ranked[:most]]
     return TextTable(["steps of", "steps", "warm-up", "median", "longest", "slow", "slow from"], rows, "lrrrrrr")
 
@@ -96,9 +94,7 @@ def _path_cells(answer: Steps, chain: Chain) -> list[str]:
 
 
 def ledger_table(answer: Steps, top: int) -> TextTable | None:
-    """Show slow minus typical for the class of slow steps with most excess, per step; returns None if no step
-    is slow.
-    """
+    """Show slow minus typical per step for the class of slow steps with most excess, or None without slow steps."""
     every = [(chain, rows) for chain in answer.chains for _, rows in classes_of(answer, chain)]
     if not every:
         return None

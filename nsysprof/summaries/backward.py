@@ -32,9 +32,7 @@ BACKWARD = table(
 
 
 def backward(attribution: Attribution, asked: Asked) -> Answer | None:
-    """Add up the forward and the backward time of each merged path; returns None if the report has no autograd sequence
-    numbers.
-    """
+    """Add up the forward and backward time of each merged path, or None without autograd sequence numbers."""
     found = attribution.once(find_backward)
     inside = found.forward >= 0
     if not inside.any():

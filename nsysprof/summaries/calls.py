@@ -60,7 +60,7 @@ CALLS = table(
             "calls that return only when the GPU is done: synchronizations, blocking copies, "
             "cudaFree, asynchronous copies that return after their copy"
         ),
-        "waited_ns": Column("", "part of the calls' time in which a GPU of their process was busy", "waited"),
+        "waited_ns": Column("", "part of the calls' time in which a GPU of the process was busy", "waited"),
     },
     made_in="summaries/calls.py",
 )
@@ -74,9 +74,7 @@ _SHOWN = {column.name: column for column in CALLS.columns} | {
 
 
 def read_kinds(text: str) -> tuple[str, ...]:
-    """The kinds of calls in ``--calls cuda,mpi,os``, empty for ``none``. Raises `NsysprofError` for any other
-    text.
-    """
+    """The kinds of calls in ``--calls cuda,mpi,os``, empty for ``none``. Raises `NsysprofError` for any other text."""
     return tuple(read_list(text, "calls", CALL_KINDS, "none") or ())
 
 

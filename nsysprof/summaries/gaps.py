@@ -29,7 +29,7 @@ GAPS = table(
 )
 UTILISATION = table(
     "utilisation.csv",
-    f"a row per GPU and {PARTS}th of the time from its first GPU op to its last",
+    f"a row per GPU and {PARTS}th of the time from the GPU's first op to its last",
     {
         "gpu": _GPU,
         "start_ns length_ns": "start and length of the interval",
@@ -41,9 +41,7 @@ UTILISATION = table(
 
 
 def gaps(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
-    """Find long gaps, and the utilization over time; returns None without GPU work. A finding is made only if there is
-    a long gap.
-    """
+    """Find long gaps (with a finding if there are any), and utilization over time, or None without GPU work."""
     trace = attribution.trace
     parts, long, names = [], [], device_labels(trace)
     for at, number in enumerate(names):

@@ -34,7 +34,7 @@ METRICS = table(
         "what": "whole, range, kernel or family",
         "name": "merged path, kernel or family; empty for whole",
         "gpu": "GPU that was sampled",
-        "time_ns": "time covered by the row: from its first to its last GPU op, or while its kernels run",
+        "time_ns": "time covered by the row: from the first to the last GPU op, or while the kernels run",
         "metric": "clock_hz, or in percent of the maximum: sm_active, sm_issue (instructions issued), "
         "tensor_active, warps (in flight), dram_read, dram_write, pcie_rx, pcie_tx, nvlink_rx, nvlink_tx",
         "mean": "mean, in Hz or percent; empty if unknown",
@@ -152,7 +152,7 @@ def gpu_metrics(attribution: Attribution, asked: Asked) -> Answer | None:
     shown, wide = _wide(rows)
     note = (
         "% of the maximum while the kernels run, ± half of the 95 % interval (± 1 or less if not "
-        "shown); empty: unknown (gpu_metrics.csv says why)"
+        "shown); empty: unknown (reason: gpu_metrics.csv)"
     )
     return Answer({METRICS.file: ColumnTable(columns)}, _finding(trace, labels, rows), shown, wide, note)
 

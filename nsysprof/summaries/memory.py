@@ -1,6 +1,4 @@
-"""Summarize GPU memory: allocations and releases of each range, the owner of the peak, and growth from step to
-step.
-"""
+"""Summarize GPU memory: allocations and releases of each range, the owner of the peak, and growth from step to step."""
 
 from dataclasses import replace
 
@@ -49,7 +47,7 @@ MEMORY = table(
         "owned_at_peak_bytes": Column(
             "", "bytes allocated in the range itself that were live at the overall peak; 0 for pools", "owned"
         ),
-        "kept_bytes": "bytes allocated in the range itself that were still live at the end of its last instance",
+        "kept_bytes": "bytes allocated in the range itself and still live at the end of the last instance",
         "kept_in": "instances that allocated kept_bytes",
         "growth_bytes": Column(
             "", ("steady growth of live bytes from one instance to the next; empty if there is none"), "grows by"
@@ -81,7 +79,7 @@ def live_at(time: Ints, size: Ints, moment: Ints) -> Ints:
 
 
 def most_live(time: Ints, size: Ints, start: Ints, end: Ints) -> Ints:
-    """The maximum of live bytes in each interval."""
+    """Return the maximum of live bytes in each interval."""
     low, high = (np.searchsorted(time, edge, side="right") for edge in (start, end))
     order, out = np.argsort(low, kind="stable"), np.zeros(len(low), np.int64)
     out[order] = slice_reduce(np.maximum, size, low[order], high[order], 0)

@@ -74,9 +74,7 @@ class Summary:
 
 
 def mostly(group: Ints, code: AnyInts, weight: Ints) -> Ints:
-    """For each group, return the code (-1 or more) with the largest sum of weights; if several codes tie, the
-    smallest.
-    """
+    """For each group, return the code (-1 or more) with the largest sum of weights; on ties the smallest code."""
     size = int(code.max()) + 2
     pairs, place = np.unique(group * size + code + 1, return_inverse=True)
     of, each = np.divmod(pairs, size)

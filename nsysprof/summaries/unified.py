@@ -77,14 +77,12 @@ class UnifiedMemory:
 
     @property
     def covered(self) -> float:
-        """The share of kernel time during which pages migrated."""
+        """Return the share of kernel time during which pages migrated."""
         return int(self.kernels["covered_ns"].sum()) / max(int(self.kernels["sum_ns"].sum()), 1)
 
     @property
     def migrations(self) -> list[dict[str, Any]]:
-        """Return the rows of migrations, with ``direction``, ``cause``, ``pieces``, ``size_bytes`` and
-        ``sum_ns``.
-        """
+        """Return the rows of migrations, with ``direction``, ``cause``, ``pieces``, ``size_bytes`` and ``sum_ns``."""
         return [
             {
                 "direction": row["event"].removeprefix("migration "),

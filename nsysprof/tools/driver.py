@@ -40,9 +40,7 @@ _ABSENT = {"", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requi
 
 @dataclass(frozen=True)
 class Driver:
-    """The driver's data: its version, the newest CUDA version that it supports ((13, 0); () if unknown), and a mapping
-    per GPU.
-    """
+    """The driver's version, the newest CUDA that it supports ((13, 0); () if unknown), and a mapping per GPU."""
 
     version: str
     cuda: tuple[int, ...]
@@ -53,7 +51,7 @@ def ask_driver() -> tuple[Driver | None, str]:
     """Return the driver, or None and the reason why there is none."""
     smi = _smi()
     if smi is None:
-        return None, "no nvidia-smi: no NVIDIA driver is installed, or the container has no access to it"
+        return None, "no nvidia-smi: no NVIDIA driver is installed, or the container has no access to the driver"
     # The banner alone names the CUDA that the driver runs.
     banner, why = _run(smi)
     rows = _query(smi, ("driver_version", *_FACTS)) or _query(smi, ("driver_version", "name"))
@@ -99,9 +97,7 @@ def _is_admin() -> bool:
 
 
 def newest_cuda(nsys: Nsys) -> tuple[int, ...]:
-    """Return the newest CUDA version that an nsys can trace, from the CUPTI libraries in its folder; () if there are
-    none.
-    """
+    """Return the newest CUDA that an nsys can trace, from the CUPTI libraries in its folder; () if there are none."""
     folder = Path(os.path.realpath(nsys.path)).parent
     libraries = [re.fullmatch(r"libcupti\.so\.(\d+)\.(\d+)", path.name) for path in folder.glob("libcupti.so.*")]
     libraries += [re.match(r"cupti64_(\d+)\.(\d+)", path.name) for path in folder.glob("cupti64_*.dll")]

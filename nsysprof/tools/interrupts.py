@@ -45,9 +45,7 @@ def interrupts_to(handler: Callable[[int], None]) -> Iterator[None]:
 
 @contextmanager
 def interrupts_raised() -> Iterator[None]:
-    """In this block, raise `Interrupt` for every interrupt, so that files are cleaned up after each kind, not only
-    Ctrl-C.
-    """
+    """In this block, raise `Interrupt` for every interrupt, so that files are cleaned up after each kind."""
     came: list[Interrupt] = []
 
     def stop(number: int) -> NoReturn:

@@ -82,9 +82,7 @@ def _usual_places(kind: ToolKind) -> Iterator[Path]:
 
 
 def ask_tool(kind: ToolKind, named: str | os.PathLike[str]) -> tuple[Tool | None, str]:
-    """Ask the tool at a path (or in a folder) for its version; returns None and the reason if the tool does not
-    answer.
-    """
+    """Ask the tool at a path (or in a folder) for its version; returns None and the reason if it does not answer."""
     path = Path(os.path.expanduser(named))  # noqa: PTH111  that of Path raises where there is no such home
     try:
         if path.is_dir():
@@ -111,9 +109,7 @@ def version_numbers(text: str) -> tuple[int, ...]:
 
 
 def run_tool(tool: Path, arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
-    """Run a tool, or nsys's importer, to its end; raises `NsysprofError` if the tool cannot run or takes too
-    long.
-    """
+    """Run a tool, or nsys's importer, to its end; raises `NsysprofError` if the tool cannot run or takes too long."""
     try:
         return subprocess.run(
             [str(tool), *arguments],
@@ -173,9 +169,7 @@ def find_ncu(explicit: str | os.PathLike[str] | None = None) -> Ncu:
 
 
 def ncu_options(ncu: Ncu) -> frozenset[str]:
-    """The long options that an ncu supports. Raises `NsysprofError` if the ncu lacks an option that a count
-    needs.
-    """
+    """The long options that an ncu supports. Raises `NsysprofError` if the ncu lacks an option that a count needs."""
     known = frozenset(re.findall(r"--[a-z][a-z0-9-]+", run_tool(ncu.path, ["--help"], timeout=60).stdout))
     missing = [name for name in _NEEDED if name not in known]
     if missing:
@@ -186,9 +180,7 @@ def ncu_options(ncu: Ncu) -> frozenset[str]:
 
 
 def chip_metrics(ncu: Ncu) -> frozenset[str]:
-    """Return the metrics, without suffixes, that every local GPU has; raises `NsysprofError` if ncu cannot list
-    them.
-    """
+    """Return the metrics, without suffixes, that every local GPU has; raises `NsysprofError` if ncu lists none."""
     done = run_tool(ncu.path, ["--query-metrics"], timeout=300)
     chips: list[set[str]] = []
     for line in done.stdout.splitlines():

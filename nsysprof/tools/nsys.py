@@ -94,7 +94,7 @@ def header_version(path: Path) -> str | None:
 
 
 def version_in(head: bytes) -> str | None:
-    """The nsys version in the first bytes of a file."""
+    """Return the nsys version in the first bytes of a file."""
     version = re.search(rb"(?:Profiler Report|Systems Stream) (20\d\d[.@]\d+[.@0-9]*(?:-[0-9a-v]*)?)", head)
     return version[1].decode("ascii").replace("@", ".").rstrip(".") if version else None
 
@@ -105,9 +105,7 @@ def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
 
 
 def all_nsys() -> list[Nsys]:
-    """Find every working nsys, without duplicates: ``NSYSPROF_NSYS``, the PATH, then installed ones, newest
-    first.
-    """
+    """Find every working nsys, without duplicates: ``NSYSPROF_NSYS``, the PATH, then installed ones, newest first."""
     named = [name for name in (os.environ.get(ENVIRONMENT), shutil.which("nsys")) if name]
     first = [nsight.ask_tool(NSYS, name)[0] for name in named]
     unique: dict[str, Nsys] = {}

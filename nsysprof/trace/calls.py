@@ -20,17 +20,17 @@ _WAITS = re.compile(
 
 
 def launches_work(api: str) -> bool:
-    """Whether a host call with this name launches GPU work."""
+    """Return whether a host call with this name launches GPU work."""
     return _LAUNCHES.fullmatch(api) is not None
 
 
 def launches_kernel(api: str) -> bool:
-    """Whether a host call with this name launches one kernel."""
+    """Return whether a host call with this name launches one kernel."""
     return _LAUNCHES_KERNEL.fullmatch(api) is not None
 
 
 def waits_for_gpu(api: str) -> bool:
-    """Whether a host call with this name, in any version (`…_v3020`), returns only when the GPU is done."""
+    """Return whether a host call with this name, in any version (`…_v3020`), returns only when the GPU is done."""
     return _WAITS.fullmatch(api) is not None
 
 

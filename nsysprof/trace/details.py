@@ -53,7 +53,7 @@ class OpDetails:
         return np.where(known, self.static_shared + self.dynamic_shared, -1)
 
     def take(self, rows: AnyInts | slice) -> OpDetails:
-        """The details of the ops in ``rows``."""
+        """Return the details of the ops in ``rows``."""
         columns: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         return replace(self, **{name: each[rows] for name, each in columns.items() if each is not None})
 
@@ -173,7 +173,7 @@ class CallList:
         return len(self.start)
 
     def of_thread(self, tid: int) -> slice:
-        """The rows of a thread, by its globalTid."""
+        """Return the rows of a thread, by its globalTid."""
         code = int(np.searchsorted(self.threads, tid))
         if code == len(self.threads) or self.threads[code] != tid:
             return slice(0, 0)

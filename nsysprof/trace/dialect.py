@@ -1,6 +1,4 @@
-"""Detect the programming language or framework of a program from kernels, ranges and process names; advice
-depends on it.
-"""
+"""Detect the programming language or framework of a program, for advice: by kernels, ranges and process names."""
 
 import re
 from collections.abc import Iterable

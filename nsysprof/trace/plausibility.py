@@ -133,8 +133,8 @@ def _of_launches(trace: Trace) -> Iterator[str]:
         most = max(most, int(ahead.max(initial=0)))
     if early:
         yield (
-            f"{early:,} of {known:,} GPU ops ({format_share(early / known)}) start before the call that launched them,"
-            f" by up to {format_ns(most)}: the clocks of host and GPU differ"
+            f"{early:,} of {known:,} GPU ops ({format_share(early / known)}) start before their launching "
+            f"call, by up to {format_ns(most)}: the clocks of host and GPU differ"
         )
 
 

@@ -71,7 +71,7 @@ _ABOUT_GPU = (*("id", "name", "sm_count", "memory_bytes", "bandwidth_bytes_per_s
 
 
 def describe_report(report: Report) -> dict[str, Any]:
-    """The metadata of a report, for JSON documents."""
+    """Return the metadata of a report, for JSON documents."""
     about = report.about
     return {
         "file": str(report.path),

@@ -179,9 +179,7 @@ class Reader(ABC):
         """Estimate the number of rows that `trace` and attribution report to the progress bar."""
 
     def bytes_needed(self, enough: int) -> int:
-        """Estimate the memory that an analysis takes, in bytes; an upper bound suffices if it is at most
-        ``enough``.
-        """
+        """Estimate the memory that an analysis takes, in bytes; an upper bound suffices if it is at most ``enough``."""
         return 0
 
     def other_ranges(self, trace: Trace, sources: Collection[str]) -> details.OtherRanges:
@@ -193,15 +191,11 @@ class Reader(ABC):
         return details.no_op_details(len(trace.ops))
 
     def collectives(self, trace: Trace) -> details.Collectives:
-        """Return the collectives among the GPU ops, with communicators and sizes; empty if only kernel names are
-        recorded.
-        """
+        """Return the collectives among the GPU ops, with communicators and sizes; empty if only names are recorded."""
         return details.NO_COLLECTIVES
 
     def grids(self) -> Ints:
-        """Return the grid of each kernel in the order of `Trace.ops`, see `details.packed`; empty if not
-        recorded.
-        """
+        """Return the grid of each kernel in the order of `Trace.ops`, see `details.packed`; empty if not recorded."""
         return np.empty(0, np.int64)
 
     def call_list(self, progress: Progress | None = None) -> details.CallList:
@@ -248,7 +242,7 @@ class Reader(ABC):
         return {}
 
     def cpu_samples(self, thread: Ints, start: Ints, end: Ints) -> details.CpuSamples | None:
-        """Return samples of the call stacks of threads (globalTids) in time spans; None if there are none."""
+        """Return samples of the call stacks of threads (globalTids) in time spans, or None if there are none."""
         return None
 
     def not_read(self) -> dict[str, int]:
@@ -399,7 +393,7 @@ class Trace:
 
     @cached_property
     def gpu_of(self) -> dict[tuple[int, int], int]:
-        """The GPU number of each device, by globalPid and CUDA id."""
+        """Return the GPU number of each device, by globalPid and CUDA id."""
         return {
             (int(self.processes[device.process]), device.cuda_id): number
             for device, number in zip(self.devices, self.gpu_numbers, strict=True)
@@ -413,7 +407,7 @@ class Trace:
 
     @cached_property
     def op_name_rank(self) -> Ints32:
-        """The alphabetical rank of each GPU op name."""
+        """Return the alphabetical rank of each GPU op name."""
         return ranks(self.op_names)
 
     def settled(self, order: Index, *values: AnyInts) -> Index:
@@ -435,14 +429,12 @@ class Trace:
         return self.arena.take(self.stream_gpu, self.ops.stream)
 
     def ops_of_gpu(self, number: int) -> Mask:
-        """Mask of the GPU ops on a GPU; migrations are on none."""
+        """Return a mask of the GPU ops on a GPU; migrations are on none."""
         return (self.stream_gpu == number)[self.ops.stream]
 
     @cached_property
     def gpu_busy(self) -> dict[int, tuple[Ints, Ints]]:
-        """Return, for each GPU number, disjoint, sorted intervals ``(start, end)`` in which the GPU runs at
-        least one op.
-        """
+        """Return for each GPU number the disjoint, sorted intervals ``(start, end)`` in which the GPU runs an op."""
         busy = {}
         for number in sorted(set(self.gpu_numbers)):
             ops = np.flatnonzero(self.op_gpu == number)
@@ -523,12 +515,12 @@ Id = TypeVar("Id", int, Ints)
 
 
 def pid_of(global_id: Id) -> Id:
-    """The process id in a globalTid or globalPid, or in each element of an array."""
+    """Return the process id in a globalTid or globalPid, or in each element of an array."""
     return (global_id >> 24) & 0xFFFFFF
 
 
 def tid_of(global_id: Id) -> Id:
-    """The thread id in a globalTid, or in each element of an array."""
+    """Return the thread id in a globalTid, or in each element of an array."""
     return global_id & 0xFFFFFF
 
 

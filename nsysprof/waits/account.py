@@ -24,9 +24,7 @@ _NO_CEILING = ("compute", "unknown")
 
 @dataclass(frozen=True)
 class Account:
-    """The columns ``windows``, ``rows`` and ``held_up`` of a `Why`, and the ``facts`` from which they were
-    computed.
-    """
+    """The columns ``windows``, ``rows`` and ``held_up`` of a `Why`, and the ``facts`` from which they were computed."""
 
     facts: Facts
     windows: ColumnTable

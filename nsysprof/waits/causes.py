@@ -89,9 +89,7 @@ def gap_bounds(work: RangeWork) -> tuple[Ints, Index]:
 
 @dataclass(frozen=True)
 class IdlePieces:
-    """Gaps, split by the reason for which the GPU waits: number of the ``gap``, ``start``, ``end`` and ``kind`` of each
-    piece.
-    """
+    """Gaps, split by the GPU's reason for waiting: ``gap`` number, ``start``, ``end`` and ``kind`` per piece."""
 
     gap: Index
     start: Ints

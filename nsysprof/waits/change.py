@@ -27,9 +27,7 @@ from nsysprof.waits.swap import time_of_row, times_by_name
 
 @dataclass(frozen=True)
 class Step:
-    """One change: its ``kind``, a description, the ``ranges`` that it affects, and a function that edits a
-    network.
-    """
+    """One change: its ``kind``, a description, the ``ranges`` that it affects, and a function that edits a network."""
 
     kind: str
     words: str

@@ -74,7 +74,7 @@ class Changes:
 
     @property
     def options(self) -> str:
-        """The changes as options of a command line: ``--remove-calls 'cudaMalloc*' --pinned``."""
+        """Return the changes as options of a command line: ``--remove-calls 'cudaMalloc*' --pinned``."""
         words: list[str] = []
         for name, value in self.asked.items():
             words += [f"--{name}"] if value is True else [f"--{name} {shlex.quote(each)}" for each in value]

@@ -11,9 +11,7 @@ from nsysprof.waits.whole import Cause
 
 
 def lengthen(network: Network, op: AnyInts, length: Ints) -> None:
-    """Make GPU ops take ``length`` ns; for collectives with other ranks, this is the time after all ranks have
-    arrived.
-    """
+    """Make GPU ops take ``length`` ns; for collectives of several ranks, after all ranks have arrived."""
     network.length[op] = np.maximum(length, 0)
 
 
@@ -62,9 +60,7 @@ def stop_waiting(network: Network, moment: AnyInts) -> None:
 
 
 def run_together(network: Network) -> None:
-    """Let all ranks arrive at each collective at the same time, so that it takes only the time after the last
-    arrival.
-    """
+    """Let all ranks arrive at each collective at the same time, so it takes only the time after the last arrival."""
     late = network.done != network.start
     for each in network.edges:
         rows = np.flatnonzero(each.op >= 0)
@@ -107,9 +103,7 @@ def merge_ops(network: Network, trace: Trace, op: AnyInts, first: Mask, length: 
 
 
 def leave_out(network: Network, first: AnyInts, stop: AnyInts, op: AnyInts) -> None:
-    """Remove all host work from the moments ``first`` to ``stop`` of each row, and the time of the GPU ops
-    ``op``.
-    """
+    """Remove all host work from the moments ``first`` to ``stop`` of each row, and the time of the GPU ops ``op``."""
     hurry(network, expand_ranges(first, stop - first + 1), 0)
     network.length[op] = 0
     node = network.start[op]

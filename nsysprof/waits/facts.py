@@ -36,9 +36,7 @@ class Texts:
         return self._codes.setdefault(text, len(self._codes))
 
     def each(self, make: Callable[..., str], *columns: Array) -> Ints:
-        """Return the codes of the texts that ``make`` returns for each row of columns; ``make`` is called once for
-        equal rows.
-        """
+        """Return the codes of the texts that ``make`` returns for each row of columns; equal rows share a call."""
         if len(columns[0]) == 0:
             return np.empty(0, np.int64)
         first, inverse = distinct(*columns)
@@ -78,9 +76,7 @@ class Facts:
 
     @cached_property
     def activity(self) -> HostActivity:
-        """Return the activity of the host, either all of it or only ``near`` some intervals, see
-        `Reader.host_activity`.
-        """
+        """Return the activity of the host, all of it or only ``near`` some intervals, see `Reader.host_activity`."""
         return self.host(self.attribution.trace, self.near)
 
     @cached_property
@@ -105,7 +101,7 @@ class Facts:
 
     @property
     def words(self) -> dict[str, Sequence[str]]:
-        """The texts behind the codes of columns."""
+        """Return the texts behind the codes of columns."""
         texts = dict.fromkeys(("activity", "culprit", "range", "exposed_by"), self.texts.words)
         return {**texts, "cause": CAUSES, "claim": CLAIMS}
 

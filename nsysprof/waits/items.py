@@ -130,9 +130,7 @@ def _free_of_overlap(lanes: Lanes, op: Ints32, of_lane: Ints, before: Ints32, en
 
 
 class Parts:
-    """Edges of stream items and of additional nodes, collected while items are processed; items are nodes from
-    2 on.
-    """
+    """Edges of stream items and of additional nodes, collected while items are processed; items are nodes from 2 on."""
 
     def __init__(self, items: int) -> None:
         self.items = items

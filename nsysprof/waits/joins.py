@@ -179,9 +179,7 @@ def queue_joins(trace: Trace, host: Host, lanes: Lanes, items: Items, lags: Lags
 
 
 def handover_joins(attribution: Attribution, host: Host) -> Iterable[Joins]:
-    """Find waits between threads: a worker waits for the thread of its range, and that thread waits for its
-    workers.
-    """
+    """Find waits between threads: a worker waits for the thread of its range, and that thread waits for its workers."""
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
     follow = np.flatnonzero(attribution.outcome == FOLLOWED)
@@ -214,9 +212,7 @@ def handover_joins(attribution: Attribution, host: Host) -> Iterable[Joins]:
 
 
 def first_joins(trace: Trace, host: Host) -> Iterable[Joins]:
-    """Yield the first moment of each thread, with the recorded delay after the last earlier moment of its process's
-    thread.
-    """
+    """Yield each thread's first moment, with its recorded delay after a moment of the process's first thread."""
     first_of = np.searchsorted(host.thread, np.arange(len(trace.threads) + 1))
     used = np.flatnonzero(first_of[1:] > first_of[:-1])
     begins = host.time[first_of[used]]

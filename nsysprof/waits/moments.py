@@ -14,9 +14,7 @@ IMPLIED_NS = 20_000  # a call that waited for longer, and returned so soon behin
 
 @dataclass(frozen=True)
 class Moments:
-    """Additional host moments to replay: ``thread`` (code), ``time``, and whether something ``begins`` at that
-    time.
-    """
+    """Additional host moments to replay: ``thread`` (code), ``time``, and whether something ``begins`` at that time."""
 
     thread: AnyInts
     time: Ints
@@ -108,9 +106,7 @@ def _interleaved(start: Ints, end: Ints) -> Ints:
 
 
 def launched_behind(trace: Trace, host: Host) -> Ints32:
-    """Return the host moment after which each op can start: the return of its call (for copies the start of the call),
-    or -1.
-    """
+    """Return the host moment after which each op can start: the return of its call (for copies the start), or -1."""
     launch = trace.ops.launch
     moment = np.append(host.launch, np.full((2, 1), -1, np.int32), axis=1)
     return np.where(trace.ops.kind == MEMCPY, moment[0][launch], moment[1][launch])

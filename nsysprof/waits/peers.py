@@ -86,9 +86,7 @@ def find_peers(trace: Trace, communication: Mask, collectives: Collectives) -> P
 
 
 def split_late(pieces: Pieces, peers: Peers | None) -> tuple[Pieces, Ints32]:
-    """Split pieces at the arrival of the last rank; also return the op of that rank for each piece, or -1 if no rank
-    was late.
-    """
+    """Split pieces at the arrival of the last rank; also return this rank's op for each, -1 if no rank was late."""
     none = np.full(len(pieces.gap), -1, np.int32)
     if peers is None:
         return pieces, none

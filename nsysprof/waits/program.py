@@ -52,7 +52,7 @@ class Program:
 
     @property
     def file(self) -> str:
-        """The name of the report in messages."""
+        """Return the name of the report in messages."""
         return str(self.attribution.trace.report.path)
 
     @cached_property
@@ -61,9 +61,7 @@ class Program:
         return Wholes(self.facts)
 
     def ranges_of(self, glob: str) -> Index:
-        """Find the ranges with a path or name that matches a glob; raises `NsysprofError` with similar names if there
-        are none.
-        """
+        """Find the ranges with a path or name that matches a glob; raises `NsysprofError` if there are none."""
         if glob not in self._globs:
             paths = range_paths(self.attribution)
             merged = merged_paths(paths, self.merge_names)

@@ -81,7 +81,7 @@ class StepTimes:
 
     @property
     def length(self) -> Ints:
-        """The length of each step in ns."""
+        """Return the length of each step in ns."""
         return self.end - self.start
 
     def take(self, rows: Array) -> StepTimes:

@@ -93,9 +93,7 @@ def _remove(program: Program, glob: str, network: Network) -> None:
 
 
 def calls_of(program: Program, glob: str) -> Cause:
-    """Return the host calls with a matching name as a `Cause`, with the copies that these calls start and the waits
-    that they imply.
-    """
+    """Return the host calls with a matching name as a `Cause`, with the copies they start and the waits they imply."""
     calls = program.facts.activity.calls
     codes = matching(calls.names, glob, "call", program.file)
     return program.wholes.of_calls(np.flatnonzero(np.isin(calls.name, codes)))

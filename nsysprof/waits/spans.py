@@ -24,9 +24,7 @@ NO_TIME = 1 << 62  # later than all
 
 
 def moments_of(trace: Trace, rows: Index) -> Moments:
-    """Return the moments of ranges for a `Network`: begins (twice, so that an edit can insert time in between),
-    and ends.
-    """
+    """Return the moments of ranges for a `Network`: begins (twice, for edits that insert time), and ends."""
     ranges = trace.ranges
     times = np.concatenate([ranges.start[rows], ranges.start[rows], ranges.end[rows]])
     return Moments(np.tile(ranges.thread[rows], 3), times, np.repeat([True, True, False], len(rows)))
@@ -118,9 +116,7 @@ def spans_of(attribution: Attribution, windows: Windows, rows: Index, network: N
 
 
 def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans) -> tuple[str, str | None] | None:
-    """Return why the dependencies of GPU ops in windows are unknown, with a hint; None if the dependencies are
-    known.
-    """
+    """Return why the dependencies of GPU ops in windows are unknown, with a hint, or None if they are known."""
     streams = np.unique(trace.ops.stream[spans.ops])
     if lacks and len(streams) > len(np.unique(spans.windows.gpu)):
         return f"dependencies between streams are not recorded: {lacks[0]}", "record it again, then forecast"
@@ -132,7 +128,7 @@ def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans)
         others = np.setdiff1d(trace.op_process[rows], mine)
         if len(others) or len(mine) > 1:
             count = len(others) + len(mine)
-            return f"{count} processes share GPU {gpu}, and the model ignores how they slow each other down", None
+            return f"{count} processes share GPU {gpu}, and the model ignores mutual slowdown", None
         rows = rows[np.argsort(trace.ops.start[rows], kind="stable")]
         start = trace.ops.start[rows]
         reach = np.append(start[:1], np.maximum.accumulate(trace.ops.end[rows])[:-1])

@@ -36,9 +36,7 @@ class Stretch:
 
 
 def reach_of(trace: Trace, windows: Windows, rows: AnyInts) -> tuple[Index, int, int]:
-    """Return the windows in the stretch of some rows of windows, including the step before, and the first and last ns
-    of the stretch.
-    """
+    """Return the windows in the stretch of some windows, with the step before, and the stretch's first and last ns."""
     before = np.maximum(np.asarray(rows) - 1, 0)
     before = before[(windows.path[before] == windows.path[rows]) & (windows.gpu[before] == windows.gpu[rows])]
     every = np.union1d(rows, before)

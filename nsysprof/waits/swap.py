@@ -57,8 +57,8 @@ def times_by_name(trace: Trace, path: Path) -> dict[int, int]:
         low, high = float(known["min"][name]), float(known["max"][name])
         if high > _MAX_SPREAD * low:
             raise AbstainError(
-                f"{one_line(short_name(name), 60)} takes {format_ns(low)} to {format_ns(high)} in {path}: it is unknown"
-                " which of these times applies",
+                f"{one_line(short_name(name), 60)} takes {format_ns(low)} to {format_ns(high)} in {path}: "
+                "the applicable time is unknown",
                 "--set 'KERNEL=TIME' says it",
             )
     if not found:
@@ -108,7 +108,7 @@ def time_of_row(path: Path, row: str) -> int:
     if len(rows) != 1:
         known = join_first(both[table["median_ns"].notna()].unique().tolist(), 4, repr)
         raise NsysprofError(
-            f"{path} has {plural(len(rows), 'row')} named {row!r}, but one is needed; it has {known}",
+            f"{path} has {plural(len(rows), 'row')} named {row!r}, but one is needed; names in the file: {known}",
             "name one of them",
         )
     times = [rows[name].iloc[0] for name in ("graph_median_ns", "median_ns") if name in rows]

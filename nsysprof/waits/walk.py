@@ -69,9 +69,7 @@ class Pieces:
 
 
 def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
-    """Find the `Reasons` of all ops of a trace; near-linear in ops, with Python steps only for event waits and
-    records.
-    """
+    """Find the `Reasons` of all ops of a trace: near-linear, with Python steps only for event waits and records."""
     ops, launches = trace.ops, trace.launches
     arena, lanes = trace.arena, lanes_of(trace)
     order = lanes.order
@@ -205,9 +203,7 @@ class Lanes:
             np.maximum.accumulate(calls, out=calls)
 
     def before(self, stream: AnyInts, time: Ints) -> Index:
-        """For each stream and host time, return the position in ``order`` of the last op called before this
-        time, or -1.
-        """
+        """For each stream and host time, return the position in ``order`` of the last op called before it, or -1."""
         first = np.searchsorted(self.stream, stream, side="left")
         low, high = first, np.searchsorted(self.stream, stream, side="right")
         while (some := low < high).any():  # a binary search in all streams at once
@@ -223,9 +219,7 @@ class Lanes:
 
 
 def event_calls(dependencies: Dependencies) -> tuple[Ints32, Ints, Ints32]:
-    """Return the stream, time and event of the calls that record an event, followed by those of the calls that wait for
-    an event.
-    """
+    """Return stream, time and event of all calls that record an event, then of all calls that wait for one."""
     both = dependencies.records, dependencies.waits
     stream, time, event = (
         np.concatenate([getattr(each, name) for each in both]) for name in ("stream", "time", "event")
@@ -275,7 +269,7 @@ def _mark(found: Ints32, lanes: Lanes, lane: int, since: int, awaited: int) -> N
 
 
 def lanes_of(trace: Trace) -> Lanes:
-    """The `Lanes` of all ops of a trace."""
+    """Return the `Lanes` of all ops of a trace."""
     ops, launches = trace.ops, trace.launches
     order, called = sort_groups(ops.stream, ops.start, ops.end, trace.arena)
     order = trace.settled(order, ops.end[order], called, ops.stream[order])
@@ -286,9 +280,7 @@ def lanes_of(trace: Trace) -> Lanes:
 
 
 def barriers(dependencies: Dependencies, lanes: Lanes) -> Ints32:
-    """For each op, return its dependencies through the legacy default stream: on that stream, or on all
-    blocking streams.
-    """
+    """Return each op's dependencies through the legacy default stream: on it, or on all blocking streams."""
     found = np.full(len(lanes.order), -1, np.int32)
     null, blocking = dependencies.null, dependencies.blocking
     context = dependencies.context

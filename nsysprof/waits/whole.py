@@ -78,9 +78,7 @@ class Wholes:
         return Cause(calls, launches, mine, self.thread[host], start, end)
 
     def of_ops(self, ops: AnyInts) -> Cause:
-        """Return GPU ops as a `Cause`; for copies and memsets also the calls that start them and the waits for
-        them.
-        """
+        """Return GPU ops as a `Cause`; for copies and memsets also the calls that start them and the waits for them."""
         kind, launch = self.trace.ops.kind[ops], self.trace.ops.launch[ops]
         moved = np.isin(kind, (MEMCPY, MEMSET)) & (launch >= 0) & ~self.trace.ops.from_graph[ops]
         calls = self.of_launch[launch[moved]]
@@ -126,9 +124,7 @@ class Wholes:
 
     @cached_property
     def behind_launch(self) -> tuple[AnyInts, AnyInts]:
-        """Return the calls that wait for a stream or an event, and for each the launch right before it on its
-        thread.
-        """
+        """Return the calls that wait for a stream or an event, and the launch right before each on its thread."""
         calls, launches = self.facts.activity.calls, self.trace.launches
         names = np.array(["Stream" in name or "Event" in name for name in calls.names], bool)
         syncs = np.flatnonzero((self.facts.activity.kind == SYNCHRONIZING) & (self.thread >= 0))

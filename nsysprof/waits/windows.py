@@ -43,7 +43,7 @@ class Windows:
 
     @property
     def length(self) -> Ints:
-        """The length of each window in ns."""
+        """Return the length of each window in ns."""
         return self.end - self.start
 
     def take(self, rows: AnyInts) -> Windows:
@@ -56,11 +56,12 @@ def gpu_windows(attribution: Attribution, rows: Index, path: Ints32, communicati
     included.
 
     A window starts with the instance on the host, or at the end of the previous window of its path on that GPU if that
-    is later. It ends with the last op of the instance on that GPU, or with the instance on the host if that is later:
-    so a late host inside the instance counts, but not a host that runs ahead. If a copy or collective outlasts the
-    compute of the instance, the window ends at the first compute of the next instance at the latest: prefetching during
-    a step is not part of the step. Instances without GPU work have no window. Ops that CUDA graphs replay count at the
-    launch of the graph, regardless of their attribution. ``communication``: per op name, whether it is a collective.
+    is later. The window ends with the last op of the instance on that GPU, or with the instance on the host if that is
+    later: so a late host inside the instance counts, but not a host that runs ahead. If a copy or collective outlasts
+    the compute of the instance, the window ends at the first compute of the next instance at the latest: prefetching
+    during a step is not part of the step. Instances without GPU work have no window. Ops that CUDA graphs replay count
+    at the launch of the graph, regardless of their attribution. ``communication``: per op name, whether it is a
+    collective.
     """
     trace, index = attribution.launched.trace, index_work(attribution.launched, rows)
     op, place = index.ops_of(rows)
@@ -262,9 +263,7 @@ class GpuLines:
 
 
 def gpu_lines(trace: Trace, communication: Mask, gpu: int, process: int | None = None) -> GpuLines:
-    """Find the `GpuLines` of a GPU, for all processes or one; ``communication``: per op name, whether it is a
-    collective.
-    """
+    """Find the `GpuLines` of a GPU, for all processes or one; ``communication``: a mask of op names."""
     ops = trace.ops
     rows = np.flatnonzero((trace.op_gpu == gpu) & (ops.kind != MIGRATION))
     if process is not None:

@@ -44,9 +44,7 @@ WORDS = {"kernel": "kernel that another stream waits for"}
 
 
 def plan_why(answer: Why) -> Plan:
-    """Plan the median window of the path with most time: the parts, which add up to the window, and the lanes
-    with waits.
-    """
+    """Plan the median window of the path with most time: its parts, which add up, and its lanes with waits."""
     instance = median_instance(answer)
     if instance is None:
         return Message(
@@ -138,9 +136,7 @@ def _ops(instance: Instance) -> tuple[Ints, Ints, Bytes]:
 
 
 def kinds_of_names(instance: Instance) -> Bytes:
-    """Return the kinds of the GPU ops by name, as codes of `RUNS`; the last code is compute for which another stream
-    waited.
-    """
+    """Return the kinds of GPU op names as codes of `RUNS`, then of compute for which another stream waited."""
     trace, families = instance.answer.attribution.trace, instance.answer.kinds.family
     held_up = instance.answer.held_up
     mine = held_up[(held_up["path"] == instance.path) & (held_up["share_of_span"] >= _MIN_HELD)]

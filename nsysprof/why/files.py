@@ -1,6 +1,4 @@
-"""Write the files of `nsysprof why`: all rows as CSV (columns are an interface), and windows and findings as
-JSON.
-"""
+"""Write the files of `nsysprof why`: all rows as CSV (columns are an interface), and windows and findings as JSON."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ WHY = table(
         ),
         "culprit": "responsible code: a call or code of a range, a copy, a collective, a kernel",
         "range": "innermost range of the responsible call or launch",
-        "exposed_by": "call that drained the GPU queue (waited until it was empty) before the wait",
+        "exposed_by": "call that drained the GPU queue (waited until the queue was empty) before the wait",
         "meanwhile": "GPU activity during the wait: nothing, copies, communication, compute",
         "claim": "evidence: dependency (an edge in the trace), order (inferred from times), abstain (unknown)",
         "waits": "number of waits; for compute, number of kernels",

@@ -1,6 +1,4 @@
-"""Find the critical path of windows piece by piece, and the one window for pictures: the median window of its
-path.
-"""
+"""Find the critical path of windows piece by piece, and the one window for pictures: the median window of its path."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -96,9 +94,7 @@ def _text(culprit: str, exposing: str) -> str:
 
 @dataclass(frozen=True)
 class WindowPart:
-    """A part of a window, ``ns`` long: the section, the ``group`` as in `PathPieces`, and a ``text``, which may
-    be empty.
-    """
+    """A part of a window, ``ns`` long: section, ``group`` as in `PathPieces`, and ``text``, which may be empty."""
 
     section: str
     group: str

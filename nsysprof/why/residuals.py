@@ -1,6 +1,4 @@
-"""Measure the error of windows that are replayed from dependencies and constants. Paths with a large error get no
-ceilings.
-"""
+"""Measure the error of windows replayed from dependencies and constants; large errors get no ceilings."""
 
 from collections.abc import Iterator
 
@@ -52,9 +50,7 @@ def residual_frame(trace: Trace, why: Reasons, windows: Windows, paths: pd.Serie
 
 
 def without_ceilings(rows: pd.DataFrame, residuals: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of ``why.csv``, without ceilings for paths whose residual on that GPU exceeds
-    `MAX_RESIDUAL`.
-    """
+    """Return the rows of ``why.csv``, without ceilings for paths whose residual on that GPU exceeds `MAX_RESIDUAL`."""
     places = pd.MultiIndex.from_frame(residuals[residuals["residual"] > MAX_RESIDUAL][["path", "gpu"]])
     doubtful = pd.MultiIndex.from_frame(rows[["path", "gpu"]]).isin(places)
     return rows.assign(ceiling_ns=rows["ceiling_ns"].where(~doubtful)) if doubtful.any() else rows

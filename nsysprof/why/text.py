@@ -67,9 +67,7 @@ def places(answer: Why, path: str) -> list[tuple[int, int]]:
 
 
 def tree(answer: Why, path: str, gpu: int, pid: int, top: int, families: int = 1 << 30) -> TextTable:
-    """Show the steps of a path on a GPU as an indented tree, with ``top`` causes of a kind and ``families`` of
-    compute.
-    """
+    """Show the steps of a path on a GPU as a tree, with ``top`` causes of a kind and ``families`` of compute."""
     windows, rows = (
         frame[(frame["path"] == path) & (frame["gpu"] == gpu) & (frame["pid"] == pid)]
         for frame in (answer.windows, answer.rows)

@@ -108,8 +108,8 @@ class Why(Attributed, Shown):
         """Mark ``waits`` that are steps of a host that launches more slowly than the GPU runs.
 
         Such waits are shorter than `LAUNCH_STEP_NS`, and meanwhile the host launches, makes other CUDA calls that do
-        not wait, or runs code in between, regardless of the cause that drained the GPU queue. They count per path,
-        process and GPU, and only in ranges whose launches take `MIN_LAUNCHES` of that time.
+        not wait, or runs code in between, regardless of the cause that drained the GPU queue. Such waits count per
+        path, process and GPU, and only in ranges whose launches take `MIN_LAUNCHES` of that time.
         """
         length = (self.waits["end_ns"] - self.waits["start_ns"]).to_numpy()
         activity = self.waits["activity"]

@@ -529,9 +529,9 @@ def test_warnings_name_what_how_many_and_what_share(trace: MakeTrace) -> None:
     )
     assert broken_down(path).warnings == (
         "the program never closed 1 of 3 ranges: they are assumed to end with the recording",
-        "GPU ops whose launch is not in the report: 1 (70 % of GPU op time); they are attributed to no range",
-        "GPU ops of worker threads while several threads had ranges open: 1 (10 % of GPU op time); "
-        "they are attributed to no range",
+        "GPU ops without a recorded launch, attributed to no range: 1 (70 % of GPU op time)",
+        "GPU ops of worker threads while several threads had ranges open, attributed to no range: 1 (10 % "
+        "of GPU op time)",
         "GPU ops of worker threads, attributed to the only range open on another thread: 1 (20 % of GPU op time);"
         " see --threads",
     )
@@ -554,7 +554,7 @@ def test_what_is_recorded_twice_or_backwards_is_told(trace: MakeTrace) -> None:
     )
     found = broken_down(path)
     assert found.warnings == (
-        "2 GPU ops end before they start; sums include their negative durations",
+        "2 GPU ops end before their start; sums include these negative durations",
         "2 host calls share a correlation id with a shorter call; only the shorter call counts",
     )
     assert found.totals["sum_ns"] == int(found.ledger["sum_ns"].sum()) == 10 - 5 - 3

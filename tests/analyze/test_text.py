@@ -420,7 +420,7 @@ def test_a_slow_start_is_a_note(trace: MakeTrace) -> None:
     path = trace(*items, duration=LATE)
     answer = broken_down(path)
     [slow] = slow_starts(answer.columns("merged"), answer.instances_of, answer.by)
-    assert slow == "the first of 6 step* spans 4.00 µs, the median one 10 ns (--skip 1 excludes it)"
+    assert slow == "the first of 6 step* spans 4.00 µs, the median 10 ns (--skip 1 excludes the first)"
     assert f"\nnote: {slow}\n" in whole(answer)
     skipped = [line for line in whole(broken_down(path, skip=1)).splitlines() if line.startswith("note: ")]
     assert skipped == ["note: warm-up instances left out: 1 (--skip 1)"]
@@ -452,8 +452,8 @@ def test_copies_and_graphs_are_counted(trace: MakeTrace) -> None:
     assert (
         "1 kernel, 1 memory operation, 1 CUDA graph traced whole: sum 14 ns; the GPU is busy for 52 % of the 27 ns"
         " from the first GPU op to the last and 47 % of the 30 ns of recording\n"
-        "1 CUDA graph recorded as one operation: capture with --cuda-graph-trace=node to see the "
-        "kernels and their ranges\n"
+        "1 CUDA graph recorded as one operation: capture with --cuda-graph-trace=node to see the kernels "
+        "and the ranges of these graphs\n"
     ) in whole(broken_down(path))
 
 

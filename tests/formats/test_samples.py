@@ -269,5 +269,5 @@ def test_packed_samples_are_the_same_samples(tmp_path: Path) -> None:
     bomb = lzma.compress(bytes(65 << 20), preset=0)
     for damaged in (packed.read_bytes()[:-8], b"{}", bomb):
         packed.write_bytes(damaged)
-        with pytest.raises(NsysprofError, match=r"samples\.json\.xz is damaged: it is not a complete xz file"):
+        with pytest.raises(NsysprofError, match=r"samples\.json\.xz is damaged: not a complete xz file"):
             read_bench_samples(tmp_path)

@@ -82,7 +82,10 @@ def test_without_nvidia_smi_there_is_no_driver(monkeypatch: pytest.MonkeyPatch, 
     """The reason names what is missing."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(module, "_SMI_PLACES", ())
-    assert ask_driver() == (None, "no nvidia-smi: no NVIDIA driver is installed, or the container has no access to it")
+    assert ask_driver() == (
+        None,
+        "no nvidia-smi: no NVIDIA driver is installed, or the container has no access to the driver",
+    )
     assert gpu_states() == []
 
 

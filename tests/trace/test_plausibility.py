@@ -69,8 +69,7 @@ def test_ops_before_their_launch(trace: MakeTrace) -> None:
         Kernel("not launched", 9_600, 9_700, 9),
     )
     assert doubts(read(path)) == (
-        "1 of 3 GPU ops (33 %) start before the call that launched them, by up to 2.00 µs: the clocks of host and GPU"
-        " differ",
+        "1 of 3 GPU ops (33 %) start before their launching call, by up to 2.00 µs: the clocks of host and GPU differ",
     )
 
 

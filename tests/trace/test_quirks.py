@@ -375,7 +375,10 @@ def test_quirk_16_gpu_rows_without_launch(trace: MakeTrace) -> None:
     )
     assert outcomes(found) == {"own thread": 1, "no launch row": 1, "unified memory": 2}
     assert found.kernels[found.kernels["path"] == ""]["kernel"].tolist() == ["cut", "migration HtoD", "migration DtoH"]
-    assert any("whose launch is not in the report: 1 (50 % of GPU op time)" in warning for warning in found.warnings)
+    assert any(
+        "without a recorded launch, attributed to no range: 1 (50 % of GPU op time)" in warning
+        for warning in found.warnings
+    )
 
 
 def test_quirk_16_launches_without_gpu_rows(trace: MakeTrace) -> None:

@@ -1,6 +1,4 @@
-"""Make ranges in a captured program: turn NVTX ranges into profiler annotations, and emit nsysprof's ranges in the same
-way.
-"""
+"""Make ranges in a captured program: turn NVTX ranges into profiler annotations, and emit nsysprof's ranges."""
 
 from __future__ import annotations
 
@@ -76,9 +74,7 @@ def to_torch(torch: Any) -> None:
 
 
 def to_nvtx(torch: Any) -> str | None:
-    """Emit ranges as NVTX ranges, through torch or otherwise the package nvtx; return the reason if neither
-    works.
-    """
+    """Emit ranges as NVTX ranges, through torch or otherwise the package nvtx; return the reason if neither works."""
     real = getattr(torch._C, "_nvtx", None)
     if real is not None:
         push, pop = real.rangePushA, real.rangePop
@@ -125,9 +121,7 @@ def _pop(domain: object = None) -> int:
 
 
 class TorchNvtx:
-    """Replacement of ``torch._C._nvtx`` in ``torch.cuda.nvtx``; ``real`` is the original, None in a torch
-    without CUDA.
-    """
+    """Replacement of ``torch._C._nvtx`` in ``torch.cuda.nvtx``; ``real``: the original, None without CUDA."""
 
     def __init__(self, torch: Any, real: Any) -> None:
         self._torch, self._real = torch, real
@@ -171,9 +165,7 @@ class TorchNvtx:
 
 
 def follow_nvtx() -> None:
-    """Make ranges of the package nvtx begin and end annotations too, also if nvtx was imported under another
-    name.
-    """
+    """Make ranges of the package nvtx begin and end annotations too, also if nvtx was imported under another name."""
     package = sys.modules["nvtx"]
     if not getattr(package, "enabled", lambda: True)():
         return

@@ -23,9 +23,7 @@ _QUIET = 10  # times as long as the limit may pass before the first module, rang
 
 
 def watch_ends() -> None:
-    """Write the trace when the program ends, except after signals that cannot be handled; exclude forked
-    children.
-    """
+    """Write the trace when the program ends, except after signals that cannot be handled; exclude forked children."""
     rec = recording
     os.register_at_fork(after_in_child=_forked, after_in_parent=_fork_counted)
     atexit.register(_ended)

@@ -142,8 +142,8 @@ def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]
             left = int((ids[lost] < 0).sum())
             if left:
                 warnings.append(
-                    f"{left:,} module calls are left out of the ranges, because neither the trace "
-                    "nor their operators say on which thread they ran"
+                    f"{left:,} module calls are left out of the ranges, because neither the trace nor the "
+                    "operators inside show the thread"
                 )
             rows, ids = rows[ids >= 0], ids[ids >= 0]
         parts.append((rows, ids, np.full(len(rows), ours, np.uint8)))
@@ -318,9 +318,7 @@ def _list_of(text: bytes) -> list[Any]:
 
 
 def read_autograd(events: Events, threads: Threads) -> details.AutogradOps:
-    """Return the operators with a sequence number; the forward threads of backward operators come from the trace's
-    arrows.
-    """
+    """Return the operators with a sequence number; the trace's arrows give backward operators forward threads."""
     host, links = events.host, events.links
     rows = np.flatnonzero((host["kind"] == OPERATOR) & (host["link"] >= 0))
     tid, start, forward = threads.ids[host["thread"][rows]], host["start"][rows], host["forward"][rows]

@@ -54,9 +54,7 @@ class KinetoReader(Reader):
 
     @classmethod
     def claims(cls, path: Path) -> bool:
-        """Return whether a file starts like JSON, also if compressed; pipes are refused, because they may never
-        end.
-        """
+        """Return whether a file starts like JSON, also if compressed; pipes are refused, because they may never end."""
         if not path.is_file():
             return False
         try:
@@ -180,7 +178,7 @@ class KinetoReader(Reader):
         return read_memory(self.events, self.threads)
 
     def not_read(self) -> dict[str, int]:
-        """The event categories that nsysprof does not use."""
+        """Return the event categories that nsysprof does not use."""
         return not_read(self.events.seen)
 
     def thread_names(self) -> dict[int, str]:

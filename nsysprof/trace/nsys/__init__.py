@@ -1,3 +1,1 @@
-"""Read reports of NVIDIA Nsight Systems: SQLite and Parquet exports, and ``.nsys-rep`` files, which are
-exported first.
-"""
+"""Read reports of NVIDIA Nsight Systems: SQLite and Parquet exports, and ``.nsys-rep`` files through exports."""

@@ -184,9 +184,7 @@ def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
 
 
 def read_thread_names(source: Source) -> dict[int, str]:
-    """Return the name of each named globalTid; for several names, the alphabetically last, because rows are
-    unordered.
-    """
+    """Return the name of each named globalTid; if several, the alphabetically last, because rows are unordered."""
     rows = [(whole(tid), whole(name)) for tid, name in named_rows(source, "ThreadNames", "globalTid", "nameId")]
     texts = source.strings(sorted({name for _, name in rows if name is not None}))
     named = [(known(texts.get(name)), tid) for tid, name in rows if tid is not None and name is not None]
@@ -257,7 +255,7 @@ def _gpu(values: list[Any], place: int) -> Gpu:
 
 
 def _count(value: object) -> int | None:
-    """A positive whole number, whichever way it is stored; None for anything else."""
+    """A positive whole number, whichever way it is stored, or None for anything else."""
     number = whole(value)
     return number if number and number > 0 else None
 

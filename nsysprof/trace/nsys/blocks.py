@@ -25,9 +25,7 @@ class Block(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The columns to read from a table: INTEGER and TEXT columns, spelled as in the table; TEXT becomes codes into
-    ``words``.
-    """
+    """The columns to read from a table, spelled as in the table: INTEGER, and TEXT as codes into ``words``."""
 
     table: str
     ints: tuple[str, ...]
@@ -57,10 +55,10 @@ class Source(Protocol):
         """Yield the named columns in file order, about 10,000 rows at a time."""
 
     def fetch(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        """The rows of a small table as Python values."""
+        """Return the rows of a small table as Python values."""
 
     def strings(self, ids: Sequence[int]) -> dict[int, str]:
-        """The values of ``StringIds`` for these ids."""
+        """Return the values of ``StringIds`` for these ids."""
 
 
 class Growing:
@@ -124,7 +122,7 @@ def present(source: Source, table: str, names: Sequence[str]) -> list[str]:
 
 
 def has_all(source: Source, table: str, names: Sequence[str]) -> bool:
-    """Whether the table has all of the columns."""
+    """Return whether the table has all of the columns."""
     return len(present(source, table, names)) == len(names)
 
 
@@ -182,6 +180,6 @@ def whole(value: object) -> int | None:
 
 
 def known(value: object) -> str | None:
-    """Return the value as text; None for NULL, the empty text, and the 0 that nsys writes for unknown values."""
+    """Return the value as text, or None for NULL, the empty text, and the 0 that nsys writes for unknown values."""
     text = "" if value is None else str(value).replace("\0", " ").strip()
     return None if text in ("", "0") else text

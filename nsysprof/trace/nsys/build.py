@@ -34,7 +34,7 @@ _MEMORY_PER_FILE = 4  # times the size of an SQLite file at most: its rows take 
 def build_trace(
     report: trace.Report, source: Source, progress: trace.Progress | None, arena: ColumnArena
 ) -> trace.Trace:
-    """The `Trace` of a report, see `read_tables`."""
+    """Return the `Trace` of a report, see `read_tables`."""
     process_ids, tids = Coder(), Coder()  # globalPids, globalTids
     with reading(report.path):
         of_ranges = Coder()  # of tids in NVTX, which is read meanwhile
@@ -304,7 +304,7 @@ def _warnings(
         out.append("the report has no CUDA API calls of its GPU work: nothing can be attributed to ranges")
     backwards = int(np.count_nonzero(ops.end < ops.start))
     if backwards:
-        out.append(f"{backwards:,} GPU ops end before they start; sums include their negative durations")
+        out.append(f"{backwards:,} GPU ops end before their start; sums include these negative durations")
     if recorded_twice:
         out.append(
             f"{recorded_twice:,} host calls share a correlation id with a shorter call; only the shorter call counts"

@@ -15,7 +15,7 @@ _MAX_COPIES = 32  # of a graph inside another, one after the other
 
 
 def read_captures(source: Source, trace: Trace) -> Captures:
-    """The `Captures` of the ops of a trace.
+    """Return the `Captures` of the ops of a trace.
 
     An instantiated graph, or a child graph, has its own nodes, which refer to the original nodes; the creation of the
     originals counts.

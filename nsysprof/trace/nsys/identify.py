@@ -92,7 +92,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def message_of(error: BaseException) -> str:
-    """An error's message on one line, shortened: SQLite quotes whole declarations."""
+    """Return an error's message on one line, shortened: SQLite quotes whole declarations."""
     return cut(" ".join(str(error).split()), _MAX_MESSAGE)
 
 
@@ -140,7 +140,7 @@ def _folder(path: Path) -> Kind:
         return "parquet"
     inside = [name for name in names if name.endswith(ENDINGS)]
     if inside:
-        hint = f"give one of the reports in it: {', '.join(str(path / name) for name in inside[:3])}"
+        hint = f"give one of the reports in this folder: {', '.join(str(path / name) for name in inside[:3])}"
     else:
         hint = "a parquet export is made with: nsys export --type parquetdir REPORT.nsys-rep"
     if any(name.endswith(".parquet") for name in names):

@@ -184,9 +184,7 @@ class _Forms:
         self._known: dict[bytes, _Form] = {}
 
     def read(self, texts: list[bytes]) -> Iterator[tuple[list[int], Bytes, Array]]:
-        """Yield the positions of the texts, the metrics common to all texts (see `_codes`), and a row of values
-        per text.
-        """
+        """Yield the positions of the texts, their common metrics (see `_codes`), and a row of values per text."""
         for outline, rows in _outlines(texts).items():
             if outline not in self._known and len(self._known) < _MOST_FORMS:
                 self._known[outline] = _Form.of(texts[rows[0]])

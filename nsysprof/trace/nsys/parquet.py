@@ -108,8 +108,7 @@ class ParquetSource:
             import pyarrow.parquet  # noqa: PLC0415
         except ImportError as error:
             raise NsysprofError(
-                f"{self.path} is a Parquet export, but the package pyarrow, which reads it, cannot "
-                f"be imported ({error})",
+                f"{self.path} is a Parquet export, but the required package pyarrow cannot be imported ({error})",
                 "pip install 'nsysprof[parquet]'",
             ) from error
         path, seen = self._files[fold(table)]

@@ -104,7 +104,7 @@ class NsysReader(Reader):
         return self._read(read_call_list, progress)
 
     def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> details.HostCalls:
-        """The calls of MPI and the operating system."""
+        """Return the calls of MPI and the operating system."""
         return self._read(read_other_calls, kinds, arena)
 
     def dependencies(self, trace: Trace) -> details.Dependencies:

@@ -74,9 +74,7 @@ class Found(NamedTuple):
 
 
 def find_rows(buffer: np.ndarray, cells: np.ndarray, size: int, wanted: Wanted, layout: Layout) -> Found:
-    """Find the rows with `cells` that start at these positions of `buffer`, for pages of `size`. Raises
-    RefusedError.
-    """
+    """Find the rows with `cells` at these positions of `buffer`, for pages of `size`. Raises RefusedError."""
     records, odd = _find(buffer, cells, size)
     if (records.rowid[1:] <= records.rowid[:-1]).any():
         raise RefusedError("rowids do not increase")
