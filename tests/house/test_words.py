@@ -51,9 +51,6 @@ KEPT = (  # where such a word is the name of something else, or of the column th
     "Reading works on Windows",
 )
 LONGEST = 40
-UNFINISHED = {  # kinds and folders whose long sentences are still to be cut; it may only shrink
-    ("docs", "analysis")
-}
 OURS = re.compile(r"`[^`]*`|\"[^\"]*\"|“[^”]*”")
 
 
@@ -85,11 +82,6 @@ def test_a_word_of_the_code_is_not_said_to_users(word: str) -> None:
     assert found == [], f"instead: {OF_CODE[word]}"
 
 
-def unfinished(each: Said) -> bool:
-    """Whether a long sentence is still allowed where this one stands."""
-    return any(each.kind == kind and each.place.startswith(place) for kind, place in UNFINISHED)
-
-
 def words(text: str) -> list[str]:
     """The words of a sentence, without code: a list of keys may be as long as it has to."""
     return re.findall(r"\S*\w\S*", OURS.sub("", text))
@@ -99,14 +91,7 @@ def test_sentences_are_short() -> None:
     """At most 40 words, on pages, in help and in messages; heads of tables and lists of words are no sentences."""
     long = [each for each in said() if each.kind != "docstrings" and len(words(each.text)) > LONGEST]
     long = [each for each in long if " | " not in each.text and each.place != "nsysprof/kernels/names.py"]
-    assert [f"{each.place}: {each.text}" for each in long if not unfinished(each)] == []
-
-
-@pytest.mark.parametrize(("kind", "place"), sorted(UNFINISHED))
-def test_an_exception_is_still_needed(kind: str, place: str) -> None:
-    """Where all sentences are short, the place leaves the list."""
-    here = [each for each in said() if each.kind == kind and each.place.startswith(place)]
-    assert any(len(words(each.text)) > LONGEST for each in here)
+    assert [f"{each.place}: {each.text}" for each in long] == []
 
 
 EXPLAINING = ("words.md", "fixes.md")
