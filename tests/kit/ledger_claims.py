@@ -99,7 +99,7 @@ def _findings() -> Iterator[str]:
     slow, fast = (value(name, 4096, "span_ns") for name in ("math", "cudnn"))
     whole = step_figures("whole").clock("span", 4096)["ratio"]
     yield f"takes {format_ratio(whole)} as long as `flash` at S=4096"
-    yield f"from {format_ns(slow)} to {format_ns(fast)} at S=4096, {format_ratio(slow / fast)}"
+    yield f"from {format_ns(slow)} to {format_ns(fast)} at S=4096, a speed-up of {format_ratio(slow / fast)}"
     for step in STEPS:
         at = step_figures(step)
         way = format_share(at.pairs[4096]["delta_ns"] / (fast - slow))

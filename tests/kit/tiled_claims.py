@@ -233,7 +233,7 @@ def eager_more(backend: str, seq: int = 4096) -> str:
 
 def _findings() -> Iterator[str]:
     whole, first = graph_ns("tiled_o0"), graph_ns("tiled_o5")
-    yield f"from {format_ns(whole)} to {format_ns(first)} at S=4096, {format_ratio(whole / first)}"
+    yield f"from {format_ns(whole)} to {format_ns(first)} at S=4096, a speed-up of {format_ratio(whole / first)}"
     yield f"`tiled_o0` takes {format_ratio(whole / graph_ns('math'))} as long as `math`"
     math, own = (bench().row(name, 4096)["peak_bytes"] for name in ("math", "tiled_o0"))
     yield f"although it needs {format_ratio(math / own)} less memory"
