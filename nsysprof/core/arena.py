@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from nsysprof.core.arrays import AnyInts, Array, Index, Ints
-from nsysprof.core.intervals import settled
+from nsysprof.core.intervals import settled, tied
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 
@@ -140,9 +140,7 @@ def sort_groups(
     """
     order = np.lexsort((start, group))
     values = arena.take(start, order)
-    same = values[1:] == values[:-1]
-    ties = np.flatnonzero(same)
-    same[ties] = group[order[ties]] == group[order[ties + 1]]
+    same = tied(order, values, group)
     return settled(order, same, -end if longest and same.any() else end), values
 
 

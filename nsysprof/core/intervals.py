@@ -44,6 +44,16 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return start[first], reach[np.append(first[1:], True)]
 
 
+def tied(order: Index, start: Ints, *others: Array) -> Mask:
+    """Mask of the consecutive rows with equal values: ``start`` in this ``order``, all ``others`` in their own."""
+    equal: Mask = start[1:] == start[:-1]
+    some = np.flatnonzero(equal)
+    one, next_one = order[some], order[some + 1]
+    for values in others:
+        equal[some] &= values[one] == values[next_one]
+    return equal
+
+
 def settled(order: Index, equal: Mask, *keys: Array) -> Index:
     """Sort each run of rows marked ``equal`` to the next row by ``keys``; the last key is the most important.
 

@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
-from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32, Line, Mask
+from nsysprof.core.arrays import AnyInts, Array, Bytes, Index, Ints, Ints32, Line, Mask
 from nsysprof.core.columns import ranks
 from nsysprof.core.intervals import expand_ranges, merge, settled
 from nsysprof.core.parallel import MIN_ROWS
@@ -409,6 +409,15 @@ class Trace:
     def op_name_rank(self) -> Ints32:
         """Return the alphabetical rank of each GPU op name."""
         return ranks(self.op_names)
+
+    def in_order(self, rows: Index, time: Ints) -> Index:
+        """Sort rows of GPU ops by their ``time``, such as `Ops.start`, and equal ones as in `settled`."""
+        rows = rows[np.argsort(time[rows], kind="stable")]
+        return self.settled(rows, time[rows])
+
+    def largest_name(self, total: Array) -> int:
+        """The GPU op name (a code) with the largest ``total``; of equal ones the alphabetically first."""
+        return int(np.lexsort((self.op_name_rank, -total))[0])
 
     def settled(self, order: Index, *values: AnyInts) -> Index:
         """Sort rows of GPU ops by ``values``, independently of file order:

@@ -10,7 +10,9 @@ from nsysprof.kernels.launches import launches, launches_of
 from nsysprof.trace.details import HostActivity
 from nsysprof.trace.nsys.host_calls import launch_keys
 from nsysprof.trace.report import open_report, read_tables
+from tests.conftest import MakeTrace
 from tests.kit.reports import TRACES
+from tests.kit.trace import launch_kernel
 
 REPORTS = [path for path in sorted(TRACES.rglob("*.sqlite")) if path.is_file()]
 
@@ -19,6 +21,29 @@ def test_calls_of_a_process_without_gpu_work_ask_for_nothing_where_ids_lie_far_a
     """Its number is below that of one with such work, whose ids are searched for."""
     keys = launch_keys(np.array([1, 1]), np.array([1, 1 << 50]))
     assert keys.slots(np.array([0, 1]), np.array([1, 1])).tolist() == [-1, 0]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("ids", [(1, 2), (2, 1)])
+def test_calls_of_a_thread_at_one_time_are_in_the_order_of_their_work(
+    trace: MakeTrace, ids: tuple[int, int], order: int
+) -> None:
+    """Whatever their ids are, and whichever row of the file comes first."""
+    both = [launch_kernel("k", (5, 5), span, id=id) for span, id in zip(((10, 20), (20, 30)), ids, strict=True)]
+    with open_report(trace(*both[::order])) as report:
+        read = read_tables(report)
+    assert [read.ops.start[read.ops.launch == row].tolist() for row in range(2)] == [[10], [20]]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_gpu_operations_at_one_time_are_in_the_order_of_their_names(trace: MakeTrace, order: int) -> None:
+    """So is the first of two names with equal totals."""
+    both = [launch_kernel(name, (5, 5), (10, 20), id=id, stream=9 - id) for id, name in enumerate("ab", 1)]
+    with open_report(trace(*both[::order])) as report:
+        read = read_tables(report)
+    rows = read.in_order(np.arange(2), read.ops.start)
+    assert [read.op_names[read.ops.name[row]] for row in rows.tolist()] == ["a", "b"]
+    assert read.op_names[read.largest_name(np.array([10, 10]))] == "a"
 
 
 def rows(activity: HostActivity) -> list[tuple[int, ...]]:

@@ -8,7 +8,7 @@ import numpy as np
 from nsysprof.core.arena import ColumnArena, sort_groups
 from nsysprof.core.arrays import AnyInts, Array, Index, Ints
 from nsysprof.core.columns import Coder, ranks
-from nsysprof.core.intervals import settled
+from nsysprof.core.intervals import settled, tied
 from nsysprof.core.parallel import side_by_side
 from nsysprof.core.text import join_words, one_line
 from nsysprof.trace import trace
@@ -16,7 +16,7 @@ from nsysprof.trace.details import HostCalls
 from nsysprof.trace.nsys.about import gpus_of_devices
 from nsysprof.trace.nsys.blocks import Source, column, read_blocks, unread_tables
 from nsysprof.trace.nsys.gpu_work import WORK, WORK_NEEDS, Work, read_work
-from nsysprof.trace.nsys.host_calls import CALLS, CALLS_NEEDS, count_launches, launch_keys, read_calls
+from nsysprof.trace.nsys.host_calls import CALLS, CALLS_NEEDS, LaunchCalls, count_launches, launch_keys, read_calls
 from nsysprof.trace.nsys.identify import reading
 from nsysprof.trace.nsys.nvtx import NVTX, NVTX_NEEDS, NvtxRanges, read_ranges
 
@@ -189,6 +189,7 @@ def _read_gpu_work(
     place[by_id] = np.arange(len(by_id))
     group = place.take(calls.thread)
     order, start = sort_groups(group, calls.start, calls.end, arena)
+    order = _by_work(order, start, group, calls, slot, slots, work)
     sizes = np.bincount(group, minlength=len(by_id))
     del group
     launches = trace.Launches(
@@ -214,6 +215,24 @@ def _read_gpu_work(
         from_graph=work.from_graph,
     )
     return ops, launches, work, others, calls.duplicates
+
+
+def _by_work(
+    order: Index, start: Ints, group: Array, calls: LaunchCalls, slot: AnyInts, slots: int, work: Work
+) -> Index:
+    """The same order, in which of calls of a thread that begin and end together the first GPU op that they launched
+    decides; ``slot`` is the key of each op's launch.
+    """
+    equal = tied(order, start, calls.end, group)
+    if not equal.any():
+        return order
+    ties = np.append(False, equal) | np.append(equal, False)
+    ops = np.flatnonzero(np.isin(slot, calls.slot[order[ties]]))
+    by = (work.stream[ops], ranks(work.names)[work.name[ops]], work.end[ops], work.start[ops])
+    ops = ops[np.lexsort(by)]
+    place = np.zeros(slots, np.int32)
+    place[slot[ops[::-1]]] = np.arange(len(ops), dtype=np.int32)[::-1]
+    return settled(order, equal, calls.name, place[calls.slot])
 
 
 def _ranges(
@@ -245,10 +264,7 @@ def _ranges(
 
 def _by_name(order: Index, start: Ints, end: Ints, group: Array, nvtx: NvtxRanges) -> Index:
     """The same order, in which of ranges that begin and end together on a thread the names decide."""
-    same = np.flatnonzero(start[1:] == start[:-1])
-    one, next_one = order[same], order[same + 1]
-    equal = np.zeros(max(len(order) - 1, 0), bool)
-    equal[same] = (end[one] == end[next_one]) & (group[one] == group[next_one])
+    equal = tied(order, start, end, group)
     if not equal.any():
         return order
     rank = ranks([(name.text, name.domain) for name in nvtx.names])

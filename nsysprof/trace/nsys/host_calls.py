@@ -12,7 +12,7 @@ import numpy as np
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, sort_groups
 from nsysprof.core.arrays import AnyInts, Array, Ints, Ints32, Line, Mask
 from nsysprof.core.columns import Coder, marked, ranks
-from nsysprof.core.intervals import settled
+from nsysprof.core.intervals import settled, tied
 from nsysprof.trace import details
 from nsysprof.trace.calls import (
     LONG_LAUNCH_NS,
@@ -373,12 +373,7 @@ def _in_order(columns: dict[str, Array], threads: Coder, arena: ColumnArena, *ke
     columns["thread"] = thread = ranks(threads.values)[columns["thread"]]
     group = thread.astype(np.uint16) if len(threads) <= 1 << 16 else thread  # sorted by radix
     order, start = sort_groups(group, columns.pop("start"), columns["end"], arena, longest=True)
-    equal = start[1:] == start[:-1]
-    some = np.flatnonzero(equal)
-    for name in ("thread", "end"):
-        values = columns[name]
-        equal[some] &= values[order[some + 1]] == values[order[some]]
-    order = settled(order, equal, *keys)
+    order = settled(order, tied(order, start, thread, columns["end"]), *keys)
     return {"start": start} | {name: arena.take(columns.pop(name), order) for name in list(columns)}
 
 
