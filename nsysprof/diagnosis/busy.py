@@ -53,7 +53,8 @@ class Busy:
         trace = self.case.facts.attribution.trace
         copies = np.flatnonzero(np.isin(trace.ops.kind, COPYING) & (trace.op_gpu == self.place.gpu))
         rows = np.concatenate([self.op, copies[_in_steps(self.case, self.place, trace.ops.start[copies])]])
-        return rows[np.lexsort((trace.ops.end[rows], trace.ops.start[rows], trace.ops.stream[rows]))]
+        rows = trace.in_order(rows, trace.ops.start)
+        return rows[np.argsort(trace.ops.stream[rows], kind="stable")]
 
     def gained(self, op: Index, shorter: Ints, ns: int | None = None) -> int:
         """Return the maximal gain over all steps if GPU ops were ``shorter`` (ns of each op), by arithmetic and by a
@@ -114,8 +115,7 @@ def busy_kernels(case: Case, place: Place) -> Busy:
     """Return the `Busy` kernels of the steps of a place."""
     trace = case.facts.attribution.trace
     rows = np.flatnonzero(compute_ops(trace, case.facts.communication) & (trace.op_gpu == place.gpu))
-    rows = rows[_in_steps(case, place, trace.ops.start[rows])]
-    rows = rows[np.lexsort((trace.ops.end[rows], trace.ops.start[rows]))]
+    rows = trace.in_order(rows[_in_steps(case, place, trace.ops.start[rows])], trace.ops.start)
     start, end = trace.ops.start[rows], trace.ops.end[rows]
     reach = np.maximum.accumulate(np.append(start[:1], end[:-1])) if len(rows) else start
     follows = np.append(start[1:], np.iinfo(np.int64).max)[: len(rows)]

@@ -111,9 +111,8 @@ def _allocator(case: Case, row: int) -> str:
     if not len(mine):
         return text_of("exposed_by")(case, row)
     culprit, ns = case.pieces["culprit"][mine], case.pieces["ns"][mine]
-    codes, of = np.unique(culprit, return_inverse=True)
-    most = text_of("culprit")(case, int(mine[np.flatnonzero(of == np.argmax(np.bincount(of, ns)))[0]]))
-    return most if len(codes) == 1 else one_line(f"allocation, most in {most}", NAME)
+    most = one_line(case.facts.texts.words[case.facts.texts.most(culprit, ns)], NAME)
+    return most if (culprit == culprit[0]).all() else one_line(f"allocation, most in {most}", NAME)
 
 
 ALLOCATION = Kind(

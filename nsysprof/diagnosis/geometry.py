@@ -144,7 +144,7 @@ def _worst(
     trace, (whole, own) = busy.case.facts.attribution.trace, runs
     lost = np.rint(own * share).astype(np.int64)
     total = np.bincount(busy.name, lost, len(trace.op_names)).astype(np.int64)
-    name = int(total.argmax())
+    name = trace.largest_name(total)
     if not busy.enough(int(total[name])):
         return
     mine = np.flatnonzero((busy.name == name) & (share > 0))

@@ -87,7 +87,8 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
     trace = case.facts.attribution.trace
     talks = np.flatnonzero(case.facts.communication[trace.ops.name] & (trace.op_gpu == place.gpu))
     length = trace.ops.end[talks] - trace.ops.start[talks]
-    most_of_it = one_line(short_name(trace.op_names[int(np.bincount(trace.ops.name[talks], length).argmax())]), NAME)
+    of_name = np.bincount(trace.ops.name[talks], length, len(trace.op_names))
+    most_of_it = one_line(short_name(trace.op_names[trace.largest_name(of_name)]), NAME)
     if int(length.max()) > _HIDES * int(length.sum()):
         most_of_it = f"one {most_of_it} of {format_ns(int(length.max()))}{_where(case, int(talks[length.argmax()]))}"
     text = f"no compute overlaps communication (mostly {most_of_it}): {each_step(place, lost)}"
@@ -148,7 +149,8 @@ def stream_findings(busy: Busy) -> Iterator[Finding]:
     most = min(lost, int(busy.length[stream == main].sum()))
     if not busy.enough(most) and most < _MIN_BESIDE * place.total_ns:
         return
-    name = one_line(short_name(trace.op_names[int(np.bincount(names, waited).argmax())]), NAME)
+    of_name = np.bincount(names, waited, len(trace.op_names))
+    name = one_line(short_name(trace.op_names[trace.largest_name(of_name)]), NAME)
     barrier = 2 * int((why.edge[late] == BARRIER).sum()) > len(late)
     text = f"{name} runs in another stream and uses only a small part of the GPU, while all other streams wait for it"
     text = f"{text}: {each_step(place, lost)}"

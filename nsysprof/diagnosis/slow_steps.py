@@ -63,4 +63,5 @@ def _cause(case: Case, place: Place, slow: np.ndarray) -> str:
     grown = place.length[slow].sum() - np.median(place.length[others]) * len(slow)
     if not len(more) or more.max() < grown / 2:
         return _COMPUTE
-    return one_line(case.facts.texts.words[int(codes[int(np.argmax(more))])] or "launch latency", NAME)
+    words = case.facts.texts.words
+    return one_line(min(words[code] for code in codes[more == more.max()].tolist()) or "launch latency", NAME)

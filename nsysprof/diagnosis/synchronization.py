@@ -87,11 +87,9 @@ def _words(case: Case, row: int) -> str:
         return one_line(case.facts.texts.words[code], NAME)
     mine = np.flatnonzero(_claims(case) & (case.place_of == case.place_of[row]))
     codes = _calls_of(case, mine)
-    ns = np.bincount(codes, case.pieces["ns"][mine] * waits[codes])
-    text = case.facts.texts.words[int(ns.argmax())]
-    return one_line(
-        f"synchronization (most in {text.partition(' in ')[2] or text})" if (ns > 0).sum() > 1 else text, NAME
-    )
+    ns = case.pieces["ns"][mine] * waits[codes]
+    text, several = case.facts.texts.words[case.facts.texts.most(codes, ns)], len(np.unique(codes[ns > 0])) > 1
+    return one_line(f"synchronization (most in {text.partition(' in ')[2] or text})" if several else text, NAME)
 
 
 def _calls(case: Case, group: Group) -> Cause:

@@ -176,7 +176,7 @@ def _collectives(trace: Trace, communication: Mask, process: int) -> tuple[Index
     """Find the ops that are the first `MAX_COLLECTIVES` collectives of a process, by start; and count all."""
     rows = collective_ops(trace, communication, trace.report.reader.collectives(trace))
     rows = rows[trace.op_process[rows] == process]
-    return rows[np.argsort(trace.ops.start[rows], kind="stable")][:MAX_COLLECTIVES], len(rows)
+    return trace.in_order(rows, trace.ops.start)[:MAX_COLLECTIVES], len(rows)
 
 
 def _blocking_collectives(activity: Mapping[int, GpuActivity], collectives: Index) -> tuple[Ints32, Line]:
@@ -260,8 +260,7 @@ def _gpu_activity(
     activity = {}
     for gpu in np.unique(trace.op_gpu[of_process]).tolist():
         rows = np.flatnonzero(of_process & (trace.op_gpu == gpu))
-        rows = rows[np.argsort(ops.start[rows], kind="stable")]
-        rows = trace.settled(rows, ops.start[rows])
+        rows = trace.in_order(rows, ops.start)
         lines = gpu_lines(trace, communication, gpu, process)
         kernels = union(lines.compute, lines.communication)
         *blocking, blocking_op = (

@@ -34,7 +34,7 @@ class OpsOfCalls:
 def ops_of_calls(trace: Trace, activity: HostActivity, why: Reasons, size: Ints, memory: Bytes) -> OpsOfCalls:
     """Find the `OpsOfCalls` of a trace; ``size`` and ``memory`` describe the copies among the GPU ops."""
     copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
-    copies = _by_end(trace, copies)
+    copies = trace.in_order(copies, trace.ops.end)
     nonzero, to_host = (
         np.array([word in name.lower() for name in trace.op_names], bool) for word in ("nonzero", "dtoh")
     )
@@ -84,13 +84,6 @@ def examples(trace: Trace, ops: OpsOfCalls, copied: Ints) -> Ints:
     return ops.example[launch].astype(np.int64)
 
 
-def _by_end(trace: Trace, rows: Index) -> Index:
-    """Rows of GPU ops by their end."""
-    end = trace.ops.end[rows]
-    order = np.argsort(end, kind="stable")
-    return trace.settled(rows[order], end[order])
-
-
 def calls_around(trace: Trace, activity: HostActivity, launch: Index) -> Index:
     """For each launch, return the row of the call that is or encloses the launch, or -1 (the last row).
 
@@ -120,7 +113,7 @@ def _awaited(trace: Trace, activity: HostActivity) -> Ints32:
     process = np.searchsorted(trace.processes, calls.threads & ~np.int64(0xFFFFFF))[calls.thread[waits]]
     of_op = trace.op_process
     for code in np.unique(process).tolist():
-        mine = _by_end(trace, np.flatnonzero((of_op == code) & (ops.kind != MIGRATION)))
+        mine = trace.in_order(np.flatnonzero((of_op == code) & (ops.kind != MIGRATION)), ops.end)
         rows = waits[process == code]
         at = np.searchsorted(ops.end[mine], calls.end[rows], side="right") - 1
         rows, last = rows[at >= 0], mine[at[at >= 0]]

@@ -8,7 +8,7 @@ import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import merged_names
-from nsysprof.core.arrays import Array, Bytes, Ints, Ints32, Line, Mask
+from nsysprof.core.arrays import AnyInts, Array, Bytes, Ints, Ints32, Line, Mask
 from nsysprof.core.columns import distinct
 from nsysprof.kernels.classify import Kinds
 from nsysprof.trace.details import Collectives, Dependencies, HostActivity
@@ -42,6 +42,11 @@ class Texts:
         first, inverse = distinct(*columns)
         rows = (np.asarray(column, np.int64)[first].tolist() for column in columns)
         return np.array([self.code(make(*row)) for row in zip(*rows, strict=True)], np.int64)[inverse]
+
+    def most(self, codes: AnyInts, ns: Ints) -> int:
+        """The code with the largest sum of ``ns``; of equal ones that of the alphabetically first text."""
+        total, words = np.bincount(codes, ns), self.words
+        return min(range(len(total)), key=lambda code: (-total[code], words[code]))
 
     @property
     def words(self) -> list[str]:

@@ -47,8 +47,7 @@ def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
     ops = trace.ops
     out = []
     for gpu in np.unique(windows.gpu).tolist():
-        mine = np.flatnonzero(trace.op_gpu == gpu)
-        mine = mine[np.argsort(ops.start[mine], kind="stable")]
+        mine = trace.in_order(np.flatnonzero(trace.op_gpu == gpu), ops.start)
         start = ops.start[mine]
         place = np.full(len(ops) + 1, -1, np.int32)
         here = np.flatnonzero(windows.gpu == gpu)

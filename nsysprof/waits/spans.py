@@ -129,7 +129,7 @@ def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans)
         if len(others) or len(mine) > 1:
             count = len(others) + len(mine)
             return f"{count} processes share GPU {gpu}, and the model ignores mutual slowdown", None
-        rows = rows[np.argsort(trace.ops.start[rows], kind="stable")]
+        rows = trace.in_order(rows, trace.ops.start)
         start = trace.ops.start[rows]
         reach = np.append(start[:1], np.maximum.accumulate(trace.ops.end[rows])[:-1])
         gap = np.maximum(start - reach, 0)

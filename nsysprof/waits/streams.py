@@ -135,7 +135,8 @@ def _in_turn(trace: Trace) -> tuple[AnyInts, AnyInts]:
     """Copies that start right behind another of their direction on the GPU, of another stream; and these."""
     ops = trace.ops
     rows = np.flatnonzero((ops.kind == MEMCPY) & (trace.op_gpu >= 0))
-    rows = rows[np.lexsort((ops.end[rows], ops.start[rows], ops.name[rows], trace.op_gpu[rows]))]
+    rows = trace.in_order(rows, ops.start)
+    rows = rows[np.lexsort((ops.name[rows], trace.op_gpu[rows]))]
     same = (trace.op_gpu[rows[1:]] == trace.op_gpu[rows[:-1]]) & (ops.name[rows[1:]] == ops.name[rows[:-1]])
     lag = ops.start[rows[1:]] - ops.end[rows[:-1]]
     same &= (ops.stream[rows[1:]] != ops.stream[rows[:-1]]) & (lag >= 0) & (lag <= _ENGINE_NS)

@@ -200,8 +200,7 @@ def whole_windows(trace: Trace) -> Windows:
     ops, gpu = trace.ops, trace.op_gpu
     numbers = np.flatnonzero(np.bincount(gpu[gpu >= 0]))
     rows = [np.flatnonzero(gpu == number) for number in numbers.tolist()]
-    in_order = [trace.settled(mine, ops.end[mine]) for mine in (each[np.argsort(ops.end[each])] for each in rows)]
-    last = np.array([mine[-1] for mine in in_order], np.int32)
+    last = np.array([trace.in_order(mine, ops.end)[-1] for mine in rows], np.int32)
     start = np.array([ops.start[mine].min() for mine in rows], np.int64)
     some = np.flatnonzero(start < ops.end[last])
     start, last, end = start[some], last[some], ops.end[last[some]].astype(np.int64)
@@ -219,7 +218,7 @@ def blocking_communication(
     """
     ops = trace.ops
     rows = np.flatnonzero((trace.op_gpu == gpu) & (trace.op_process == process))
-    last = rows[np.argmax(ops.end[rows])]
+    last = trace.in_order(rows, ops.end)[-1]
     end = ops.end[[last]]
     start = ops.start[rows].min(keepdims=True)
     one = (start, start, end, end, np.array([last], np.int32))
@@ -270,9 +269,7 @@ def gpu_lines(trace: Trace, communication: Mask, gpu: int, process: int | None =
         rows = rows[trace.op_process[rows] == process]
     talks = (ops.kind[rows] == KERNEL) & communication[ops.name[rows]]
     computes = ((ops.kind[rows] == KERNEL) | (ops.kind[rows] == GRAPH)) & ~talks & (ops.end[rows] > ops.start[rows])
-    mine = rows[computes]
-    mine = mine[np.argsort(ops.start[mine], kind="stable")]
-    mine = trace.settled(mine, ops.start[mine])
+    mine = trace.in_order(rows[computes], ops.start)
     start, end = merge(ops.start[mine], ops.end[mine])
     first = mine[np.searchsorted(ops.start[mine], start)] if len(mine) else mine
     others = rows[~talks & ~computes]

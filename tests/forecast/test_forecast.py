@@ -293,8 +293,23 @@ def test_what_nothing_explains_has_no_forecast(trace: MakeTrace) -> None:
             Range("step", at, at + 500_000),
             launch_kernel("k", (at + 10, at + 20), (at + 400_000, at + 450_000), id=at + 1),
         ]
-    path = trace(*items, *launch_kernel("k", (-900, -890), (-880, -870), id=7))
-    assert "the cause of the wait is unknown in" in refusal(path, "step", scale=["k=0.5"])
+    items.append(launch_kernel("k", (-900, -890), (-880, -870), id=7))
+    assert "the cause of the wait is unknown in" in refusal(trace(*items), "step", scale=["k=0.5"])
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_kernels_that_end_a_gap_together_the_shorter_one_says_what_the_gpu_waited_for(
+    trace: MakeTrace, order: int
+) -> None:
+    """Whichever row of the file comes first: here the one that nothing explains."""
+    items: list[Items] = []
+    for at in range(0, 5_000_000, 1_000_000):
+        both = [
+            launch_kernel("k", (at + 10, at + 20), (at + 400_000, at + 450_000), id=at + 1),
+            launch_kernel("long", (at + 399_980, at + 399_990), (at + 400_000, at + 460_000), id=at + 2, stream=8),
+        ]
+        items += [Range("step", at, at + 500_000), *both[::order]]
+    assert "the cause of the wait is unknown in" in refusal(trace(*items), "step", scale=["k=0.5"])
 
 
 @pytest.mark.parametrize(

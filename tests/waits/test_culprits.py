@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from nsysprof.waits.culprits import _missing
+from nsysprof.waits.facts import Texts
 from nsysprof.waits.walk import HOLE, UNKNOWN
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
@@ -97,6 +98,13 @@ def test_rows_of_calls_are_no_columns_of_why_csv(trace: MakeTrace) -> None:
     answer = why(attributed(trace(Range("run", 0, 100), launch_kernel("a", (10, 15), (20, 40), id=1))), "run")
     assert not {"call", "exposing", "copied", "on"} & set(answer.rows.columns)
     assert {"call", "exposing", "copied", "on"} <= set(answer.waits.columns)
+
+
+def test_of_texts_with_equal_times_the_alphabetically_first_has_most() -> None:
+    """Codes are in the order in which texts were first met."""
+    texts = Texts()
+    codes = np.array([texts.code(text) for text in ("b", "a", "c")])
+    assert texts.words[texts.most(codes, np.array([5, 5, 4]))] == "a"
 
 
 def test_what_is_missing_is_named_by_its_own_op(trace: MakeTrace) -> None:

@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
+from nsysprof.kernels.classify import classify, load_rules
+from nsysprof.waits.facts import read_facts
+from nsysprof.waits.windows import blocking_communication
 from nsysprof.why.text import why_text
 from tests.conftest import MakeTrace
 from tests.kit.program import MS, US, Program
+from tests.kit.reports import attributed
 from tests.kit.trace import Items, Range, launch_kernel
 from tests.why.test_why import check_sums, why_of
 
@@ -133,3 +137,20 @@ def test_warm_up_is_left_out(trace: MakeTrace, slow: dict[int, int], count: int,
     assert ("left out as warm-up" in answer.picked) == (left_out > 0)
     assert f"({count - left_out} steady steps of " in " ".join(why_text(answer).split())
     assert len(why_of(path, "step*", skip=0).windows) == count
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_collectives_that_end_together_the_last_to_start_is_what_blocks(trace: MakeTrace, order: int) -> None:
+    """Whichever row of the file comes first."""
+    both = [
+        launch_kernel(NCCL, (5, 6), (20, 100), id=1, stream=20),
+        launch_kernel(NCCL.replace("AllReduce", "AllGather"), (7, 8), (40, 100), id=2, stream=21),
+    ]
+    attribution = attributed(trace(*both[::order], launch_kernel("gemm", (0, 5), (10, 20), id=3))).launched
+    read = attribution.trace
+    facts = read_facts(attribution, classify(load_rules(None), read.op_names), None)
+    begun, ended, op = blocking_communication(read, facts.reasons, facts.communication, 0, int(read.op_process[0]))
+    assert [(begun.tolist(), ended.tolist()), "AllGather" in read.op_names[read.ops.name[op[0]]]] == [
+        ([40], [100]),
+        True,
+    ]
