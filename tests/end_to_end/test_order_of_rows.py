@@ -89,7 +89,7 @@ _MAY_DIFFER = re.compile(
 
 def _undone(text: str) -> str:
     """The text without what `permute` changed: a name, numbers above 4,000 or 5,000, times behind 1 or 2 s."""
-    text = _MAY_DIFFER.sub("", text.replace("lobd", "load"))
+    text = _MAY_DIFFER.sub("", re.sub("(lo|…o?)b", r"\1a", text))  # also where it is cut short
     text = re.sub(r"(?<![\d.])[45](,?0\d\d)(?!\.?\d)", r"4\1", text)
     text = re.sub(r"(?<=thread )[45]0*…", "…", text)
     text = re.sub(r"(?<!\d)(10{5})[12](\d{9})(?!\d)", r"\1\2", text)  # some reports begin after eleven days
