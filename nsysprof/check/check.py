@@ -192,18 +192,14 @@ def _checked(breakdown: Breakdown, budget: Budget, baselines: Sequence[Baseline]
         missing = () if len(each.rows) else [_missing(each.asked, finder, budget, near=number < _MAX_NEAR)]
         rows += missing or outcomes(facts, each)
     of_growth = [text for growth in facts.growths.values() for text in growth.warnings]
+    frame = pd.DataFrame(rows, columns=list(Outcome._fields), dtype=object)
     return BudgetCheck(
         report,
         str(budget.path),
         ", ".join(each.label for each in baselines) or None,
-        _frame(rows),
+        frame.astype({"ok": "boolean", "instances": "int64"}),
         (*breakdown.warnings, *(text for each in baselines for text in each.warnings), *of_growth),
     )
-
-
-def _frame(outcomes: list[Outcome]) -> pd.DataFrame:
-    frame = pd.DataFrame(outcomes, columns=list(Outcome._fields), dtype=object)
-    return frame.astype({"ok": "boolean", "instances": "int64"})
 
 
 def _missing(asked: RangeBudget, finder: RangeFinder, budget: Budget, *, near: bool) -> Outcome:

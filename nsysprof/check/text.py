@@ -33,7 +33,11 @@ def check_summary(answer: BudgetCheck) -> str:
     if len(broken):
         without_names = broken.assign(evidence=broken["evidence"].str.split("; there is ").str[0])
         table = _table(without_names, _MAX_RANGE, 400).lines()
-        lines += ["", *table, *_more(broken, _MAX_ROWS), *map(_folded, _unmatched(broken))]
+        lines += ["", *table, *_more(broken, _MAX_ROWS)]
+        # the near names of globs that match nothing, for which the table has no room
+        lacking = broken[(broken["rule"] == "must exist") & (broken["instances"] == 0)]
+        for row in _rows(lacking.head(_MAX_UNMATCHED)):
+            lines.append(_folded(f"{one_line(row.range, _MAX_RANGE)}: {row.evidence}"))
     if len(untested):
         lines += ["", "not tested:"]
         for row in _rows(untested.head(_MAX_UNTESTED)):
@@ -107,13 +111,6 @@ def _rows(frame: pd.DataFrame) -> Iterator[Any]:
 def _more(frame: pd.DataFrame, shown: int) -> list[str]:
     left = len(frame) - shown
     return [f"  and {format_count(left)} more: --json has all"] if left > 0 else []
-
-
-def _unmatched(broken: pd.DataFrame) -> Iterator[str]:
-    """The near names of the first few globs that match nothing, for which the table has no room."""
-    lacking = broken[(broken["rule"] == "must exist") & (broken["instances"] == 0)]
-    for row in _rows(lacking.head(_MAX_UNMATCHED)):
-        yield f"{one_line(row.range, _MAX_RANGE)}: {row.evidence}"
 
 
 def _table(broken: pd.DataFrame, path: int, why: int) -> TextTable:

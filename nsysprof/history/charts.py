@@ -83,9 +83,8 @@ def _level(series: RunSeries) -> tuple[np.ndarray, np.ndarray]:
     of, number = series.levels.of(len(series.runs)), np.array(series.runs) + 1.0
     value = np.exp(series.levels.fitted(len(series.runs)))
     between = np.where(np.diff(of, append=of[-1]) > 0, np.nan, value)
-    return np.column_stack([number - 0.5, number + 0.5, number + 0.5]).ravel(), np.column_stack(
-        [value, value, between]
-    ).ravel()
+    x = np.column_stack([number - 0.5, number + 0.5, number + 0.5])
+    return x.ravel(), np.column_stack([value, value, between]).ravel()
 
 
 def overview(answer: History) -> Overview:

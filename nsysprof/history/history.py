@@ -343,10 +343,9 @@ def _judged(runs: Sequence[Run], path: str, rows: tuple[int, ...], group: int, u
 def _change(runs: Sequence[Run], series: Series, logs: Any, at: int) -> Change:
     levels = series.levels
     edges = [*levels.starts, len(series.runs)]
-    sides = []
-    for level in (at - 1, at):
-        places = [place for place in range(edges[level], edges[level + 1]) if not levels.odd[place]]
-        sides.append(places)
+    sides = [
+        [place for place in range(edges[level], edges[level + 1]) if not levels.odd[place]] for level in (at - 1, at)
+    ]
     freedom = max(len(series.runs) - len(levels.starts), 1)
     level_of = [
         OverRuns(float(np.mean(logs[side])), levels.noise / np.sqrt(len(side)), freedom, len(side)) for side in sides
@@ -359,36 +358,20 @@ def _change(runs: Sequence[Run], series: Series, logs: Any, at: int) -> Change:
     commits = runs[rows[0][-1]].commit, runs[rows[1][0]].commit
     cause = CLOCK if _all_kernels_alike(ledger) else PROGRAM
     cause = MACHINE if machine or (commits[0] and commits[0] == commits[1]) else cause
-    return Change(
-        rows[1][0],
-        rows[0][-1],
-        level_of[0].value,
-        level_of[1].value,
-        interval.low,
-        interval.high,
-        machine,
-        cause,
-        ledger,
-    )
+    before, after = (level.value for level in level_of)
+    return Change(rows[1][0], rows[0][-1], before, after, interval.low, interval.high, machine, cause, ledger)
 
 
 def _machine_change(before: Sequence[Run], after: Sequence[Run]) -> dict[str, tuple[str, str]]:
     """What most runs before and most runs after a change say of the machine, where that differs."""
     usual = []
     for side in (before, after):
-        names = {name for run in side for name in run.machine}
-        usual.append(
-            {
-                name: Counter(run.machine[name] for run in side if name in run.machine).most_common(1)[0][0]
-                for name in names
-            }
-        )
-    both = usual[0].keys() & usual[1].keys()
-    return {
-        name: (usual[0][name], usual[1][name])
-        for name in sorted(both)
-        if not same_version(usual[0][name], usual[1][name])
-    }
+        values: dict[str, Counter[str]] = {}
+        for name, value in (each for run in side for each in run.machine.items()):
+            values.setdefault(name, Counter())[value] += 1
+        usual.append({name: counts.most_common(1)[0][0] for name, counts in values.items()})
+    both = {name: (usual[0][name], usual[1][name]) for name in sorted(usual[0].keys() & usual[1].keys())}
+    return {name: pair for name, pair in both.items() if not same_version(*pair)}
 
 
 def _ledger_between(

@@ -13,17 +13,7 @@ from nsysprof.results.table import TextTable, wrap
 
 _CHANGES, _PARTS, _LEAST_PART, _MACHINE, _PATH = 4, 3, 0.05, 3, 48
 _SHOWN = (
-    "run",
-    "file",
-    "commit",
-    "started",
-    "step_ns",
-    "n",
-    "busy_ns",
-    "waits_ns",
-    "launches",
-    "memory_bytes",
-    "level",
+    *("run", "file", "commit", "started", "step_ns", "n", "busy_ns", "waits_ns", "launches", "memory_bytes", "level"),
 )
 _SPARE = ("n", "launches", "started", "memory", "busy")
 
