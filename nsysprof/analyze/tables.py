@@ -7,7 +7,7 @@ Column names are an interface: add columns, but never rename one. A new column i
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,17 +19,12 @@ from nsysprof.core.columns import Column, ColumnTable, Texts, marked, sums
 from nsysprof.kernels.classify import NO_KERNELS, Kinds
 from nsysprof.kernels.launches import COLUMNS as LAUNCH_COLUMNS
 from nsysprof.kernels.launches import Launches, launch_columns
-from nsysprof.results.table import Table, table
+from nsysprof.results.table import table
 from nsysprof.statistics.distributions import Groups, Quartiles
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MEMSET, RANGE_KINDS, START_END, pid_of, tid_of
 
 _S = TypeVar("_S")  # what the values are made from
 Columns = Mapping[str, tuple[str, Callable[[_S], Column]]]  # name -> what it holds, and how it is made
-
-
-def _declare(file: str, row: str, columns: Columns[Any]) -> Table:
-    """Declare a file with these columns."""
-    return table(file, row, {name: about for name, (about, _) in columns.items()})
 
 
 def _make(columns: Columns[_S], source: _S) -> dict[str, Column]:
@@ -329,7 +324,9 @@ _OF_INSTANCES: Columns[InstanceRows] = {
         lambda each: Texts(np.where(each.forward < 0, len(each.path_texts), each.forward), [*each.path_texts, ""]),
     ),
 }
-INSTANCES = _declare("instances.csv", "a row per range instance", _OF_INSTANCES)
+INSTANCES = table(
+    "instances.csv", "a row per range instance", {name: about for name, (about, _) in _OF_INSTANCES.items()}
+)
 
 
 def instance_columns(rows: InstanceRows) -> ColumnTable:

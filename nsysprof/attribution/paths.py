@@ -1,7 +1,5 @@
 """Make range paths as codes (names from the outermost range inwards), merged paths, and warm-up masks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

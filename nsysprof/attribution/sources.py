@@ -52,7 +52,9 @@ def choose_ranges(trace: Trace, text: str) -> Trace:
     if asked := sources.intersection(_RECORDED):
         trace = _with_recorded(trace, asked)
     lacking = [
-        f"--ranges {each}: {_LACKING[each]}" for each in sorted(sources & _ADDED.keys()) if not _holds(trace, each)
+        f"--ranges {each}: {_LACKING[each]}"
+        for each in sorted(sources & _ADDED.keys())
+        if not (trace.ranges.kind == _ADDED[each]).any()
     ]
     trace = replace(trace, warnings=(*trace.warnings, *lacking))
     return with_ranges(trace, find_iterations(trace)) if "found" in sources else trace
@@ -60,7 +62,3 @@ def choose_ranges(trace: Trace, text: str) -> Trace:
 
 def _with_recorded(trace: Trace, sources: Collection[str]) -> Trace:
     return with_ranges(trace, trace.report.reader.other_ranges(trace, sources))
-
-
-def _holds(trace: Trace, source: str) -> bool:
-    return bool((trace.ranges.kind == _ADDED[source]).any())

@@ -173,7 +173,8 @@ def resume_capture(recorded: Path, folder: Path, outputs: Outputs, nsys: Nsys | 
     record = {**record_so_far(recorded.with_suffix(RECORD_ENDING)), "name": outputs.name}
     if recorded.suffix == ".nsys-rep":
         return replace(_exported(nsys or find_nsys(), recorded, folder, record), report=_copy(recorded, folder))
-    chosen = nsys or _same(version)
+    wanted = version_numbers(version)[:3]
+    chosen = nsys or next((each for each in all_nsys() if each.version[:3] == wanted), None)
     if chosen is None:
         raise NsysprofError(
             f"{recorded}: recorded by nsys {version}, which is not installed here; no other version can "
@@ -199,11 +200,6 @@ def _version(recorded: Path) -> str:
             f"{recorded}: not a stream of nsys (.qdstrm)", f"nsysprof analyze {quote_path(recorded)} says what it is"
         )
     return version or ""
-
-
-def _same(version: str) -> Nsys | None:
-    wanted = version_numbers(version)[:3]
-    return next((nsys for nsys in all_nsys() if nsys.version[:3] == wanted), None)
 
 
 def _copy(recorded: Path, folder: Path) -> Path:

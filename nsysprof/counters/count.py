@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from itertools import accumulate
 from pathlib import Path
 from shlex import join
 from typing import Any, TypeAlias
@@ -75,13 +76,12 @@ def in_ranges(rows: Iterable[NcuRow], select: str | None) -> list[NcuRow]:
 
     Rows with unclear ranges are kept, because these ranges may match.
     """
-    return [row for row in rows if select is None or not row.clear or _matches(row.ranges, select)]
 
+    def matches(names: Sequence[str], glob: str) -> bool:
+        paths = accumulate(map(path_part, names), "{}/{}".format)
+        return any(fnmatchcase(each, glob) for each in (*paths, *names))
 
-def _matches(names: Sequence[str], select: str) -> bool:
-    parts = [path_part(name) for name in names]
-    paths = ("/".join(parts[: count + 1]) for count in range(len(parts)))
-    return any(fnmatchcase(each, select) for each in (*paths, *names))
+    return [row for row in rows if select is None or not row.clear or matches(row.ranges, select)]
 
 
 def counter_rows(first: Sequence[NcuRow], second: Sequence[NcuRow]) -> tuple[list[CounterRow], int]:

@@ -20,17 +20,17 @@ _OPS = "sm__ops_path_tensor_src_"
 _ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 
 
-def _threads(prefix: str, factors: Mapping[str, int]) -> Terms:
-    name = f"{prefix}__sass_thread_inst_executed_op_{{}}_pred_on.sum"
-    return {name.format(operation): factor for operation, factor in factors.items()}
-
-
 def _flops(letter: str) -> list[Terms]:
     """List the metrics of adds, products and (twice) multiply-adds; newer chips count packed pairs of float32 apart."""
     single = {f"{letter}add": 1, f"{letter}mul": 1, f"{letter}fma": 2}
     pairs = {f"{name}2": 2 * factor for name, factor in single.items()} if letter == "f" else {}
     factors = [{**single, **pairs}, single] if pairs else [single]
-    return [_threads(prefix, each) for each in factors for prefix in ("sm", "smsp")]
+    name = "{}__sass_thread_inst_executed_op_{}_pred_on.sum"
+    return [
+        {name.format(prefix, operation): factor for operation, factor in each.items()}
+        for each in factors
+        for prefix in ("sm", "smsp")
+    ]
 
 
 # For each column what it is made of, best first: the first of which a chip has every metric is taken.

@@ -334,19 +334,16 @@ def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, .
         shift = [-offsets[each.rank] for each in ranks]
         clock = "clocks aligned by the ends of collectives"
     elif all(epoch is not None for epoch in epochs):
-        shift, clock = (
-            [epoch or 0 for epoch in epochs],
-            ("the clocks of the ranks are aligned by the start times in the reports"),
-        )
+        shift = [epoch or 0 for epoch in epochs]
+        clock = "the clocks of the ranks are aligned by the start times in the reports"
     else:
         shift, clock = [-start for start in starts], "each rank from its own first iteration"
     lengths = [each.part.timeline_ns[1] - each.part.timeline_ns[0] for each in ranks]
     begins = [start + by for start, by in zip(starts, shift, strict=True)]
     if max(begins) - min(begins) > _MAX_APART * max(lengths):
-        shift, clock = (
-            [-start for start in starts],
+        clock = (
             "the time axis of the time axis of each rank starts at its own first iteration, because "
-            "the ranks ran at different times",
+            "the ranks ran at different times"
         )
         begins = [0] * len(ranks)
     origin = min(begins)

@@ -153,7 +153,7 @@ def _result(future: Any, task: ReportTask) -> ReportAnswer | ReportFailure:
     if not isinstance(answer, ReportAnswer | ReportFailure) or answer.report != task.file.name:
         raise NsysprofError(
             "the workers run another nsysprof",
-            (f"run on each worker: pip install nsysprof=={__version__}, or pip install . in the same checkout"),
+            f"run on each worker: pip install nsysprof=={__version__}, or pip install . in the same checkout",
         )
     return answer
 

@@ -1,7 +1,7 @@
 """The page of a fleet: findings, tables of ranks, ranges and iterations, charts, and identities of ranks."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from nsysprof.charts.palette import COLOURS
@@ -245,11 +245,12 @@ def _facts(fleet: Fleet) -> Facts:
         how.append(("collectives without a counterpart", format_count(waiting.unmatched)))
         if waiting.offset_ns:
             how.append(("clocks known to", f"± {format_ns(waiting.spread_ns)}"))
-    given = [(visible(name.replace("_", " ")), one_line(text, _PATH)) for name, text in _options(options)]
+    given = [
+        (
+            visible(name.replace("_", " ")),
+            one_line(", ".join(map(str, value)) if isinstance(value, list) else str(value), _PATH),
+        )
+        for name, value in options.items()
+        if value is not None and value != ""
+    ]
     return [("How ranks were compared", how), *([("Options", given)] if given else [])]
-
-
-def _options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in options.items():
-        if value is not None and value != "":
-            yield name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)

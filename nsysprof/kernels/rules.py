@@ -1,7 +1,5 @@
 """Read rules for kernel names from TOML: the shipped rules and a user's rules."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -66,7 +64,9 @@ def load_rules(extra: Path | None = None) -> Rules:
 
     Raises NsysprofError with file, rule and reason if a file cannot be read or a rule is invalid.
     """
-    return _indexed((_read_rules(Path(extra), check=True) if extra is not None else ()) + _shipped())
+    rules = (_read_rules(Path(extra), check=True) if extra is not None else ()) + _shipped()
+    checks = tuple((pattern, index) for index, rule in enumerate(rules) for pattern in rule.patterns)
+    return Rules(rules, checks, tuple(_needed_word(pattern) for pattern, _ in checks))
 
 
 def fields_of(cause: str) -> list[str]:
@@ -77,11 +77,6 @@ def fields_of(cause: str) -> list[str]:
 @cache
 def _shipped() -> tuple[Rule, ...]:
     return _read_rules(SHIPPED_RULES, check=False)
-
-
-def _indexed(rules: tuple[Rule, ...]) -> Rules:
-    checks = tuple((pattern, index) for index, rule in enumerate(rules) for pattern in rule.patterns)
-    return Rules(rules, checks, tuple(_needed_word(pattern) for pattern, _ in checks))
 
 
 @cache

@@ -1,7 +1,5 @@
 """Compute confidence intervals: of medians and their ratios by resampling, of the shift and Cliff's delta by ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

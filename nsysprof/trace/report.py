@@ -1,7 +1,5 @@
 """Open trace files of any format."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict, replace
 from importlib import import_module

@@ -51,17 +51,6 @@ def end(handle: Any) -> None:
         emitter.exit(handle)
 
 
-def begin_step(name: str) -> Any:
-    """Begin a step range, which ends when the optimizer has finished; return the handle for `end_step`."""
-    return emitter.open(name) if emitter.on else None
-
-
-def end_step(handle: Any) -> None:
-    """End a step range."""
-    if handle is not None:
-        emitter.close(handle)
-
-
 def to_torch(torch: Any) -> None:
     """Emit ranges as annotations of torch's profiler."""
     enter = torch.autograd._record_function_with_args_enter  # not an op: tracing and dispatch modes do not see it

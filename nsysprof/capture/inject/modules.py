@@ -120,7 +120,8 @@ def _enter(module: Any, *, compiled: bool = False) -> None:
         del here.marks[:], here.owners[:]
         if here.tasks and _hooks.torch._C._current_graph_task_id() == -1:
             _end_tasks(here, 0)  # of a backward that raised
-    known = around or _recomputing(here)
+    # what runs forward within the backward of a call is computed again
+    known = around or (here.tasks[-1][1][-1][0] if here.tasks and here.tasks[-1][1] else None)
     names = known.names if known else _names_of(module)
     name = _name(module, names, here.stack[-1][0] if here.stack else None, known)
     if compiled or "dynamo_ctx" in vars(module):  # hasattr would ask the program's own __getattr__
@@ -160,11 +161,6 @@ def _mark(here: _Here, call: _Call | None) -> None:
     else:
         here.marks.append(number)
         here.owners.append(call)
-
-
-def _recomputing(here: _Here) -> _Call | None:
-    """Return the call whose backward runs on this thread: what runs forward in it is computed again."""
-    return here.tasks[-1][1][-1][0] if here.tasks and here.tasks[-1][1] else None
 
 
 def _names_of(root: Any) -> Names:

@@ -107,7 +107,8 @@ def _optimizer_stepped(optimizer: Any) -> None:
     rec.about["steps"] += 1
     if rec.order["times"] and rec.about["steps"] <= _MAX_TIMES:
         rec.about.setdefault("step_ends_ns", []).append(time.perf_counter_ns())
-    annotate.end_step(rec.step_range)
+    if rec.step_range is not None:
+        emitter.close(rec.step_range)
     rec.step_range = None
     window = rec.order["steps"]
     if window and rec.about["steps"] == window[1] and rec.profiler is not None:
@@ -125,7 +126,7 @@ def _optimizer_stepped(optimizer: Any) -> None:
 def _step_begins() -> None:
     rec = recording
     if rec.order["mark_steps"] and emitter.on and rec.first and not emitter.steps:
-        rec.step_range = annotate.begin_step(f"step{rec.about['steps']}")
+        rec.step_range = emitter.open(f"step{rec.about['steps']}")
 
 
 def _leave_backward_to_numbers(torch: Any) -> None:
