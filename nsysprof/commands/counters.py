@@ -8,15 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from nsysprof.commands import report_options as options
 from nsysprof.commands.progress import echo, print_message
-from nsysprof.commands.report_options import (
-    JsonOption,
-    RulesOption,
-    SpreadsheetOption,
-    ThreadsOption,
-    option,
-    options_unfolded,
-)
+from nsysprof.commands.report_options import option
 from nsysprof.commands.workload_options import ProgramOptions
 
 if TYPE_CHECKING:
@@ -43,7 +37,7 @@ class CountingOptions:
     quick: Annotated[bool, option("Run the program only once: count bytes and occupancy, but no FLOPs.", "--quick")] = (
         False
     )
-    threads: ThreadsOption = "follow"
+    threads: options.ThreadsOption = "follow"
     cache_control: Annotated[
         Literal["none", "all"],
         option("Caches before each kernel: as the previous kernel left them (none), or flushed (all).", "none|all"),
@@ -76,14 +70,14 @@ class CountingOptions:
         )
 
 
-@options_unfolded
+@options.options_unfolded
 def counters(
     chosen: ProgramOptions,
     counting: CountingOptions,
-    rules: RulesOption = None,
-    spreadsheet_safe: SpreadsheetOption = False,
+    rules: options.RulesOption = None,
+    spreadsheet_safe: options.SpreadsheetOption = False,
     dry_run: Annotated[bool, option("Print the ncu commands and run nothing.", "--dry-run")] = False,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Run a workload or any program under Nsight Compute, and write the hardware counters of each kernel to a table.
 

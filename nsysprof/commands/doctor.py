@@ -66,10 +66,8 @@ def _verdict(checks: Sequence[Check], works: bool) -> str:
 
     if works:
         no_gpu = any(check.name == "GPU" and check.state == "missing" for check in checks)
-        return (
-            "Capture works on this "
-            f"machine{', but without a GPU: only ranges and CPU time can be recorded' if no_gpu else ''}."
-        )
+        only = ", but without a GPU: only ranges and CPU time can be recorded" if no_gpu else ""
+        return f"Capture works on this machine{only}."
     missing = ", ".join(check.name for check in checks if check.needed and check.state == "missing")
     if not any(check.name == TORCH_PROFILER and check.state == "ok" for check in checks):
         return f"Capture does not work on this machine: fix {missing}."

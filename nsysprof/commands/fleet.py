@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nsysprof.commands import report_options as options
 from nsysprof.commands.question import Question, give_answer
-from nsysprof.commands.report_options import (
-    MergeOption,
-    ReadingOptions,
-    ResultOptions,
-    folder_option,
-    option,
-    options_unfolded,
-)
+from nsysprof.commands.report_options import option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +23,7 @@ if TYPE_CHECKING:
     from nsysprof.formats.rank_answer import ReportAnswer
 
 
-@options_unfolded
+@options.options_unfolded
 def fleet(
     reports: Annotated[
         list[str] | None,
@@ -37,13 +31,13 @@ def fleet(
     ] = None,
     listed: Annotated[Path | None, option("A file with the names of reports, one per line.", "FILE", "--from")] = None,
     output: Annotated[
-        Path | None, folder_option("NAME.fleet in the current folder, if NAME is the folder of the reports")
+        Path | None, options.folder_option("NAME.fleet in the current folder, if NAME is the folder of the reports")
     ] = None,
     per: Annotated[
         str | None, option("Ranges that are iterations [default: steps, such as iter7 or batch 3].", "GLOB")
     ] = None,
     skip: Annotated[int, option("Leave out the first N iterations (warm-up).", "N", min=0)] = 0,
-    merge: MergeOption = None,
+    merge: options.MergeOption = None,
     rank_from: Annotated[
         str | None,
         option(r"Regular expression for the rank in a file name: 'rank_(\d+)' [default: the recorded rank].", "REGEX"),
@@ -60,8 +54,8 @@ def fleet(
     strict: Annotated[bool, option("Stop at the first unreadable report.", "--strict")] = False,
     resume: Annotated[bool, option("Continue an unfinished run.", "--resume")] = False,
     *,
-    reading: ReadingOptions,
-    writing: ResultOptions,
+    reading: options.ReadingOptions,
+    writing: options.ResultOptions,
 ) -> None:
     """Find the slow rank of a run, and the ranks that wait for it. Each REPORT has one or more ranks."""
     if scheduler is not None and workers is not None:
@@ -122,7 +116,7 @@ def fleet(
     remove_kept(kept)
 
 
-def _tasks(files: Sequence[ReportFile], choice: Choice, reading: ReadingOptions) -> list[ReportTask]:
+def _tasks(files: Sequence[ReportFile], choice: Choice, reading: options.ReadingOptions) -> list[ReportTask]:
     from nsysprof.fleet.examine import ReportTask
     from nsysprof.kernels.classify import load_rules
 

@@ -17,20 +17,7 @@ from nsysprof.attribution.attribute import OUTCOMES, OWN_THREAD
 from nsysprof.core.arrays import AnyInts, Index, Ints, Mask
 from nsysprof.core.nesting import walk
 from nsysprof.errors import NsysprofError
-from nsysprof.export.perfetto_wire import (
-    BYTES,
-    FIXED,
-    VARINT,
-    Pieces,
-    TraceTexts,
-    eights,
-    joined,
-    numbers,
-    pieces,
-    plain,
-    repeated,
-    tag,
-)
+from nsysprof.export import perfetto_wire as wire
 from nsysprof.export.tracks import Slices, Steps, Track, What, gpu_tracks, host_tracks
 from nsysprof.kernels.classify import short_name
 from nsysprof.trace.details import grid_text
@@ -42,7 +29,7 @@ _AT_ONCE = 1 << 16  # packets
 _LATEST_NS = 1 << 61  # no recording reaches a time like this
 
 # The pieces of the slices at some positions of a track.
-Content: TypeAlias = Callable[[Slices, AnyInts], list[Pieces]]
+Content: TypeAlias = Callable[[Slices, AnyInts], list[wire.Pieces]]
 
 
 def perfetto_protos() -> Any:
@@ -95,17 +82,17 @@ class _Packets:
 
     def __init__(self, protos: Any, file: Writable, offset: int) -> None:
         self._protos, self._file, self._offset = protos, file, offset
-        self.texts = TraceTexts(protos)
+        self.texts = wire.TraceTexts(protos)
         named = protos.TracePacket.DESCRIPTOR.fields_by_name
-        self._timestamp = tag(named["timestamp"].number, VARINT)
-        self._event = tag(named["track_event"].number, BYTES)
-        self._packet = tag(protos.Trace.DESCRIPTOR.fields_by_name["packet"].number, BYTES)
+        self._timestamp = wire.tag(named["timestamp"].number, wire.VARINT)
+        self._event = wire.tag(named["track_event"].number, wire.BYTES)
+        self._packet = wire.tag(protos.Trace.DESCRIPTOR.fields_by_name["packet"].number, wire.BYTES)
         self._same = {
             "trusted_packet_sequence_id": _SEQUENCE,
             "sequence_flags": protos.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE,
         }
         self._common = protos.TracePacket(**self._same).SerializeToString()
-        self._value = tag(protos.TrackEvent.DESCRIPTOR.fields_by_name["counter_value"].number, VARINT)
+        self._value = wire.tag(protos.TrackEvent.DESCRIPTOR.fields_by_name["counter_value"].number, wire.VARINT)
 
     def _add(self, **what: Any) -> None:
         packet = self._protos.TracePacket(**{**self._same, **what})
@@ -131,13 +118,13 @@ class _Packets:
         }
         attributes = self._protos.TraceAttributes()
         for key, value in about.items():
-            kind = {"long_value": value} if isinstance(value, int) else {"string_value": plain(value)}
+            kind = {"long_value": value} if isinstance(value, int) else {"string_value": wire.plain(value)}
             attributes.attribute.add(key=key, **kind)
         return attributes
 
     def _descriptor(self, number: int, track: Track) -> Any:
         """Describe a track: name and place. The ids 0 of process and thread mean something else to trace_processor."""
-        protos, name = self._protos, plain(track.name)
+        protos, name = self._protos, wire.plain(track.name)
         descriptor = protos.TrackDescriptor(uuid=number)
         if track.parent is not None:
             descriptor.parent_uuid = track.parent + 1
@@ -159,7 +146,7 @@ class _Packets:
 
     def slices(self, track: int, slices: Slices, content: Content) -> None:
         """Write the slices of a track: the start of each slice, with name and notes, and its end."""
-        kinds = pieces([self._kind(kind, track) for kind in ("TYPE_SLICE_BEGIN", "TYPE_SLICE_END")])
+        kinds = wire.pieces([self._kind(kind, track) for kind in ("TYPE_SLICE_BEGIN", "TYPE_SLICE_END")])
         order = walk(slices.up)
         for first in range(0, len(order), _AT_ONCE):
             part = order[first : first + _AT_ONCE]
@@ -176,23 +163,23 @@ class _Packets:
         for first in range(0, len(steps.time), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
             time = steps.time[part]
-            self._write(time, [repeated(kind, len(time)), numbers(steps.value[part], self._value)])
+            self._write(time, [wire.repeated(kind, len(time)), wire.numbers(steps.value[part], self._value)])
 
     def _kind(self, kind: str, track: int) -> bytes:
         return self._protos.TrackEvent(type=kind, track_uuid=track).SerializeToString()
 
-    def _write(self, time: Ints, event: list[Pieces]) -> None:
+    def _write(self, time: Ints, event: list[wire.Pieces]) -> None:
         """Write a packet for each time with an event that is made of pieces."""
         time = np.clip(time, -_LATEST_NS, _LATEST_NS) + self._offset
         size = np.sum([piece.size for piece in event], axis=0)
         head = [
-            repeated(self._common, len(time)), numbers(time, self._timestamp), numbers(size, self._event)
+            wire.repeated(self._common, len(time)), wire.numbers(time, self._timestamp), wire.numbers(size, self._event)
         ]  # fmt: skip
         whole = size + np.sum([piece.size for piece in head], axis=0)
-        self._file.write(joined([numbers(whole, self._packet), *head, *event]).data.tobytes())
+        self._file.write(wire.joined([wire.numbers(whole, self._packet), *head, *event]).data.tobytes())
 
 
-def _slice_content(protos: Any, source: RecordSource, texts: TraceTexts) -> dict[What, Content]:
+def _slice_content(protos: Any, source: RecordSource, texts: wire.TraceTexts) -> dict[What, Content]:
     """Prepare the content of slices by what they are. Every distinct half of an event is encoded here and once.
 
     A GPU op that a launch caused ends a flow that begins at the launch; its number is that of the op plus 1. Behind
@@ -200,7 +187,7 @@ def _slice_content(protos: Any, source: RecordSource, texts: TraceTexts) -> dict
     from the last piece before an op one leads to that.
     """
     fields = protos.TrackEvent.DESCRIPTOR.fields_by_name
-    flow, last_flow = tag(fields["flow_ids"].number, FIXED), tag(fields["terminating_flow_ids"].number, FIXED)
+    flow, last_flow = (wire.tag(fields[name].number, wire.FIXED) for name in ("flow_ids", "terminating_flow_ids"))
     ops = _ops(source, texts, flow, last_flow)
     content: dict[What, Content] = {"call": _calls(source, texts, flow), "range": _ranges(source, texts), "op": ops}
     if source.waits is not None:
@@ -210,14 +197,14 @@ def _slice_content(protos: Any, source: RecordSource, texts: TraceTexts) -> dict
     return content
 
 
-def _some(some: Pieces, which: Mask) -> Pieces:
+def _some(some: wire.Pieces, which: Mask) -> wire.Pieces:
     """Spread pieces that only some rows have."""
     return some.spread(np.flatnonzero(which), len(which))
 
 
-def _calls(source: RecordSource, texts: TraceTexts, flow: bytes) -> Content:
+def _calls(source: RecordSource, texts: wire.TraceTexts, flow: bytes) -> Content:
     calls = source.calls
-    names = pieces([texts.named(name, "cuda") for name in calls.names])
+    names = wire.pieces([texts.named(name, "cuda") for name in calls.names])
     launch = np.full(len(calls) + 1, -1, np.int32)
     # what is not found goes into the last entry
     launch[source.call] = np.arange(len(source.call), dtype=np.int32)
@@ -225,10 +212,10 @@ def _calls(source: RecordSource, texts: TraceTexts, flow: bytes) -> Content:
     ops = np.argsort(call, kind="stable")
     caused = np.bincount(call[call >= 0], minlength=len(calls))
     before = np.cumsum(caused) - caused + int((call < 0).sum())
-    flows = eights(ops + 1, flow)
+    flows = wire.eights(ops + 1, flow)
     width = len(flow) + 8
 
-    def content(slices: Slices, at: AnyInts) -> list[Pieces]:
+    def content(slices: Slices, at: AnyInts) -> list[wire.Pieces]:
         row = slices.row[at]
         result, caused_by = calls.result[row], launch[row]
         failed, launched = result != 0, caused_by >= 0
@@ -236,25 +223,25 @@ def _calls(source: RecordSource, texts: TraceTexts, flow: bytes) -> Content:
             names.take(calls.name[row]),
             _some(texts.counted("launch", caused_by[launched]), launched),
             _some(texts.counted("result", result[failed]), failed),
-            Pieces(flows.data, before[row] * width, caused[row] * width),
+            wire.Pieces(flows.data, before[row] * width, caused[row] * width),
         ]
 
     return content
 
 
-def _ranges(source: RecordSource, texts: TraceTexts) -> Content:
+def _ranges(source: RecordSource, texts: wire.TraceTexts) -> Content:
     trace, breakdown = source.trace, source.breakdown
     ranges, path = trace.ranges, breakdown.paths.of
-    names = pieces(
+    names = wire.pieces(
         [
             texts.named(name.text, "nvtx") + texts.noted(domain=name.domain if name.domain != DEFAULT_DOMAIN else "")
             for name in trace.range_names
         ]
     )
-    paths = pieces([texts.noted(path=text) for text in breakdown.path_texts])
-    unclosed = pieces([b"", texts.noted(unclosed="never closed: ends with the session")])
+    paths = wire.pieces([texts.noted(path=text) for text in breakdown.path_texts])
+    unclosed = wire.pieces([b"", texts.noted(unclosed="never closed: ends with the session")])
 
-    def content(slices: Slices, at: AnyInts) -> list[Pieces]:
+    def content(slices: Slices, at: AnyInts) -> list[wire.Pieces]:
         row = slices.row[at]
         return [
             names.take(ranges.name[row]),
@@ -267,17 +254,17 @@ def _ranges(source: RecordSource, texts: TraceTexts) -> Content:
     return content
 
 
-def _ops(source: RecordSource, texts: TraceTexts, flow: bytes, last_flow: bytes) -> Content:
+def _ops(source: RecordSource, texts: wire.TraceTexts, flow: bytes, last_flow: bytes) -> Content:
     trace, calls, sizes = source.trace, source.calls, source.trace.copy_sizes()
     ops, fate = trace.ops, source.breakdown.attribution.op_outcome
-    names = pieces(_op_names(source, texts))
+    names = wire.pieces(_op_names(source, texts))
     shapes, shape = _op_shapes(source, texts)
-    paths = pieces([*(texts.noted(path=text) for text in source.breakdown.path_texts), b""])
-    fates = pieces([texts.noted(fate=text if code != OWN_THREAD else "") for code, text in enumerate(OUTCOMES)])
+    paths = wire.pieces([*(texts.noted(path=text) for text in source.breakdown.path_texts), b""])
+    fates = wire.pieces([texts.noted(fate=text if code != OWN_THREAD else "") for code, text in enumerate(OUTCOMES)])
     path, call = source.of_ops(source.path), source.of_ops(source.call)
     called = np.append(calls.start, 0)[call]
 
-    def content(slices: Slices, at: AnyInts) -> list[Pieces]:
+    def content(slices: Slices, at: AnyInts) -> list[wire.Pieces]:
         row = slices.row[at]
         start, end, size, linked = ops.start[row], ops.end[row], sizes[row], call[row] >= 0
         # Arrows run forwards in time: an op before its launch cannot be the end of one.
@@ -291,8 +278,8 @@ def _ops(source: RecordSource, texts: TraceTexts, flow: bytes, last_flow: bytes)
             texts.counted("op", row),
             _some(texts.counted("size_bytes", size[sized]), sized),
             _some(texts.counted("duration_ns", (end - start)[backwards]), backwards),
-            _some(eights(row[late] + 1, last_flow), late),
-            _some(eights(row[early] + 1, flow), early),
+            _some(wire.eights(row[late] + 1, last_flow), late),
+            _some(wire.eights(row[early] + 1, flow), early),
         ]
 
     return content
@@ -302,12 +289,12 @@ def _ops(source: RecordSource, texts: TraceTexts, flow: bytes, last_flow: bytes)
 class _Arrows:
     """The flows that begin and end at each op, and at each piece of the critical path; nothing where there is none."""
 
-    begins: Pieces
-    ends: Pieces
-    piece_begins: Pieces
-    piece_ends: Pieces
+    begins: wire.Pieces
+    ends: wire.Pieces
+    piece_begins: wire.Pieces
+    piece_ends: wire.Pieces
 
-    def of_ops(self, rows: AnyInts) -> list[Pieces]:
+    def of_ops(self, rows: AnyInts) -> list[wire.Pieces]:
         """Return the flows that start and end at ops."""
         return [self.begins.take(rows), self.ends.take(rows)]
 
@@ -325,31 +312,31 @@ def _arrows(source: RecordSource, path: PathPieces, flow: bytes, last_flow: byte
     goes = goes[np.lexsort((path.end[goes], op[goes]))]
     goes = goes[np.append(op[goes[1:]] != op[goes[:-1]], True)[: len(goes)]]
     number = len(ops) + 1 + rows
-    each, width = eights(number[comes], flow), len(flow) + 8
+    each, width = wire.eights(number[comes], flow), len(flow) + 8
     caused = np.bincount(op[comes], minlength=len(ops))
     return _Arrows(
-        Pieces(each.data, (np.cumsum(caused) - caused) * width, caused * width),
-        eights(number[goes], last_flow).spread(op[goes], len(ops)),
-        eights(number[goes], flow).spread(goes, count),
-        eights(number[comes], last_flow).spread(comes, count),
+        wire.Pieces(each.data, (np.cumsum(caused) - caused) * width, caused * width),
+        wire.eights(number[goes], last_flow).spread(op[goes], len(ops)),
+        wire.eights(number[goes], flow).spread(goes, count),
+        wire.eights(number[comes], last_flow).spread(comes, count),
     )
 
 
-def _pieces(texts: TraceTexts, path: PathPieces, arrows: _Arrows) -> Content:
+def _pieces(texts: wire.TraceTexts, path: PathPieces, arrows: _Arrows) -> Content:
     """The pieces of the critical path: named by their culprits, with their causes and claims."""
     claim = path.waits["claim"].cat
     both, place = np.unique(path.group * len(path.texts) + path.text, return_inverse=True)
-    names = pieces(
+    names = wire.pieces(
         [
             texts.named(path.texts[code % len(path.texts)] or path.groups[code // len(path.texts)], "wait")
             + texts.noted(cause=path.groups[code // len(path.texts)])
             for code in both.tolist()
         ]
     )
-    claims = pieces([texts.noted(claim=text) for text in claim.categories])
+    claims = wire.pieces([texts.noted(claim=text) for text in claim.categories])
     claimed = claim.codes.to_numpy(np.int64)[path.wait]
 
-    def content(slices: Slices, at: AnyInts) -> list[Pieces]:
+    def content(slices: Slices, at: AnyInts) -> list[wire.Pieces]:
         row = slices.row[at]
         begins, ends = arrows.piece_begins.take(row), arrows.piece_ends.take(row)
         return [names.take(place[row]), claims.take(claimed[row]), begins, ends]
@@ -357,7 +344,7 @@ def _pieces(texts: TraceTexts, path: PathPieces, arrows: _Arrows) -> Content:
     return content
 
 
-def _op_names(source: RecordSource, texts: TraceTexts) -> list[bytes]:
+def _op_names(source: RecordSource, texts: wire.TraceTexts) -> list[bytes]:
     """Encode what the name of an op decides: the short one, or where kernels share it the full one, and its family."""
     trace, kinds = source.trace, source.breakdown.kinds
     kind = np.zeros(len(trace.op_names), np.uint8)
@@ -378,7 +365,7 @@ def _op_names(source: RecordSource, texts: TraceTexts) -> list[bytes]:
     ]
 
 
-def _op_shapes(source: RecordSource, texts: TraceTexts) -> tuple[Pieces, Index]:
+def _op_shapes(source: RecordSource, texts: wire.TraceTexts) -> tuple[wire.Pieces, Index]:
     """Encode the notes on each distinct grid and block, and find which of them each op has."""
     grid, of_grid = np.unique(source.details.grid, return_inverse=True)
     block, of_block = np.unique(source.details.block, return_inverse=True)
@@ -387,4 +374,4 @@ def _op_shapes(source: RecordSource, texts: TraceTexts) -> tuple[Pieces, Index]:
         texts.noted(grid=grid_text(grid[code // len(block)]), block=grid_text(block[code % len(block)]))
         for code in both.tolist()
     ]
-    return pieces(notes), shape
+    return wire.pieces(notes), shape

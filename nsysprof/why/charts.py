@@ -7,20 +7,8 @@ from itertools import islice
 import numpy as np
 
 from nsysprof.attribution.split import device_labels, stream_labels
+from nsysprof.charts import marks
 from nsysprof.charts.chart import Chart
-from nsysprof.charts.marks import (
-    PLOT_COLUMNS,
-    RANGE,
-    STREAM,
-    Heading,
-    LanePanel,
-    Lanes,
-    Marks,
-    Message,
-    Plan,
-    Stream,
-    fill_levels,
-)
 from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import IDLE, OTHERS, TINTS, WAITS
 from nsysprof.core.arrays import Bytes, Ints
@@ -43,12 +31,12 @@ RUNS = ("compute", "communication", "copy", "kernel")
 WORDS = {"kernel": "kernel that another stream waits for"}
 
 
-def plan_why(answer: Why) -> Plan:
+def plan_why(answer: Why) -> marks.Plan:
     """Plan the median window of the path with most time: its parts, which add up, and its lanes with waits."""
     instance = median_instance(answer)
     if instance is None:
-        return Message(
-            Heading("Nothing ran on a GPU", str(answer.attribution.trace.report.path)),
+        return marks.Message(
+            marks.Heading("Nothing ran on a GPU", str(answer.attribution.trace.report.path)),
             ["The chosen ranges have no GPU work, so there is no wait to explain."],
         )
     length = max(instance.end_ns - instance.start_ns, 1)
@@ -56,13 +44,13 @@ def plan_why(answer: Why) -> Plan:
     streams, left_out = _streams(instance, *ops)
     bars = [*_bars(_parts(instance, *ops), length)]
     parts = f"How the step spends its {format_ns(length)} (the bars add up to this time)"
-    lanes: list[Stream | Marks] = [*_ranges(instance), *streams, _waits(instance)]
+    lanes: list[marks.Stream | marks.Marks] = [*_ranges(instance), *streams, _waits(instance)]
     panels = [
-        LanePanel(bars, length, parts, "time of the step, sorted by cause"),
-        LanePanel(lanes, length, "Over time", "time from its start"),
+        marks.LanePanel(bars, length, parts, "time of the step, sorted by cause"),
+        marks.LanePanel(lanes, length, "Over time", "time from its start"),
     ]
     title = title_of(answer, instance.path)
-    return Lanes(Heading(title, _subtitle(instance), _legend(instance, streams), left_out), panels)
+    return marks.Lanes(marks.Heading(title, _subtitle(instance), _legend(instance, streams), left_out), panels)
 
 
 _MIN_HELD = 0.02  # of the windows, that another stream waits for a kernel
@@ -88,21 +76,21 @@ def _subtitle(instance: Instance) -> str:
     return f"{mean} · drawn: {which}, {length} · {report.path.name}"
 
 
-def _legend(instance: Instance, streams: Sequence[Stream]) -> list[tuple[str, str]]:
+def _legend(instance: Instance, streams: Sequence[marks.Stream]) -> list[tuple[str, str]]:
     used = {instance.pieces.groups[code] for code in np.unique(instance.pieces.group).tolist()}
     for lane in streams:
         used |= {RUNS[code] for code in np.unique(lane.group).tolist() if code != NOTHING}
     return [(WORDS.get(name, name), colour) for name, colour in WAITS.items() if name in used]
 
 
-def _bars(parts: Sequence[WindowPart], length: int) -> Iterator[Marks]:
+def _bars(parts: Sequence[WindowPart], length: int) -> Iterator[marks.Marks]:
     """A row per part, each from where the one before ends; above those of a section their sum."""
     at = 0
 
-    def row(label: str, ns: int, colour: str, text: str) -> Marks:
+    def row(label: str, ns: int, colour: str, text: str) -> marks.Marks:
         amount = f"{format_ns(ns)} · {format_share(ns / length)}"
         name = f"{shorten(text, _NAME)} · {amount}" if text else amount
-        return Marks(label, _ROW, np.array([at]), np.array([at + ns]), [colour], [name], beside=True)
+        return marks.Marks(label, _ROW, np.array([at]), np.array([at + ns]), [colour], [name], beside=True)
 
     for section in SECTIONS:
         above = ""
@@ -115,7 +103,7 @@ def _bars(parts: Sequence[WindowPart], length: int) -> Iterator[Marks]:
             at, above = at + part.ns, label
 
 
-def _ranges(instance: Instance) -> Iterator[Marks]:
+def _ranges(instance: Instance) -> Iterator[marks.Marks]:
     """Lanes of the ranges inside the instance, on its thread."""
     trace, place = instance.answer.attribution.trace, dict[int, int]()
     ranges, label = trace.ranges, "host: ranges inside"
@@ -125,7 +113,7 @@ def _ranges(instance: Instance) -> Iterator[Marks]:
         codes = ranges.name[inside[shown]].tolist()
         names = [one_line(trace.range_names[code].text, _NAME) for code in codes]
         colours = [TINTS[place.setdefault(code, len(place)) % len(TINTS)] for code in codes]
-        yield Marks(label, RANGE, start, end, colours, names)
+        yield marks.Marks(label, marks.RANGE, start, end, colours, names)
         label = ""
 
 
@@ -162,12 +150,12 @@ def _parts(instance: Instance, start: Ints, end: Ints, kind: Bytes) -> list[Wind
     return [replace(first, text="other kernels", ns=first.ns - alone.ns), alone, *rest]
 
 
-def _streams(instance: Instance, start: Ints, end: Ints, kind: Bytes) -> tuple[list[Stream], list[str]]:
+def _streams(instance: Instance, start: Ints, end: Ints, kind: Bytes) -> tuple[list[marks.Stream], list[str]]:
     """Lanes of the streams that run anything meanwhile, the busiest ones, and a note on the others."""
     trace = instance.answer.attribution.trace
     length = instance.end_ns - instance.start_ns
     stream = trace.ops.stream[instance.ops]
-    edges = column_edges(0, length, PLOT_COLUMNS)
+    edges = column_edges(0, length, marks.PLOT_COLUMNS)
     labels, lanes = stream_labels(trace), []
     codes, of = np.unique(stream, return_inverse=True)
     busiest = np.argsort(-np.bincount(of, weights=end - start), kind="stable")[:_MAX_STREAMS]
@@ -175,12 +163,12 @@ def _streams(instance: Instance, start: Ints, end: Ints, kind: Bytes) -> tuple[l
         mine = stream == code
         busy, longest = busy_columns(start[mine], end[mine], kind[mine], edges)
         colours = [WAITS[name] for name in RUNS]
-        lanes.append(Stream(shorten(labels[code], _LABEL), 0, fill_levels(busy, edges), longest, colours))
+        lanes.append(marks.Stream(shorten(labels[code], _LABEL), 0, marks.fill_levels(busy, edges), longest, colours))
     more = len(codes) - len(lanes)
     return lanes, [f"{more:,} less busy streams are not drawn"] if more else []
 
 
-def _waits(instance: Instance) -> Marks:
+def _waits(instance: Instance) -> marks.Marks:
     """The lane of the waits; those of one cause that touch are one box, named for the one with most time."""
     pieces = instance.pieces
     rows = np.flatnonzero(pieces.wait >= 0)
@@ -192,9 +180,9 @@ def _waits(instance: Instance) -> Marks:
     named = rows[by_time[np.searchsorted(box[by_time], np.arange(len(first)))]]
     stop = end[np.append(first[1:], len(rows))[: len(first)] - 1]
     kept = np.sort(np.argsort(start[first] - stop, kind="stable")[:_MAX_MARKS])
-    return Marks(
+    return marks.Marks(
         "waits, by cause",
-        STREAM,
+        marks.STREAM,
         start[first][kept] - instance.start_ns,
         stop[kept] - instance.start_ns,
         [WAITS[pieces.groups[code]] for code in group[first][kept].tolist()],
