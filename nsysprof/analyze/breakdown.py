@@ -274,17 +274,9 @@ class Breakdown(Shown):
         numbers = instance_numbers(self.paths.of, self.attribution.trace.ranges.start)
         for first in range(0, max(len(kept), 1), rows):
             part = kept[first : first + rows]
-            yield instance_columns(
-                InstanceRows(
-                    self.attribution,
-                    self.paths.of[part],
-                    part,
-                    numbers[part],
-                    *texts,
-                    _inside(self.graphs),
-                    self.forward_path[part],
-                )
-            )
+            path, forward = self.paths.of[part], self.forward_path[part]
+            rows_of = InstanceRows(self.attribution, path, part, numbers[part], *texts, _inside(self.graphs), forward)
+            yield instance_columns(rows_of)
 
     @property
     def instances(self) -> pd.DataFrame:
@@ -318,25 +310,19 @@ def _ranges(answer: Breakdown) -> ColumnTable:
 
 def _merged(answer: Breakdown) -> ColumnTable:
     paths, of = answer.merged_paths, answer.merged_of
+    rows = ((PathRows(part.attribution, paths, of, part.keep, _inside(part.graphs)), row) for part, row in answer.parts)
     texts = paths.texts()
-    return _labelled(
-        answer,
-        [
-            merged_columns(PathRows(part.attribution, paths, of, part.keep, _inside(part.graphs)), texts, row)
-            for part, row in answer.parts
-        ],
-    )
+    return _labelled(answer, [merged_columns(each, texts, row) for each, row in rows])
 
 
 def _families(answer: Breakdown) -> ColumnTable:
     tables = []
+    paths = answer.merged_paths, answer.merged_of
     for part, row in answer.parts:
-        paths = answer.merged_paths, answer.merged_of
         inside = family_table(part.attribution, *paths, part.keep, answer.kinds, answer.groups)
         rows = row[inside["path"]]
-        columns = {"row": rows, **inside.columns}
-        del columns["path"]
-        tables.append(ColumnTable(columns).take(rows >= 0))
+        columns = {name: column for name, column in inside.columns.items() if name != "path"}
+        tables.append(ColumnTable({"row": rows, **columns}).take(rows >= 0))
     return _labelled(answer, tables)
 
 

@@ -157,10 +157,10 @@ def _range_marks(
     """Make a lane of ranges, of codes of ``breakdown.paths``, in pale colours: one per merged path, as they come up."""
     paths, texts = breakdown.paths, breakdown.merged_texts
     colour, name = {}, {}
-    for code in dict.fromkeys(path.tolist()):
+    codes = path.tolist()
+    for code in dict.fromkeys(codes):
         colour[code] = tints.setdefault(texts[code], TINTS[len(tints) % len(TINTS)])
         name[code] = shorten(paths.names[int(paths.name[code])], _NAME)
-    codes = path.tolist()
     return Marks(label, RANGE, start, end, [colour[code] for code in codes], [name[code] for code in codes])
 
 
@@ -259,8 +259,7 @@ def _box_texts(zoom: Zoom, breakdown: Breakdown) -> Array:
     texts = np.full(len(names), "", object)
     for code in np.unique(zoom.ops["name"][zoom.ops["own"]]).tolist():
         unknown = kinds.family[code] == OTHER or (by_name and kinds.family[code] not in NO_KERNELS)
-        name = shorten(short_name(names[code], _KERNEL), _KERNEL) if unknown else printable(kinds.cause[code])
-        texts[code] = name
+        texts[code] = shorten(short_name(names[code], _KERNEL), _KERNEL) if unknown else printable(kinds.cause[code])
     return texts
 
 

@@ -187,17 +187,11 @@ class _Rows:
         """Make a row for each of some metrics of the GPUs that were sampled, in columns where there are too many."""
         labels, stop = device_labels(self.trace), self.origin + self.length
         for gpu, samples in self.trace.samples.items():
-            users = [
-                device.process
-                for device, at in zip(self.trace.devices, self.trace.gpu_numbers, strict=True)
-                if at == gpu
-            ]
-            for name, parts in _DRAWN.items() if users[:1] == [process] else ():
-                start, end, values = (
-                    samples.start,
-                    samples.end,
-                    [samples.values[each] for each in parts if each in samples.values],
-                )
+            numbers = self.trace.gpu_numbers
+            user = self.trace.devices[numbers.index(gpu)].process if gpu in numbers else -1
+            for name, parts in _DRAWN.items() if user == process else ():
+                start, end = samples.start, samples.end
+                values = [samples.values[each] for each in parts if each in samples.values]
                 if not values:
                     continue
                 level = np.sum(values, axis=0)

@@ -287,11 +287,8 @@ class _LimitedRange:
         known, before = self.facts.needs_of_kernels[self.row].get(measure), self.facts.needed_before(self.row, measure)
         rule = f"max_growth {measure}"
         if known is None or before is None:
-            why = (
-                "not recorded"
-                if known is None
-                else ("the baseline has no value for this limit: give the report, not the analysis, with --baseline")
-            )
+            why = "the baseline has no value for this limit: give the report, not the analysis, with --baseline"
+            why = "not recorded" if known is None else why
             return self.outcome(rule, MAX, tolerance, None, UNIT_COUNT, None, why)
         name = max(known, key=lambda each: (known[each] - before.get(each, 0) * (1 + tolerance), known[each]))
         most = before.get(name, 0) * (1 + tolerance)

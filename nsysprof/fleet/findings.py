@@ -173,7 +173,7 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
     known = ranks[ranks["ratio"].notna()].sort_values("ratio", ascending=False, kind="stable")
     if known.empty:
         return StragglerState(
-            ("the ranks have no iteration in common, so it is unknown which rank is slow"), "No iterations to compare"
+            "the ranks have no iteration in common, so it is unknown which rank is slow", "No iterations to compare"
         )
     most = known.iloc[0]
     rank, ratio, limit = int(most["rank"]), format_ratio(most["ratio"]), format_ratio(1 + MIN_SLOWNESS)

@@ -172,7 +172,7 @@ def _each_once(files: Iterable[str], notes: list[str]) -> list[str]:
         (_, (_, name)), *others = sorted(known.items())
         chosen.append(name)
         notes += [
-            (f"{other} is left out: {name} has the same name and is from another profiler") for _, (_, other) in others
+            f"{other} is left out: {name} has the same name and is from another profiler" for _, (_, other) in others
         ]
     return sorted(chosen, key=natural_key)
 

@@ -114,17 +114,11 @@ _IDENTITY_COLUMNS = (
 def _grid(rows: Sequence[Row], columns: Sequence[Column], find: str | None, *notes: str) -> dict[str, Any]:
     """Make a table that sorts, and searches the column ``find``: texts flush left, numbers right."""
     cells = [[_cell(column, row[column.name]) for column in columns] for row in rows]
-    return {
-        "head": [
-            {"text": column.head or column.name, "right": cell["right"]}
-            for column, cell in zip(columns, cells[0], strict=True)
-        ],
-        "rows": [
-            {"cells": each, "find": one_line(row[find], _PATH) if find else None, "strong": False}
-            for row, each in zip(rows, cells, strict=True)
-        ],
-        "notes": [" ".join(notes)] if notes else [],
-    }
+    each = zip(columns, cells[0], strict=True)
+    head = [{"text": column.head or column.name, "right": cell["right"]} for column, cell in each]
+    finds = [one_line(row[find], _PATH) if find else None for row in rows]
+    shown = [{"cells": row, "find": text, "strong": False} for row, text in zip(cells, finds, strict=True)]
+    return {"head": head, "rows": shown, "notes": [" ".join(notes)] if notes else []}
 
 
 def _cell(column: Column, value: Any) -> Cell:

@@ -76,10 +76,8 @@ def fleet_text(fleet: Fleet, top: int = 16, *, full: bool = False) -> str:
 def _slowest_report(fleet: Fleet) -> Path:
     """The report of the rank that the others wait for, or else of the slowest one."""
     ranks = fleet.usual
-    awaited = awaited_rank(ranks)
-    rank = (
-        ranks["rank"] == awaited if awaited is not None else ranks["ratio"].fillna(0) == ranks["ratio"].fillna(0).max()
-    )
+    awaited, ratio = awaited_rank(ranks), ranks["ratio"].fillna(0)
+    rank = ratio == ratio.max() if awaited is None else ranks["rank"] == awaited
     return Path(str(ranks.loc[rank, "report"].iloc[0]))
 
 
@@ -95,8 +93,7 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
 
     ``brief``: only notes about marks.
     """
-    ranks = fleet.usual
-    shown = ranks
+    ranks = shown = fleet.usual
     if len(ranks) > top:
         shown = ranks.loc[ranks["ratio"].fillna(0).sort_values(ascending=False, kind="stable").index[:top]]
     waits = bool(ranks["collective_ns"].any())
