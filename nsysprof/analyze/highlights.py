@@ -9,7 +9,7 @@ import numpy as np
 
 from nsysprof.attribution.levels import preparation
 from nsysprof.attribution.projection import DEVICE_BITS
-from nsysprof.core.arrays import AnyInts, Floats, Index, Ints, Mask
+from nsysprof.core.arrays import AnyInts, Floats, Index, Mask
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.intervals import cover_before
 from nsysprof.trace.trace import PUSH_POP, START_END
@@ -27,18 +27,13 @@ LAUNCH_BOUND_IDLE = 0.5
 SORTS = {"busy": "busy_ns", "span": "span_ns", "cpu": "cpu_ns", "instances": "instances", "launches": "launches"}
 
 
-def row_times(merged: ColumnTable) -> Ints:
-    """Return the time of each row of ``merged``: on the host, or from first to last GPU op, whichever is longer."""
-    return np.maximum(np.maximum(merged["cpu_ns"], merged["span_ns"]), merged["busy_ns"])
-
-
 def top_rows(
     breakdown: Breakdown, count: int, by: str = "busy_ns", *, sort: str | None = None, depth: int | None = None
 ) -> Index:
     """Choose the rows of ``merged`` with the most busy time, with all outer ranges, in tree order.
 
-    ``by`` chooses by another column, or by `row_times` (`time_ns`). ``sort`` orders rows with the same parent by a key
-    of `SORTS`, or by `time` or `name`. ``depth`` limits the levels of the tree.
+    ``by`` chooses by another column, or by the longest time on host or GPU (`time_ns`). ``sort`` orders rows with the
+    same parent by a key of `SORTS`, or by `time` or `name`. ``depth`` limits the levels of the tree.
 
     A range that has all the work of its outer range (``iter*`` in ``RUN::math::S4096``) is shown with the outer range
     and does not count as a row. A long chain of such ranges shows only both ends. By default, rows with the same parent
@@ -47,7 +42,9 @@ def top_rows(
     merged = breakdown.columns("merged")
     parent, work = merged["parent"], merged["sum_ns"]
     by = SORTS.get(sort or "", "time_ns" if sort else by)
-    most = row_times(merged) if by == "time_ns" else merged[by]
+    # the time on the host, or from first to last GPU op, whichever is longer
+    times = ("cpu_ns", "span_ns", "busy_ns") if by == "time_ns" else (by,)
+    most = np.maximum.reduce([merged[name] for name in times])
     alike = (parent >= 0) & (work > 0) & (work == work[parent])
     shown = np.zeros(len(merged), bool)
     order = np.lexsort((-merged["busy_ns"], -most, preparing(merged)))

@@ -10,7 +10,7 @@ from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.charts import analysis_charts
 from nsysprof.analyze.findings import MOST, steps_table
 from nsysprof.analyze.highlights import idle_shares, launch_bound, top_rows, tree_order
-from nsysprof.analyze.page_rows import range_extents, report_timeline
+from nsysprof.analyze.page_rows import report_timeline
 from nsysprof.analyze.range_text import cpu_cells, cpu_notes, cpu_only, outermost_cpu, range_cells, range_notes
 from nsysprof.analyze.subject import subtitle
 from nsysprof.analyze.text import ledger_table, messages, work_line
@@ -137,7 +137,9 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
         numbers = tree_order(parent, np.arange(len(merged)))
     shown = merged.take(numbers)
     waiting = np.zeros(len(numbers), bool) if on_host else _launch_bound(breakdown, numbers)
-    extents = range_extents(breakdown, numbers.tolist())
+    ranges = breakdown.attribution.trace.ranges
+    instances = [breakdown.instances_of(row)[1] for row in numbers.tolist()]
+    extents = [(int(ranges.start[each].min()), int(ranges.end[each].max())) for each in instances]
     level: dict[int, int] = {}
     rows = []
     for number, row, waits, extent in zip(numbers.tolist(), shown.records(), waiting.tolist(), extents, strict=True):

@@ -274,10 +274,3 @@ class _Rows:
         rows = rows[np.argsort(calls.start[rows], kind="stable")]
         start, end = self._clipped(calls.start[rows], np.maximum(calls.end[rows], calls.start[rows]))
         yield PageRow(group, label, "others", start, end, columns=(calls.name[rows],))
-
-
-def range_extents(breakdown: Breakdown, rows: list[int]) -> list[tuple[int, int]]:
-    """Return the start of the first and the end of the last instance of each row of ``merged``, in ns of the report."""
-    ranges = breakdown.attribution.trace.ranges
-    instances = (breakdown.instances_of(row)[1] for row in rows)
-    return [(int(ranges.start[each].min()), int(ranges.end[each].max())) for each in instances]

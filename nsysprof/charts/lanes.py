@@ -265,7 +265,8 @@ def _place(flags: Sequence[marks.Flag], length: int, height: float) -> tuple[lis
     inside: list[marks.Flag] = []
     wanted: list[_Pole] = []
     for flag in flags:
-        fits = _fits(flag, length, height)
+        room = (flag.outer - flag.inner) / length * _CALL_PLOT - 2 * _PAD
+        fits = max(text_width(flag.text, SMALL), text_width(flag.amount, SMALL)) <= room and height > 2 * _LINE
         if fits and flag.count == 1:
             inside.append(flag)
             continue
@@ -275,11 +276,6 @@ def _place(flags: Sequence[marks.Flag], length: int, height: float) -> tuple[lis
         elif fits:
             inside.append(flag)
     return wanted, inside
-
-
-def _fits(flag: marks.Flag, length: int, height: float) -> bool:
-    room = (flag.outer - flag.inner) / length * _CALL_PLOT - 2 * _PAD
-    return max(text_width(flag.text, SMALL), text_width(flag.amount, SMALL)) <= room and height > 2 * _LINE
 
 
 def _pole(flag: marks.Flag, length: int) -> _Pole:
