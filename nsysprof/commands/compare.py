@@ -41,7 +41,9 @@ def compare(
             ),
         ),
     ] = None,
-    per: options.PerOption = None,
+    per: Annotated[
+        str | None, option("Inner ranges that count as calls [default: steps, such as iter7 or batch 3].", "GLOB")
+    ] = None,
     skip: options.SkipOption = None,
     instance: Annotated[
         list[str] | None,

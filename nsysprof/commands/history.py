@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,15 +17,6 @@ if TYPE_CHECKING:
     from nsysprof.attribution.attribute import Attribution
 
 
-class Order(str, Enum):
-    """The sort keys for ``--order``."""
-
-    RECORD = "record"
-    NAME = "name"
-    TIME = "time"
-    GIT = "git"
-
-
 @options.options_unfolded
 def history(
     reports: Annotated[
@@ -35,12 +25,12 @@ def history(
     ],
     select: options.StepsOption = None,
     order: Annotated[
-        Order,
+        Literal["record", "name", "time", "git"],
         option(
             "Order of the runs: by recorded start, by name, by file time, or by commit in the current repository.",
             "record|name|time|git",
         ),
-    ] = Order.RECORD,
+    ] = "record",
     since: Annotated[
         str | None, option("Leave out runs before this date (such as 2026-11-01) or commit.", "WHEN")
     ] = None,
@@ -90,7 +80,7 @@ def history(
         answer = follow(
             reports,
             select=select,
-            order=order.value,
+            order=order,
             since=since,
             last=last,
             cache=None if quiet and cache is None else kept,

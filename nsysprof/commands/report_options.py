@@ -66,10 +66,6 @@ ReportArgument = Annotated[
     ),
 ]
 ChartsOption = Annotated[bool, option("Draw the PNG charts.", "--charts/--no-charts")]
-HtmlOption = Annotated[bool, option("Also write report.html: everything on one page.", "--html")]
-PerOption = Annotated[
-    str | None, option("Inner ranges that count as calls [default: steps, such as iter7 or batch 3].", "GLOB")
-]
 MergeOption = Annotated[
     list[str] | None,
     option(
@@ -92,21 +88,6 @@ ThreadsOption = Annotated[
         "follow|strict",
     ),
 ]
-GraphsOption = Annotated[
-    Literal["launched", "captured"],
-    option(
-        "Attribute the kernels of a CUDA graph to the range that launched the graph, or to the range that captured it.",
-        "launched|captured",
-    ),
-]
-RangesOption = Annotated[
-    str,
-    option(
-        "Kinds of ranges to use: any of nvtx,mpi,openacc,ops,modules,found. auto uses nvtx or annotations "
-        "if present, otherwise the other kinds.",
-        "LIST",
-    ),
-]
 RulesOption = Annotated[Path | None, option("Kernel rules (TOML) to apply before the shipped rules.", "FILE")]
 NsysOption = Annotated[Path | None, option("Path of the nsys for exports and for --verify.", "PATH")]
 MemoryLimitOption = Annotated[
@@ -117,9 +98,7 @@ SpreadsheetOption = Annotated[
     bool, option("In CSV files, put a ' before names that a spreadsheet would read as formulas.", "--spreadsheet-safe")
 ]
 JsonOption = Annotated[bool, option("Print the answer as one JSON document.", "--json")]
-FullOption = Annotated[bool, option("Print the whole answer instead of one screen.", "--full")]
 MarkdownOption = Annotated[bool, option("Print Markdown, for a pull request.", "--md")]
-ReplaceOption = Annotated[bool, option("Replace any files in the output folder.", "--force")]
 
 
 _MALLOC = {-3: 1 << 24, -1: 1 << 26}  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
@@ -140,8 +119,22 @@ class ReadingOptions:
     """The options for reading reports and attributing GPU ops."""
 
     threads: ThreadsOption = "follow"
-    graphs: GraphsOption = "launched"
-    ranges: RangesOption = "auto"
+    graphs: Annotated[
+        Literal["launched", "captured"],
+        option(
+            "Attribute the kernels of a CUDA graph to the range that launched the graph, "
+            "or to the range that captured it.",
+            "launched|captured",
+        ),
+    ] = "launched"
+    ranges: Annotated[
+        str,
+        option(
+            "Kinds of ranges to use: any of nvtx,mpi,openacc,ops,modules,found. auto uses nvtx or annotations "
+            "if present, otherwise the other kinds.",
+            "LIST",
+        ),
+    ] = "auto"
     rules: RulesOption = None
     nsys: NsysOption = None
     memory_limit: MemoryLimitOption = None
@@ -169,10 +162,10 @@ class ResultOptions:
     """The files that a command writes in addition to its text."""
 
     charts: ChartsOption = True
-    html: HtmlOption = False
+    html: Annotated[bool, option("Also write report.html: everything on one page.", "--html")] = False
     spreadsheet_safe: SpreadsheetOption = False
-    force: ReplaceOption = False
-    full: FullOption = False
+    force: Annotated[bool, option("Replace any files in the output folder.", "--force")] = False
+    full: Annotated[bool, option("Print the whole answer instead of one screen.", "--full")] = False
     as_json: Annotated[bool, option("Print the answer as one JSON document; write files only with -o.", "--json")] = (
         False
     )

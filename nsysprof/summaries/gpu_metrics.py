@@ -307,13 +307,8 @@ def _wide(rows: list[dict[str, Any]]) -> tuple[tuple[Column, ...], ColumnTable]:
     by: dict[tuple[str, str, int], dict[str, str]] = {}
     for row in some:
         half = (row["high"] - row["low"]) / 2
-        text = (
-            ""
-            if row["basis"] == "unknown"
-            else f"{row['mean']:.0f} ± {half:.0f}"
-            if half >= 1
-            else f"{row['mean']:.0f}"
-        )
+        around = f" ± {half:.0f}" if half >= 1 else ""
+        text = "" if row["basis"] == "unknown" else f"{row['mean']:.0f}{around}"
         by.setdefault((row["gpu"], row["name"], row["time_ns"]), {})[row["metric"]] = text
     order = sorted(by, key=lambda key: -key[2])
     place = np.arange(len(order))

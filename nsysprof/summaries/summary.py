@@ -55,8 +55,10 @@ class Answer:
     def json(self, most: int) -> dict[str, list[dict[str, Any]]]:
         """Return the first ``most`` rows of each table, by file name without ending."""
         return {
-            name.removesuffix(".csv"): [{key: known(value) for key, value in row.items()} for row in some.records()]
-            for name, some in ((name, rows.take(slice(most))) for name, rows in self.files.items())
+            name.removesuffix(".csv"): [
+                {key: known(value) for key, value in row.items()} for row in rows.take(slice(most)).records()
+            ]
+            for name, rows in self.files.items()
         }
 
 
