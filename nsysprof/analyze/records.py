@@ -302,7 +302,6 @@ def _ranges(source: RecordSource) -> Callable[[slice], dict[str, Column]]:
 
 
 def _column(values: Array) -> Column:
-    """Make a column from one of a frame."""
     if values.dtype.kind != "O":
         return Column(values)
     codes: dict[str, int] = {}

@@ -92,7 +92,6 @@ def _draw_lane_panel(axes: Axes, panel: marks.LanePanel) -> None:
 
 
 def _prepare(axes: Axes, panel: marks.LanePanel, tops: list[float]) -> None:
-    """Scale the axes and label the lanes."""
     axes.set_xlim(0, max(panel.length, 1))
     axes.set_ylim(tops[-1], 0)
     where = axes.get_yaxis_transform()
@@ -242,7 +241,6 @@ def draw_calls(plan: marks.Calls) -> Figure:
 
 
 def _lay_out(panel: marks.CallPanel) -> list[_LaidBlock]:
-    """Lay out the calls of a panel."""
     out: list[_LaidBlock] = []
     y = 0.0
     for block in panel.blocks:

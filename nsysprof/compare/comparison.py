@@ -207,7 +207,6 @@ def compare(
 def _answer(
     paired: Paired, models: dict[str, Models], measured: dict[str, BothMeasured], warnings: Sequence[str]
 ) -> Comparison:
-    """The frames of some pairs."""
     pairs, reports = paired.pairs, paired.reports
     clocks, doubts = clock_rows(
         [(pair.name, pair.titles, pair.base.samples, pair.new.samples) for pair in pairs],

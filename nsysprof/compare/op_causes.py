@@ -68,7 +68,6 @@ def op_causes(names: Sequence[str], kinds: Kinds, *, name: AnyInts, kind: Bytes,
 
 
 def _own_cause(name: str, kinds: Kinds, code: int) -> str:
-    """The cause by the name alone."""
     cause = kinds.cause[code]
     if cause.startswith("cast "):
         return _direction(cause)

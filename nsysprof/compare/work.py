@@ -90,7 +90,6 @@ def element_type(name: str) -> str:
 
 
 def _amounts(side: Selection) -> pd.DataFrame:
-    """The amounts of one side, per call."""
     trace, op = side.loaded.trace, side.work.op
     details, ops, calls = side.loaded.op_details, trace.ops, max(side.ledger.calls, 1)
     threads = _product(details.grid[op]) * _product(details.block[op])

@@ -109,7 +109,6 @@ def host_tracks(source: RecordSource) -> list[Track]:
 
 
 def _add_ranges(out: list[Track], source: RecordSource, thread: int, tid: int) -> None:
-    """Add the push/pop ranges of a thread."""
     trace = source.trace
     first, last = _push_pop(trace, *_place(trace.threads, trace.ranges.thread, tid))
     parent = source.breakdown.attribution.parent[first:last]

@@ -13,7 +13,7 @@ Begin = Callable[[str], Any]
 End = Callable[[Any], None]
 
 # Kineto puts names between quotes as they are, and calls those that are not ASCII "unknown": such characters travel as
-# %uXXXX, which `nsysprof.capture.kineto_file` turns into the escapes of JSON.
+# %uXXXX, which `nsysprof.scrub.report_copy` turns into the escapes of JSON.
 _UNSAFE = re.compile(r"[^ -~]|[\"\\]|%(?=u)")
 _STEP = re.compile(r"(?i)\W*(profiler|train(ing)?)?[ _-]*(step|iter(ation)?|batch)[ #_:=-]*\d+\W*")
 
