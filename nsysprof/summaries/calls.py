@@ -289,9 +289,8 @@ def _finding(trace: Trace, found: _Calls, names: ColumnTable, recording: int) ->
     loading = int(names["sum_ns"][names.texts("what").codes == MODULES].sum())
     if loading >= least:
         yield f"module loading {format_ns(loading)}"
-    first, ns = _first_launches(trace) if kind == CUDA_CALL else (0, 0)
-    if ns >= least:
-        yield f"first launches of {plural(first, 'kernel')} {format_ns(ns)} (lazy loading)"
+    if kind == CUDA_CALL and (lazy := _first_launches(trace))[1] >= least:
+        yield f"first launches of {plural(lazy[0], 'kernel')} {format_ns(lazy[1])} (lazy loading)"
     for other in np.unique(kinds[kinds != kind]).tolist():
         yield f"{_KIND_WORDS[other]} {format_ns(int(names['sum_ns'][kinds == other].sum()))}"
 

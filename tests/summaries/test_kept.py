@@ -65,7 +65,7 @@ def sampled(seed: int) -> list[Items]:
     return [*items, gpu_samples({**shares, "clock_hz": hz})]
 
 
-SIZES = (4, (64 << 10) - 1, 64 << 10, 1 << 20, 48 << 20)
+SIZES = (0, 4, (64 << 10) - 1, 64 << 10, 1 << 20, 48 << 20)
 APIS = ("cudaMemcpyAsync", "cudaMemcpy", "cudaMemcpyPeerAsync")
 FILL = "void at::native::vectorized_elementwise_kernel<%d, at::native::FillFunctor<float>, at::array<char*, 1ul>>(int)"
 NAMES = [f"{'long_' * (at % 3 * 8)}name{at}" if at % 2 else FILL % at for at in range(16)]
@@ -86,7 +86,7 @@ def busy(seed: int) -> list[Items]:
         thread, device, id, stream = 1 + number(2), int(number(4) == 0), next(ids), pick((7, 7, 13))
         where: dict[str, Any] = {"device": device, "stream": stream, "id": id, "thread": thread}
         start = end + number(-1, 90) * 1000
-        host, gpu = (call, end), (start, start + pick((900, 20_000, 170_000, 420_000)))
+        host, gpu = (call, end), (start, start + pick((0, 900, 20_000, 170_000, 420_000)))
         moved: dict[str, Any] = {
             "kind": pick((1, 2, 8, 10)),
             "host": number(2),
@@ -104,7 +104,7 @@ def busy(seed: int) -> list[Items]:
             lambda: MpiCall(pick(("MPI_Send", "MPI_Wait")), call + 90_000, end + 90_000): 1,
             lambda: Memcpy(
                 start,
-                start + pick((900, 99_000, 2 * MS)),
+                start + pick((0, 900, 99_000, 2 * MS)),
                 0,
                 pick(SIZES),
                 pick((11, 12)),
