@@ -11,8 +11,10 @@ from tests.conftest import MakeTrace
 from tests.diagnosis import test_kinds as planted
 from tests.diagnosis.test_kinds import SCORES, call, copy, diagnosis_of, os, steps
 from tests.forecast.test_kept import program as of_all_changes
+from tests.kit.gpu_samples import STEP_NS, gpu_samples
 from tests.kit.program import MS, US, Program
 from tests.kit.reports import BLOCK, TRACES, TWO
+from tests.kit.trace import Items, Kernel
 from tests.steps.test_kept import SLOW
 from tests.steps.test_steps import program
 from tests.summaries.test_kept import of_pytorch
@@ -86,7 +88,16 @@ def test_programs_with_many_faults(trace: MakeTrace, seed: int) -> None:
         for name, shape in shapes.items():
             program.launch(name, lengths[name], **shape)
 
-    assert diagnosis_of(trace(*steps(act).items)).times
+    items: list[Items] = [*steps(act).items]
+    if seed % 2:  # sampled
+        length = max(item.end for item in items if isinstance(item, Kernel)) // STEP_NS + 5
+        metrics = ("sm_active", "sm_issue", "tensor_active", "dram_read", "dram_write")
+        items.append(
+            gpu_samples(
+                {name: [rng.randint(9 * at, 9 * at + 40) for _ in range(length)] for at, name in enumerate(metrics)}
+            )
+        )
+    assert diagnosis_of(trace(*items)).times
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -23,6 +23,7 @@ from tests.kit.command_line import quietly
 from tests.kit.kineto import (
     GPU,
     PID,
+    Event,
     annotation,
     call,
     event,
@@ -393,6 +394,21 @@ def test_traces_of_the_cpu_alone_are_refused_in_one_line_where_the_gpu_is_asked_
     assert len(done.err.splitlines()) == 2
     assert "nothing to" in done.err
     assert done.err.endswith("nsysprof capture --profiler torch -- PROGRAM\n")
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (event("mtia_ccp_events", "op", 1, 2), "the trace is from an MTIA device, whose work (mtia_ccp_events)"),
+        (call("cuLaunchKernelEx", 1, 2, 3), "the trace has launches (cuLaunchKernelEx) and no GPU work"),
+        (operator("aten::mm", 1, 2), "recorded the CPU only"),
+    ],
+)
+def test_a_trace_without_gpu_work_says_why(tmp_path: Path, event: Event, words: str) -> None:
+    """In the sentence that commands print, and in a warning."""
+    trace = read(write_trace(tmp_path / "t.json", [annotation("step", 0, 90), event])).trace
+    assert words in trace.no_work
+    assert any(words in sentence for sentence in trace.warnings)
 
 
 @pytest.mark.parametrize(
