@@ -46,7 +46,7 @@ class Texts:
     def most(self, codes: AnyInts, ns: Ints) -> int:
         """The code with the largest sum of ``ns``; of equal ones that of the alphabetically first text."""
         total, words = np.bincount(codes, ns), self.words
-        return min(range(len(total)), key=lambda code: (-total[code], words[code]))
+        return min(np.flatnonzero(total == total.max()).tolist(), key=words.__getitem__)
 
     @property
     def words(self) -> list[str]:
