@@ -315,6 +315,14 @@ def test_steps_that_cross_other_annotations_are_windows(tmp_path: Path) -> None:
     assert not any("overlap another" in text for text in trace.warnings)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_calls_of_a_thread_at_one_time_are_in_the_order_of_their_work(tmp_path: Path, order: int) -> None:
+    """Whichever event of the file comes first."""
+    events = launch("k", (5, 6), (10, 20), id=1) + launch("k", (5, 6), (20, 30), id=2)
+    trace = read(write_trace(tmp_path / "t.json", events[::order])).trace
+    assert trace.ops.launch[trace.ops.start.argsort()].tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_made_up_traces_are_read_as_a_plain_reading_does(tmp_path: Path, seed: int) -> None:
     """Ranges, GPU ops, launches and owners of whole traces in any order are those of lists and loops."""

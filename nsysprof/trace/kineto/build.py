@@ -123,7 +123,9 @@ def build_trace(report: trace.Report, events: Events, threads: Threads, arena: C
     name_of = np.zeros(len(ids), np.int32)
     name_of[calls] = name
     rows = np.unique(caller[caller >= 0])
-    rows = rows[np.lexsort((host["end"][rows], host["start"][rows], code[rows]))]
+    first = np.zeros(len(ids) + 1, np.int32)
+    first[caller[::-1]] = np.arange(len(caller), dtype=np.int32)[::-1]  # the GPU ops of calls settle equal times
+    rows = rows[np.lexsort((first[rows], host["end"][rows], host["start"][rows], code[rows]))]
     launch = np.full(len(ids) + 1, -1, np.int32)
     launch[rows] = np.arange(len(rows))
     ops, op_names, copies = _gpu_ops(
