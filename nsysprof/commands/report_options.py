@@ -101,7 +101,7 @@ JsonOption = Annotated[bool, option("Print the answer as one JSON document.", "-
 MarkdownOption = Annotated[bool, option("Print Markdown, for a pull request.", "--md")]
 
 
-_MALLOC = {-3: 1 << 24, -1: 1 << 26}  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
+_MALLOC = {-3: 1 << 24, -1: 1 << 26, -8: 1}  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_ARENA_MAX of malloc.h
 
 
 def _reuse_memory() -> None:

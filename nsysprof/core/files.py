@@ -178,3 +178,8 @@ def make_spreadsheet_safe(path: Path) -> None:
 def undo_spreadsheet_safe(text: str) -> str:
     """Remove the ``'`` that `make_spreadsheet_safe` adds before a cell."""
     return text[1:] if _MADE_SAFE(text) else text
+
+
+def csv_fields(texts: list[str]) -> list[str]:
+    """Format CSV fields like `csv_field`."""
+    return [csv_field(text) for text in texts] if _SPECIAL("".join(texts)) else texts

@@ -13,7 +13,7 @@ import numpy as np
 
 from nsysprof import __version__
 from nsysprof.core.columns import Column, ColumnTable, Texts, known
-from nsysprof.core.files import csv_field, whole_file
+from nsysprof.core.files import csv_field, csv_fields, whole_file
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import describe_report
 
@@ -36,10 +36,13 @@ def write_csv(tables: Tables, path: Path, *, digits: int | None = None) -> None:
     1, and numbers that are not finite are empty.
     """
 
-    def encode(cell: Any) -> str:
-        if isinstance(cell, str):
-            return csv_field(cell)
-        return csv_field(plain(int(cell) if isinstance(cell, bool) else cell, "", digits))
+    def encode(cells: list[Any]) -> list[str]:
+        return csv_fields(
+            [
+                cell if isinstance(cell, str) else str(plain(int(cell) if isinstance(cell, bool) else cell, "", digits))
+                for cell in cells
+            ]
+        )
 
     with whole_file(path) as part, part.open("w", newline="", encoding="utf-8", errors="replace") as file:
         for number, table in enumerate(_parts(tables)):
@@ -142,7 +145,7 @@ def _json_rows(table: ColumnTable) -> Iterator[list[str]]:
     """Yield the rows as JSON objects, some at a time."""
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
     keys = {name: f"{encode(name)}: " for name in table.columns}
-    for heads, columns in _encoded(table, lambda cell: encode(known(cell)), keys, ", "):
+    for heads, columns in _encoded(table, lambda cells: [encode(known(cell)) for cell in cells], keys, ", "):
         yield _filled(columns, heads, ", ", "{%s}")
 
 
@@ -161,7 +164,7 @@ def _filled(columns: list[list[Any]], heads: list[str], between: str, row: str) 
 
 
 def _encoded(
-    table: ColumnTable, encode: Callable[[Any], str], heads: dict[str, str], between: str
+    table: ColumnTable, encode: Callable[[list[Any]], list[str]], heads: dict[str, str], between: str
 ) -> Iterator[tuple[list[str], list[list[Any]]]]:
     """Yield columns as lists of encoded cells, with their heads, some rows at a time; equal texts are encoded once.
 
@@ -186,13 +189,17 @@ def _encoded(
         yield begun, columns
 
 
-def _cells(column: Column, encode: Callable[[Any], str]) -> list[Any]:
+def _cells(column: Column, encode: Callable[[list[Any]], list[str]]) -> list[Any]:
     if isinstance(column, Texts):
         codes, words = column.codes.tolist(), column.words
-        encoded = {code: encode(words[code]) for code in set(codes)}
+        distinct = set(codes)
+        if len(distinct) == len(codes):
+            return encode([words[code] for code in codes])
+        encoded = dict(zip(distinct, encode([words[code] for code in distinct]), strict=True))
         return [encoded[code] for code in codes]
     cells: list[Any] = column.tolist()
     if column.dtype.kind in "iu":
         return cells
-    encoded = {cell: encode(cell) for cell in set(cells)}
+    different = list(set(cells))
+    encoded = dict(zip(different, encode(different), strict=True))
     return [encoded[cell] for cell in cells]
