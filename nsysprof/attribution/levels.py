@@ -288,15 +288,15 @@ class _Busy:
         trace = self.attribution.trace
         launches, ranges = trace.launches, trace.ranges
         inside = np.zeros(len(launches) + 1, bool)
-        of_launch, of_range = trace.thread_process.take(launches.thread), trace.thread_process[ranges.thread[rows]]
+        of_range = trace.thread_process[ranges.thread[rows]]
+        bounds = np.searchsorted(launches.thread, np.arange(len(trace.threads) + 1))
         for process in np.unique(of_range).tolist():
             mine = rows[of_range == process]
-            start, end = merge(ranges.start[mine], ranges.end[mine])
-            theirs = np.flatnonzero(of_launch == process)
-            if not len(start):
-                continue
-            at = np.searchsorted(start, launches.start[theirs], side="right") - 1
-            inside[theirs] = (at >= 0) & (launches.start[theirs] < end[at])
+            edges = np.stack(merge(ranges.start[mine], ranges.end[mine]), axis=1).ravel()
+            for thread in np.flatnonzero(trace.thread_process == process).tolist():
+                first, last = bounds[thread : thread + 2].tolist()
+                cuts = np.diff(np.searchsorted(launches.start[first:last], edges), prepend=0, append=last - first)
+                inside[first:last] = np.repeat(np.arange(len(cuts)) % 2 == 1, cuts)
         return _busy_ns(trace, inside.take(trace.ops.launch))
 
     def _of(self, rows: Index) -> int:

@@ -156,7 +156,8 @@ def csv_field(text: object) -> str:
     The csv module is ten times slower for long kernel names, and does not quote a single CR before Python 3.13.
     """
     field = str(text)
-    return '"' + field.replace('"', '""') + '"' if _SPECIAL(field) else field
+    plain = not ("," in field or '"' in field or "\n" in field or "\r" in field)
+    return field if plain else '"' + field.replace('"', '""') + '"'
 
 
 def make_spreadsheet_safe(path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -167,6 +166,8 @@ def read_counters(path: Path) -> CounterFile:
         raise NsysprofError(
             (f"{path} is not a table of nsysprof counters: byte {error.start:,} is not UTF-8"), _look(path)
         ) from None
+    import hashlib  # noqa: PLC0415  loads OpenSSL, and most answers read no counters
+
     record = _read_record(path.with_suffix(".json"), hashlib.sha256(content).hexdigest(), path)
     columns, ranges, kernels = _columns(path, text)
     if not ranges:

@@ -50,7 +50,12 @@ class Groups:
     @classmethod
     def of(cls, code: AnyInts) -> Groups:
         """Group the rows by code."""
-        if int(code.max(initial=0)) < 1 << 31:
+        most = int(code.max(initial=0))
+        if most < 4 * len(code):
+            size = np.bincount(code)
+            codes = np.flatnonzero(size)
+            return cls(code, codes, size[codes])
+        if most < 1 << 31:
             code = code.astype(np.int32, copy=False)  # sorts in half of the time
         codes, size = np.unique(code, return_counts=True)
         return cls(code, codes.astype(np.int64), size.astype(np.int64))

@@ -158,7 +158,7 @@ def _beside_kernels(trace: Trace, ops: Index) -> Ints:
     computes = np.where((kind == KERNEL) | (kind == GRAPH), trace.op_gpu, -1).astype(np.int16)
     order, lines = np.argsort(computes, kind="stable"), {}  # by radix
     for number in np.unique(gpu).tolist():
-        rows = order[slice(*np.searchsorted(computes, (number, number + 1), sorter=order))]
+        rows = order[slice(*np.searchsorted(computes, np.array([number, number + 1], np.int16), sorter=order))]
         lines[number] = merge(start[rows], end[rows])
     return covered_by(lines, gpu, start[ops], end[ops])
 

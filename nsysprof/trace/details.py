@@ -177,7 +177,7 @@ class CallList:
         code = int(np.searchsorted(self.threads, tid))
         if code == len(self.threads) or self.threads[code] != tid:
             return slice(0, 0)
-        return slice(*np.searchsorted(self.thread, [code, code + 1]).tolist())
+        return slice(*np.searchsorted(self.thread, np.array([code, code + 1], np.int32)).tolist())
 
     def find(self, thread: Ints, start: Ints, end: Ints) -> Ints32:
         """Return the row of each call, given by globalTid, start and end, or -1 if there is none."""

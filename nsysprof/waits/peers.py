@@ -22,10 +22,11 @@ def collective_ops(trace: Trace, communication: Mask, found: Collectives) -> Ind
     """Select the kernels that all ranks enter and leave together, by kernel name or, if ``found``, collective name;
     ``communication``: per op name, whether it is a collective.
     """
-    named, known = (
-        np.array([bool(_COLLECTIVE.search(name)) for name in names], bool) for names in (trace.op_names, found.kinds)
-    )
-    collective = (communication & named)[trace.ops.name]
+    named = [
+        talks and bool(_COLLECTIVE.search(name)) for talks, name in zip(communication, trace.op_names, strict=True)
+    ]
+    known = np.array([bool(_COLLECTIVE.search(name)) for name in found.kinds], bool)
+    collective = np.array(named, bool).take(trace.ops.name)
     collective[found.op] = known[found.kind]
     return np.flatnonzero((trace.ops.kind == KERNEL) & collective)
 
