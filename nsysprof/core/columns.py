@@ -85,8 +85,9 @@ def _ranked(column: Ints) -> tuple[Ints, int]:
 
 
 def sums(group: AnyInts, values: Array, count: int) -> Ints:
-    """Add up integers in ``count`` groups; ``group`` has one code below ``count`` per value."""
-    if len(values) * max(int(values.max(initial=0)), -int(values.min(initial=0))) < 1 << 53:  # exact in float64
+    """Add up integers in ``count`` groups; ``group`` has one code below ``count`` per value, -1 for the last group."""
+    most = max(int(values.max(initial=0)), -int(values.min(initial=0)))
+    if len(values) * most < 1 << 53 and group.min(initial=0) >= 0:  # exact in float64
         return np.bincount(group, values, count).astype(np.int64)
     out = np.zeros(count, np.int64)
     np.add.at(out, group, values)

@@ -79,10 +79,11 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     if not busy or not case.places:
         return found
     total, place = sum(ns for _, ns in once), case.places[0]
-    span, inside = sum(each.total_ns for each in case.places), 0 if level.found else _inside(case)
+    span = sum(each.total_ns for each in case.places)
     kernels = int((trace.ops.end - trace.ops.start)[np.isin(trace.ops.kind, (KERNEL, GRAPH))].sum())
     if len(level.rows) and not level.found and not 0 < kernels < min(_LITTLE_NS, _NO_WORK * span):
         return found
+    inside = 0 if level.found else _inside(case)  # takes all waits of the recording
     little = max(busy, span) if level.found else busy
     hardly = kernels < _LITTLE_NS and busy < min(_SHORT_NS, recorded_ns / _TIMES)
     hardly |= kernels < _NO_KERNELS * span and busy < _NO_WORK * span and inside < _MOSTLY * place.total_ns
