@@ -32,6 +32,7 @@ from tests.kit.trace import (
     OsCall,
     PageFault,
     Range,
+    ThreadName,
     allocate,
     launch_graph,
     launch_kernel,
@@ -130,6 +131,8 @@ def busy(seed: int) -> list[Items]:
         items += [one(call, step + at < 2) for at, call in enumerate(calls)]
         items += [held(call + 100_000) for call in calls if number(3) == 0]
         items.append(allocate(now + 1_450_000, 9999 + step, MS, id=next(ids), kind=2 if seed % 4 else 1))
+    if seed == 4:
+        items = [ThreadName(2, "worker"), *(each for each in items if not isinstance(each, Range))]
     active, read, other = ([number(101) if number(50) else 255 for _ in range(400)] for _ in range(3))
     items.append(
         gpu_samples({"sm_active": active, "dram_read": read, "clock_hz": [10**9 * pick((1, 2))] * 400}, gpu=seed % 2)
@@ -200,6 +203,8 @@ def test_numbers_are_as_they_were(trace: MakeTrace, tmp_path: Path, monkeypatch:
             if found:
                 words = [re.split("[;,:] ", found.finding), [column.name for column in found.columns], found.note != ""]
                 cells = [line.replace(" ", "_") for line in found.show(40).lines()[2 : 2 + min(40, len(found.rows))]]
+                rates = [rows[each] for rows in found.files.values() for each in rows.columns if each.endswith("per_s")]
+                cells += [f"{rate:.12g}" for each in rates for rate in each.tolist()]
                 more = found.json(3) if seed else [], cells
                 out.setdefault(name, []).append([found.files, found.rows, words, *more])
     hold(__file__, case, out)
