@@ -10,10 +10,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nsysprof.analyze.analyze import break_down
 from nsysprof.summaries import streams
+from nsysprof.summaries.gpu_metrics import clock_change, clocks, usual_clock
+from nsysprof.summaries.memory import gpu_memory
 from nsysprof.trace.trace import KERNEL
 from tests.conftest import MakeTrace
 from tests.kit.gpu_samples import STEP_NS, gpu_samples
@@ -207,4 +210,8 @@ def test_numbers_are_as_they_were(trace: MakeTrace, tmp_path: Path, monkeypatch:
                 cells += [f"{rate:.12g}" for each in rates for rate in each.tolist()]
                 more = found.json(3) if seed else [], cells
                 out.setdefault(name, []).append([found.files, found.rows, words, *more])
+        trace_of, begin = answer.attribution.trace, MS * np.arange(0, 60, 7)
+        usual = usual_clock(trace_of, begin, begin + MS)
+        used = [usual, clock_change(1e9, usual), *(clocks(trace_of, gpu, begin, begin + MS) for gpu in range(3))]
+        out.setdefault("used", []).append([*used, gpu_memory(trace_of)])
     hold(__file__, case, out)
