@@ -6,7 +6,7 @@ import numpy as np
 
 from nsysprof.core.arrays import Index, Ints, Mask
 from nsysprof.core.columns import distinct, pick
-from nsysprof.core.intervals import covered
+from nsysprof.core.intervals import covered, union
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bandwidth, format_bytes
 from nsysprof.diagnosis.case import Case
@@ -25,6 +25,7 @@ SMALL = 128 << 10  # bytes: up to these, a copy takes no longer than its launch
 _MANY = 16  # of them in a step
 _RANGE = 40  # characters of the name of their range
 _ASIDE = 0.05  # of all compute: with no more before copies, or behind them, they are no part of a loop
+_BESIDES = 0.25  # as long as copies, other work that overlap could hide beside them
 _SLOW, _LARGE = 8e9, 1 << 20  # bytes per second over PCIe 3 x16, and bytes of a copy that could reach them
 _DIRECTIONS = {"HtoD": "to the GPU", "DtoH": "to the host", "DtoD": "on the GPU", "PtoP": "between GPUs"}
 _PIN = {
@@ -39,7 +40,7 @@ _KEEP = {
     "pytorch": "keep the tensor on the GPU, or copy it to pinned memory with non_blocking=True and read it later",
     "cuda": "keep the data on the GPU, or copy it to pinned memory with cudaMemcpyAsync and read it later",
 }
-_SPARE = {
+SPARE = {
     "pytorch": "keep the tensor on the GPU instead of copying it in every step, and do not wait for the copy",
     "cuda": "keep the data on the GPU instead of copying it in every step, and do not wait for the copy",
     "openacc": "keep the arrays on the GPU with a data region around the loop, or update them with async",
@@ -51,7 +52,7 @@ _AHEAD = {
 _BATCH = {
     "pytorch": "combine the small copies: gather the values in one tensor and transfer it once",
     "cuda": "combine the small copies: gather the values in one buffer and copy it with one cudaMemcpyAsync",
-    "openacc": _SPARE["openacc"],
+    "openacc": SPARE["openacc"],
 }
 
 
@@ -153,7 +154,7 @@ def _pin(case: Case, group: Group) -> Iterable[Remedy]:
     if not _again(case, group):
         return
     if case.dialect in DIRECTIVES:
-        yield Remedy(dialect_text(case, _SPARE), Changes(remove=[group.cause]), BOUND)
+        yield Remedy(dialect_text(case, SPARE), Changes(remove=[group.cause]), BOUND)
     texts = _KEEP if "to the host" in group.cause else _PIN
     yield Remedy(dialect_text(case, texts), Changes(pinned=True))
 
@@ -168,7 +169,7 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
     op = _op(case)[group.rows]
     small = int(np.median(case.facts.copy_sizes[op[op >= 0]])) <= SMALL
     if small or case.dialect in DIRECTIVES:  # what small ones cost is the waiting, not the transfer
-        yield Remedy(dialect_text(case, _SPARE), Changes(remove=[group.cause]), BOUND)
+        yield Remedy(dialect_text(case, SPARE), Changes(remove=[group.cause]), BOUND)
     texts = _KEEP if "to the host" in group.cause else _AHEAD
     windows = case.windows.take(group.place.windows)
     compute = covered(case.lines[group.place.gpu].compute, windows.start, windows.end)
@@ -196,8 +197,10 @@ def _mostly(case: Case, row: int) -> str:
     same = np.flatnonzero(claims & (case.place_of == case.place_of[row]))
     key = _together(case, same)
     same = same[key == _together(case, np.array([row]))[0]]
-    text = _words(case, row)
-    return text.replace("copies ", "copies, most ", 1) if len(np.unique(_codes(case, same))) > 1 else text
+    codes = _codes(case, same)
+    most = np.bincount(codes, case.pieces["ns"][same])
+    text = case.facts.texts.words[int(most.argmax())]
+    return text.replace("copies ", "copies, most ", 1) if np.count_nonzero(most) > 1 else text
 
 
 def _other_copies(case: Case) -> Mask:
@@ -229,14 +232,29 @@ SMALL_COPIES = Kind(
 def _link(case: Case, group: Group) -> str:
     """How fast copies run that no overlap would hide; for slow large copies what to check."""
     trace, op = case.facts.attribution.trace, np.unique(_op(case)[group.rows])
-    sizes = case.facts.copy_sizes[op]
-    rate = sizes.sum() / max(int((trace.ops.end[op] - trace.ops.start[op]).sum()), 1) * 1e9
+    sizes, ns = case.facts.copy_sizes[op], int((trace.ops.end[op] - trace.ops.start[op]).sum())
+    rate = sizes.sum() / max(ns, 1) * 1e9
     speed = format_bandwidth(rate)
-    if rate >= _SLOW or np.median(sizes) < _LARGE:
+    slow = rate < _SLOW and np.median(sizes) >= _LARGE
+    if not slow and "pageable" in group.cause and _again(case, group) and _beside(case, group, op):
+        return (
+            f"; copies run at {speed}: pin these buffers, and overlap both directions and kernels in separate streams"
+        )
+    if not slow:
         return f"; copies run at {speed} and there is little compute to hide them, so only copying fewer bytes helps"
     if "pageable" in group.cause:
         return f"; copies at {speed} are slow: pin these buffers once and reuse them, with a stream for each direction"
     return f"; {speed} is slow for pinned memory: nvidia-smi -q shows the width of the PCIe link"
+
+
+def _beside(case: Case, group: Group, op: Index) -> bool:
+    """Whether much other work is done amid the middle half of some copies: kernels, or the longer direction of them."""
+    ops, lines = case.facts.attribution.trace.ops, case.lines[group.place.gpu]
+    starts = np.sort(ops.start[op])
+    low, high = starts[[len(op) // 4]], starts[[3 * len(op) // 4]]
+    mine = op[(ops.start[op] >= low) & (ops.start[op] < high)]
+    longest = int(np.bincount(ops.name[mine], ops.end[mine] - ops.start[mine], 1).max())
+    return int(covered(union(lines.compute, lines.copies), low, high)[0]) >= (1 + _BESIDES) * longest
 
 
 def _fast(case: Case, group: Group) -> str:

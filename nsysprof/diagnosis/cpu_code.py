@@ -13,8 +13,9 @@ from nsysprof.core.text import one_line
 from nsysprof.core.units import format_share
 from nsysprof.diagnosis.calls import OVERLAP, writes
 from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.copies import SPARE
 from nsysprof.diagnosis.finding import BOUND, NAME
-from nsysprof.diagnosis.kinds import Group, Kind, Remedy, dialect_text, fetched, in_steps, of_host, removal
+from nsysprof.diagnosis.kinds import DIRECTIVES, Group, Kind, Remedy, dialect_text, fetched, in_steps, of_host, removal
 from nsysprof.trace.details import NO_RANGES, CpuSamples
 from nsysprof.waits.purposes import compiles
 
@@ -52,6 +53,7 @@ _AWAITED = {
     "that work earlier",
 }
 _MESSAGES = re.compile(r"\((?:lib(?:p?mpi|uc[pst]|hcoll|open-|psm|fabric)|h?mca_)")  # MPI, and what it runs on
+_STAGES = re.compile(r"mcopy|\((?:libnvc|libacc|libomptarget)")  # of pageable arrays through buffers of the runtime
 _ENOUGH, _HARDLY = 20, 0.1  # samples of a thread that runs; part of these in one that sleeps
 _FEW_SAMPLES = 5
 _STARTS = {"main", "_start", "__libc_start_main", "__libc_start_call_main", "__libc_start_main_impl", "start_thread"}
@@ -117,6 +119,8 @@ def _move(case: Case, group: Group) -> Iterable[Remedy]:
         return
     if _MESSAGES.search(_sampled_in(case, group)):
         return
+    if case.dialect in DIRECTIVES and _STAGES.search(_sampled_in(case, group)):
+        yield replace(removal(dialect_text(case, SPARE), group), basis=BOUND)
     if _asleep(case, group):
         yield removal(dialect_text(case, _AWAITED), group)
     if _for_output(case, group):
@@ -187,6 +191,8 @@ def _unknown_code(case: Case, group: Group) -> str:
     sampled = _sampled_in(case, group)
     if _MESSAGES.search(sampled):
         return OVERLAP
+    if case.once_for_all(_operators)[group.rows].any():
+        return f"; {dialect_text(case, _OPERATOR)}"
     return (
         ""
         if sampled or in_steps(case, group)

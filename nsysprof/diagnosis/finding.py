@@ -118,9 +118,10 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
     `_BEFORE`). Findings about pacing, a cold start or a shared GPU come before all others, followed by causes without a
     remedy that cost several times as much as any remedy gains.
     """
-    others, most = {(each.path, each.kind): each for each in found}, dict[str, int]()
+    others, most, lost = {(each.path, each.kind): each for each in found}, dict[str, int](), dict[str, int]()
     for each in found:
         most[each.path] = max(most.get(each.path, 0), each.gain_ns)
+        lost[each.path] = max(lost.get(each.path, 0), each.lost_ns)
 
     def place(each: Finding) -> tuple[bool, bool, bool, bool, float, int, str]:
         gain, other = each.likely_ns, others.get((each.path, _BEFORE.get(each.kind, "")), each)
@@ -128,8 +129,10 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
             gain = max(gain, other.likely_ns + (other is not each))
         untried, some = each.basis == UNTRIED, each.often not in (EVERY, ONCE) and each.kind != SLOW
         often = each.often == EVERY and each.path != WHOLE and each.kind in ("launch-bound", "unknown")
+        often |= most[each.path] < _ALONE * each.total_ns and each.often == EVERY
         leads = untried and (some or often) and each.lost_ns > (_TIMES if some else _TIMES_ALL) * most[each.path] > 0
         shared = each.cause == SHARED and each.often == EVERY and each.lost_ns >= OFTEN_SO * each.total_ns
+        shared &= each.lost_ns >= _BESIDE * lost[each.path]
         first = each.kind not in (PACED, COLD) and not shared
         return first, each.often == ONCE, not leads, untried, -gain, -each.lost_ns, each.id
 

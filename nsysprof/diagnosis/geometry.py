@@ -1,11 +1,11 @@
 """Find kernels that use a small part of the GPU: few blocks or threads, a nearly empty last wave, or low occupancy."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from nsysprof.core.arrays import Floats, Ints, Mask
+from nsysprof.core.arrays import Floats, Index, Ints, Mask
 from nsysprof.core.intervals import covered, merge
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_bytes, format_share
@@ -14,7 +14,7 @@ from nsysprof.diagnosis.finding import NAME, UNTRIED, Finding
 from nsysprof.diagnosis.fusion import norms_of_layout
 from nsysprof.diagnosis.kinds import dialect_text
 from nsysprof.diagnosis.page_fault import MANY_FAULTS, fault_share
-from nsysprof.diagnosis.reached import least_part, roofs_of, shares_of
+from nsysprof.diagnosis.reached import MEMORY, least_part, roofs_of, shares_of
 from nsysprof.hardware.occupancy import LIMITERS
 from nsysprof.kernels.launches import Launches
 from nsysprof.kernels.names import short_name
@@ -29,6 +29,7 @@ FEW_WARPS = 12  # from here down
 # Up to half of all warps are few, too, for kernels that are sampled and reach less than this of any peak: they wait.
 MOST_WARPS, WAITING = 0.5, 0.4
 _WARP = 32
+_DRAWS = 1.75  # times its share of the bandwidth: 64 of 132 multiprocessors of an H100 read weights at 83 % of it
 _MAX_WAVES = 3  # of more, blocks of unequal length fill the last one
 _LONG_WAVE_NS = 10_000
 _MAX_HELD = 2  # blocks of an SM: of more, those of the last wave have its units and the memory to themselves
@@ -111,7 +112,8 @@ def part_used(found: Launches) -> Floats:
 
 def _waiting(busy: Busy, found: Launches, used: Floats) -> Floats:
     """The part of its time that each launch may wait for memory, with few warps to run meanwhile."""
-    some, part = found.held.blocks > 0, found.held.occupancy
+    # With all blocks on the GPU at once, as of persistent kernels, no more of them are left to hold.
+    some, part = (found.held.blocks > 0) & (np.nan_to_num(found.waves) > 1), found.held.occupancy
     sampled = busy.place.gpu in busy.case.facts.attribution.trace.samples
     more = some & (part <= MOST_WARPS) & sampled
     return np.where(some & (held_warps(found) <= FEW_WARPS), 1 - used, np.where(more, 1 - part, 0))
@@ -152,7 +154,7 @@ def _worst(
     held = held_warps(found)[found.of[busy.op[mine]]].max()
     if kind == "low-occupancy" and held > FEW_WARPS and max(shares.values(), default=1.0) > WAITING:
         return
-    free = 1 - least_part(shares)  # a full GPU still has to move what the kernel moves
+    free = 1 - least_part(shares or _drawn(busy, found, mine))  # a full GPU still has to move what the kernel moves
     shorter, less = (np.rint(each[mine] * np.minimum(share[mine], free)).astype(np.int64) for each in runs)
     gain = busy.gained(busy.op[mine], shorter, int(less.sum()))
     if not busy.enough(gain):
@@ -163,6 +165,13 @@ def _worst(
     told = busy.finding(kind, cause, text, _remedy(busy, found, kind, most), gain, int(own[mine].sum()))
     unsure = replace(told, remedy="", basis=UNTRIED, gain_ns=0, gain_high_ns=0)
     yield unsure if faults >= MANY_FAULTS else told
+
+
+def _drawn(busy: Busy, found: Launches, mine: Index) -> Mapping[str, float]:
+    """The share of the memory bandwidth that matrix products may reach, if nothing is known of what they move."""
+    if busy.case.facts.kinds.family[busy.name[mine[0]]] not in PIPELINED:
+        return {}
+    return {MEMORY: _DRAWS * float(found.blocks[found.of[busy.op[mine]]].max()) / found.sms}
 
 
 def _shape(found: Launches, kind: str, row: int) -> str:

@@ -38,6 +38,11 @@ _NO_BARRIER = {
 }
 _LEAST_NS = 200_000  # of a collective, beside its bytes over 1 GB/s: what takes longer waits for other ranks
 _LESS = "communicate less: keep results sharded and gather only what is read, {halves}or use a faster link"
+_FEW, _TOO_LITTLE = 3, "this is too little to tell transfer from waiting: record several steps on all ranks"
+_INFERENCE = (
+    "no backward pass is recorded, so only another micro-batch can hide it; record all ranks to see which waits"
+)
+_TRAINS = re.compile("(?i)backward|autograd|bwd|dgrad|wgrad|optimizer|addcdiv|adam|sgd|ddp|distributeddata")
 _HALVES = "send bfloat16 instead of FP32, "
 
 
@@ -92,18 +97,16 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
     if int(length.max()) > _HIDES * int(length.sum()):
         most_of_it = f"one {most_of_it} of {format_ns(int(length.max()))}{_where(case, int(talks[length.argmax()]))}"
     text = f"no compute overlaps communication (mostly {most_of_it}): {each_step(place, lost)}"
-    remedy = _EARLIER
-    if waits := _for_others(case, talks):
-        text = f"{text}; {waits}"
-        yield replace(
-            counted(place, "communication-exposed", "exposed communication", text, "", lost, 0), basis=UNTRIED
-        )
-        return
-    if most < _HIDES * lost:
+    waits = _for_others(case, talks) or _for_one(case, place) or _TOO_LITTLE * (len(talks) < _FEW and not most)
+    if most < _HIDES * lost and not waits:
         single = any("f32" in trace.op_names[code] for code in np.unique(trace.ops.name[talks]).tolist())
         text += f"; all compute takes {each_step(place, most)}, too little to hide it"
         remedy, most = _LESS.format(halves=_HALVES * single), lost
-    yield counted(place, "communication-exposed", "exposed communication", text, remedy, lost, min(lost, most))
+    else:
+        waits, remedy = waits or _INFERENCE * (not _trains(case)), _EARLIER
+    found = counted(place, "communication-exposed", "exposed communication", text, remedy, lost, min(lost, most))
+    untold = replace(found, text=f"{text}; {waits}", remedy="", basis=UNTRIED, gain_ns=0, gain_high_ns=0)
+    yield untold if waits else found
 
 
 def _for_others(case: Case, talks: Index) -> str:
@@ -118,6 +121,28 @@ def _for_others(case: Case, talks: Index) -> str:
     most = int(more.argmax())
     of = f"{format_bytes(int(size[most]))} take {format_ns(int(length[most]))}"
     return f"{of}, so it waits for other ranks: record all ranks of warm steps, and nsysprof fleet names the late rank"
+
+
+def _for_one(case: Case, place: Place) -> str:
+    """That the collectives of a GPU mostly wait for another GPU, which makes as many, each of which ends soon."""
+    trace = case.facts.attribution.trace
+    talks = np.flatnonzero(case.facts.communication[trace.ops.name] & (trace.op_gpu >= 0))
+    ns = np.bincount(trace.op_gpu[talks], trace.ops.end[talks] - trace.ops.start[talks], place.gpu + 1)
+    count = np.bincount(trace.op_gpu[talks], minlength=len(ns))
+    last = int(np.where(count == count[place.gpu], ns, np.inf).argmin())
+    if 2 * ns[last] >= ns[place.gpu]:
+        return ""
+    each, rest = format_ns(int(ns[last])), format_ns(int(ns[place.gpu]))
+    return f"all collectives take {each} on GPU {last} and {rest} on GPU {place.gpu}, which waits for GPU {last}"
+
+
+def _trains(case: Case) -> bool:
+    """Whether a backward pass is recorded, or a program without PyTorch, which may name it in any way."""
+    trace = case.facts.attribution.trace
+    if case.dialect != "pytorch" or any(_TRAINS.search(name) for name in trace.op_names):
+        return True
+    ranges = (*trace.range_names, *trace.report.reader.other_ranges(trace, {"ops"}).names)
+    return any(_TRAINS.search(name.text) for name in ranges)
 
 
 def _where(case: Case, op: int) -> str:

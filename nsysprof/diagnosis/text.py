@@ -10,12 +10,19 @@ from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.cold_start import MIN_NS
 from nsysprof.diagnosis.diagnose import Diagnosis
 from nsysprof.diagnosis.finding import BOUND, COLD, EVERY, PACED, SLOW, UNTRIED, Finding
+from nsysprof.diagnosis.launch_bound import CAUSE as LAUNCHES
 from nsysprof.results.table import wrap
 
 _PATH = 60
 _HALF = 0.5  # of the time without compute: from there on kernels do not matter most
 _BUSY, _MUCH = 0.8, 0.25  # of the steps: kernels matter more than waits that cost little; a wait that is much
 _MOSTLY = 0.5
+_IDLE_PART = {
+    "small-grid",
+    "tiny-blocks",
+    "tail-wave",
+    "low-occupancy",
+}  # of the GPU: saves less if memory is the limit
 _MORE = 1.05  # times what a cause costs: a graph spares the code between launches, too
 # Of the time from the first to the last GPU operation: copies and set-up to tell of; of busy time outside the steps.
 _SOME_COPIES, _SOME, _OUTSIDE = 0.05, 0.1, 0.1
@@ -143,6 +150,8 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
         first = f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}"
         return f"{first}{'.' * bool(mostly)}{mostly}; {tried}."
     mostly = f", most of it for {diagnosis.mostly}" * bool(diagnosis.mostly)
+    if diagnosis.mostly.startswith(LAUNCHES) and not diagnosis.tried:
+        tried = "give each launch more work (a larger batch), or capture several steps in a CUDA graph"
     return f"The GPU computes nothing for {format_share(diagnosis.idle_share)} of the {of}{mostly}; {tried}."
 
 
@@ -172,7 +181,7 @@ def gain_text(finding: Finding) -> str:
     gain = format_ns(of_step(finding.gain_ns))
     if finding.basis == BOUND:
         # what takes the place of kernels can be faster in other ways, too: no upper limit, but arithmetic
-        return f"saves {'about' if finding.kind in KERNEL_KINDS else 'at most'} {gain}{each}"
+        return f"saves {'about' if finding.kind in KERNEL_KINDS - _IDLE_PART else 'at most'} {gain}{each}"
     low, high = (format_ns(of_step(ns)) for ns in (finding.gain_low_ns, finding.gain_high_ns))
     between = f", {low} to {high}" if low != high else ""
     more = ", other CPU time included" * (finding.gain_ns > _MORE * finding.lost_ns)

@@ -9,6 +9,7 @@ from nsysprof.trace.nsys.blocks import Growing, Source, column, has_all, read_bl
 
 _SAMPLES, _FRAMES = "COMPOSITE_EVENTS", "SAMPLING_CALLCHAINS"
 _AT, _OF = ("id", "start", "globalTid"), ("id", "symbol", "module", "stackDepth")
+_USUAL = 0.9  # of all pauses are no longer: code that waits for memory is sampled more rarely than all other
 _MOST = 1_000_000  # frames: reading more would take longer than a name is worth
 
 
@@ -33,7 +34,9 @@ def read_cpu_samples(source: Source, thread: Ints, start: Ints, end: Ints) -> Cp
         inside[at] = np.searchsorted(begin, time[at], "right") > np.searchsorted(stop, time[at], "right")
     sample, depth, function, functions = _frames(source, number[inside])
     period = int(time.min()), int(time.max())
-    return CpuSamples(int(np.median(pauses)), period, tid[inside], time[inside], sample, depth, function, functions)
+    return CpuSamples(
+        int(np.quantile(pauses, _USUAL)), period, tid[inside], time[inside], sample, depth, function, functions
+    )
 
 
 def _frames(source: Source, samples: Ints) -> tuple[Ints, Ints, Ints, list[tuple[str, str]]]:
