@@ -163,6 +163,7 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     little |= compute >= _BUSY and 0 < first.gain_ns < _IDLE * first.total_ns
     little |= first.kind == "synchronization" and compute >= (_BUSY if first.remedy else _HALF)
     fixed = [each for each in diagnosis.findings if each.remedy]
+    little |= first.kind == "sleep" and not first.remedy
     known = first.kind in (COLD, PACED, SLOW) or any(each.kind in KERNEL_KINDS for each in fixed)
     if known or not (little and diagnosis.busiest):
         return ""

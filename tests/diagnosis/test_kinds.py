@@ -13,7 +13,7 @@ import pytest
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, SHARED, UNTRIED, Finding, ranked
-from nsysprof.diagnosis.text import findings_text, gain_text, headline, nothing_text
+from nsysprof.diagnosis.text import findings_text, gain_text, headline, kernels_first, nothing_text
 from nsysprof.diagnosis.tried import groups, removal_of
 from nsysprof.forecast.forecast import forecast
 from nsysprof.kernels.classify import classify, load_rules
@@ -1217,6 +1217,16 @@ def test_one_step_of_three_is_told_as_such(trace: MakeTrace) -> None:
     assert "in 8 of 24 steps" in first.text
     assert first.lost_ns == first.gain_ns == pytest.approx(8 * 5 * MS, rel=0.01)
     assert gain_text(first) == "saves 40.0 ms in all in a replay"
+
+
+def test_a_sleep_between_steps_is_meant(trace: MakeTrace) -> None:
+    """The kernels of the steps are what to shorten; a sleep inside a step is not meant."""
+    pauses = diagnosis_of(trace(*steps(wait, lambda program: program.os("nanosleep", 20 * MS)).items))
+    assert (pauses.findings[0].kind, pauses.findings[0].remedy) == ("sleep", "")
+    assert "begin with gemm" in kernels_first(pauses)
+    inside = diagnosis_of(trace(*steps(os("nanosleep", 20 * MS)).items))
+    assert inside.findings[0].remedy == "take the sleep out of the loop"
+    assert not kernels_first(inside)
 
 
 def test_a_paced_loop_is_promised_nothing(trace: MakeTrace) -> None:
