@@ -840,6 +840,12 @@ def test_an_operator_on_the_cpu_is_named(tmp_path: Path) -> None:
     assert first.lost_ns / first.steps == pytest.approx(3 * MS, rel=0.01)
     assert first.remedy.startswith("run this operator on the GPU")
     assert not any("aten::mm" in each.cause for each in found)
+    once = [*launch("fill", (0, 5 * US), (9 * US, 2 * MS), id=1), operator("aten::randn", 3 * MS, 90 * MS)]
+    once += launch("gemm", (91 * MS, 91 * MS + 5 * US), (91 * MS + 9 * US, 99 * MS), id=2)
+    for events, advice in ((once, "; run this operator on the GPU"), (once[:2] + once[3:], "; to see what this code")):
+        found = diagnosis_of(write_trace(tmp_path / "t.json", events)).findings
+        [first] = [each for each in found if each.kind == "cpu-code"]
+        assert (advice in first.text, first.remedy) == (True, "")
 
 
 def test_autotuning_is_no_step(trace: MakeTrace) -> None:
