@@ -115,8 +115,8 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
     """Rank findings: first tried remedies by likely gain, then all other findings by loss, then one-time work.
 
     If two remedies fix the same cause of a path, the simpler remedy comes first if it has a good part of the gain (see
-    `_BEFORE`). Findings about pacing, a cold start or a shared GPU come before all others, followed by causes without a
-    remedy that cost several times as much as any remedy gains.
+    `_BEFORE`). Findings about pacing, a cold start or a shared GPU (unless others cost far more) come before all
+    others, followed by causes without a remedy that cost several times as much as any remedy gains.
     """
     others, most, lost = {(each.path, each.kind): each for each in found}, dict[str, int](), dict[str, int]()
     for each in found:
@@ -129,7 +129,7 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
             gain = max(gain, other.likely_ns + (other is not each))
         untried, some = each.basis == UNTRIED, each.often not in (EVERY, ONCE) and each.kind != SLOW
         often = each.often == EVERY and each.path != WHOLE and each.kind in ("launch-bound", "unknown")
-        often |= most[each.path] < _ALONE * each.total_ns and each.often == EVERY
+        often |= most[each.path] < _ALONE * each.total_ns and each.often == EVERY and each.kind != "launch-latency"
         leads = untried and (some or often) and each.lost_ns > (_TIMES if some else _TIMES_ALL) * most[each.path] > 0
         shared = each.cause == SHARED and each.often == EVERY and each.lost_ns >= OFTEN_SO * each.total_ns
         shared &= each.lost_ns >= _BESIDE * lost[each.path]

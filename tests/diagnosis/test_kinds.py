@@ -713,6 +713,7 @@ def test_what_is_lost_without_a_fix_leads_over_little_with_one() -> None:
 
     assert first(("copies", 3, 3), ("code", 37, 0)) == "code"
     assert first(("copies", 8, 8), ("code", 37, 0)) == "copies"
+    assert first(("copies", 3, 3), ("launch-latency", 37, 0)) == "copies"  # which no program is without
     assert first((SHARED, 12, 0), ("launches", 69, 0)) == "launches"
     assert first((SHARED, 12, 0), ("launches", 20, 20)) == SHARED
 
