@@ -141,9 +141,12 @@ class Walk:
         """(process, correlation id) of each launch, by thread and time."""
         asked = {(op.process, op.correlation) for op in self.ops}
         known = [key for key in self.shortest if key in asked]
-        return sorted(
-            known, key=lambda key: (self.shortest[key].thread, self.shortest[key].start, self.shortest[key].end)
-        )
+        first: dict[tuple[int, int], tuple[Any, ...]] = {}
+        for at, op in enumerate(self.ops):
+            mine = op.start, op.end, self.name(at), self.lane[at]
+            first[op.process, op.correlation] = min(mine, first.get((op.process, op.correlation), mine))
+        calls = self.shortest
+        return sorted(known, key=lambda key: (calls[key].thread, calls[key].start, calls[key].end, first[key]))
 
     @cached_property
     def launches(self) -> list[Span]:
