@@ -311,11 +311,13 @@ class _Busy:
 def _busy_ns(trace: Trace, chosen: Mask) -> int:
     """For how long GPUs are busy with chosen GPU ops; fast where most are chosen."""
     total, begun, ended = 0, trace.ops.start, trace.ops.end
+    rest = np.flatnonzero(~chosen)
     for gpu, (start, end) in trace.gpu_busy.items():
-        rows = np.flatnonzero(trace.op_gpu == gpu)
-        others, rows = rows[~chosen[rows]], rows[chosen[rows]]
+        others = rest[trace.op_gpu[rest] == gpu]
         mixed = marked(np.searchsorted(start, begun[others], side="right") - 1, len(start) + 1)[:-1]
         total += int((end - start)[~mixed].sum())
-        rows = rows[held((start[mixed], end[mixed]), begun[rows], ended[rows])]
-        total += union_length(begun[rows], ended[rows])
+        if mixed.any():
+            rows = np.flatnonzero(chosen & (trace.op_gpu == gpu))
+            rows = rows[held((start[mixed], end[mixed]), begun[rows], ended[rows])]
+            total += union_length(begun[rows], ended[rows])
     return total

@@ -22,6 +22,7 @@ SPARE, SPARE_FOR_EACH_FIELD = 64, 1 + 57
 _SIZE = np.zeros(256, np.int64)
 _SIZE[1:8] = 1, 2, 3, 4, 6, 8, 8
 _SIZE[12:128] = np.arange(116) // 2
+_SHIFT = np.minimum(64 - 8 * _SIZE[:12], 63)  # of 8 bytes, to leave the value of a serial type
 _STORED = np.zeros(256, np.int64)
 _STORED[1:7] = -1
 
@@ -242,11 +243,13 @@ def _integers(
         return
     if (widest := size.max()) > 2:
         value = _every(buffer)[body].byteswap(True).view(np.int64)
+        value >>= _SHIFT.take(kind)
     else:  # one gather of 8 bytes takes as long as seven of a byte
-        value = buffer[body].astype(np.int64) << 56
+        value = buffer.view(np.int8).take(body).astype(np.int64)
         if widest > 1:
-            value |= buffer[body + 1].astype(np.int64) << 48
-    value >>= np.minimum(64 - 8 * size, 63)
+            value <<= 8
+            value |= buffer.take(body + 1)
+            value >>= _SHIFT.take(kind) & 15
     if least == 0 or most > 7:
         value &= _STORED.take(kind)
         value |= kind == 9
