@@ -1,4 +1,4 @@
-"""Read NVIDIA Nsight Systems reports and say where the time went.
+"""Read NVIDIA Nsight Systems reports and show where the time went.
 
     import nsysprof
 

@@ -1,4 +1,4 @@
-"""The program behind ``python -m nsysprof`` and the command ``nsysprof``."""
+"""The entry point of ``python -m nsysprof`` and of the command ``nsysprof``."""
 
 from __future__ import annotations
 

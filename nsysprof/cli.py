@@ -22,7 +22,7 @@ _ABOUT = "Find out where a GPU program spends its time, why, and what to fix fir
 
 
 class _Workflow(TyperGroup):
-    """A group whose `--help` lists commands by what somebody wants to do, in the order of registration.
+    """A group whose `--help` lists commands by the user's task, in the order of registration.
 
     A report without a command is analysed.
     """

@@ -4,8 +4,7 @@
 class NsysprofError(Exception):
     """A known failure: one line (problem and place) and a hint, if possible a command.
 
-    The command line prints both and exits with ``exit_code``: 1, or the exit code of a profiled program. Library users
-    catch it as an ordinary exception.
+    The command line prints both and exits with ``exit_code``: 1, or the exit code of a profiled program.
     """
 
     def __init__(self, message: str, hint: str | None = None, *, exit_code: int = 1) -> None:

@@ -46,9 +46,9 @@ def analyze(
     """Break a report down by range path and by kernel: open it, attribute its GPU ops, and add up their times.
 
     ``report`` is a file of any supported recorder, or a result of `open_report`, `read_tables` or `attribute`;
-    ``select`` is a glob of ranges to keep; ``threads``, ``graphs`` and ``ranges`` as in `attribute`, ``rules`` a file
-    of kernel rules with priority, ``options`` as in `break_down`. Raises `NsysprofError` if the report cannot be read,
-    or if no range matches.
+    ``select`` is a glob of ranges to keep; ``threads``, ``graphs`` and ``ranges`` are as in `attribute`, ``options`` as
+    in `break_down`; ``rules`` is a file of kernel rules tried before the shipped ones. Raises `NsysprofError` if the
+    report cannot be read, or if no range matches.
     """
     known = rules if isinstance(rules, Rules) else load_rules(Path(rules) if rules is not None else None)
     attribution = attribute(report, threads, graphs=graphs, ranges=ranges)
@@ -70,11 +70,11 @@ def break_down(
 ) -> Breakdown:
     """Break an attributed report down by range path and by kernel.
 
-    ``merge`` are globs of names that make one merged path (None: no merging); ``select`` keeps ranges whose path,
-    merged path or name matches this glob, and all ranges inside them. ``skip`` leaves out the first instances of
-    repeated ranges (warm-up). ``instances`` keeps only these instances of each merged path, counted from 0. ``by``
-    splits each row by one of `BY`. ``since`` and ``until`` (seconds, or a glob of range names) keep the ranges in
-    between. Ledger and totals are always for the whole report.
+    ``merge``: globs that replace the names they match in merged paths (None: no merging). ``select``: a glob; ranges
+    whose path, merged path or name it matches are kept, with all ranges inside them. ``skip``: how many first instances
+    of repeated ranges to leave out (warm-up). ``instances``: the first and last instance of each merged path to keep,
+    counted from 0. ``by``: one of `BY`, by which each row is split. ``since`` and ``until`` (seconds, or globs of range
+    names) keep only the ranges between these times. The ledger and totals always cover the whole report.
 
     Raises `NsysprofError` if nothing matches ``select``, or if ``by`` is unknown.
     """
@@ -124,9 +124,9 @@ def break_down(
 
 
 def _with_rows(slices: list[Part], merged_of: Ints32, count: int) -> Iterator[tuple[Part, Ints]]:
-    """Number the rows of merged paths, which stand part by part in their table: each part with the row of each path.
+    """Number the rows of merged paths, whose table is ordered part by part: yield each part with the row of each path.
 
-    The row is -1 for a merged path without instances, and for none, which is one entry more.
+    The row is -1 for a merged path without instances, and in an additional last entry for "no path".
     """
     before = 0
     for part in slices:
@@ -136,7 +136,7 @@ def _with_rows(slices: list[Part], merged_of: Ints32, count: int) -> Iterator[tu
 
 
 def _selected(paths: Paths, merged: Paths, select: str | None, trace: Trace) -> Mask:
-    """Select paths by a glob, which matches the path, its merged path or its name, or those of an ancestor."""
+    """Select paths by a glob that matches the path, its merged path or its name, or an ancestor's."""
     if select is None:
         return np.ones(len(paths), bool)
 

@@ -60,7 +60,7 @@ def plan_kernel_counts(breakdown: Breakdown, rows: ChartRows) -> Bars:
 
 
 def _count_columns(rows: ChartRows, launches: Array) -> list[Column]:
-    """Make the columns of numbers per instance; those that are zero or one in all rows are left out."""
+    """Make the columns of numbers per instance, without columns that are zero or one in all rows."""
     if rows.of == "kernels":
         return [Column("count", list(map(format_count, rows.ops.sum(axis=1).tolist()))), *_medians(rows)]
     out = [Column("kernels", [_number(count) for count in (rows.kernels / rows.calls).tolist()])]
@@ -156,9 +156,9 @@ def _totals(rows: ChartRows, by_family: Array) -> BarPanel:
 
 
 def _cut(rows: ChartRows, ends: Array) -> tuple[int | None, float]:
-    """Where the axis ends: after the longest bar. The row that stands for many may run out of it, and says so.
+    """The end of the axis: after the longest bar. The bar of the row for all others may exceed the axis, and says so.
 
-    So the bars of single ranges stay readable. With the number of that row, None where it fits.
+    So the bars of single ranges stay readable. Returned with the number of the row that exceeds the axis, or None.
     """
     longest = float(ends[rows.named].max())
     if rows.rest is not None and ends[rows.rest] > _LONGEST_CUT * longest > 0:
@@ -213,7 +213,7 @@ def _time_columns(rows: ChartRows) -> list[Column]:
 
 
 def _medians(rows: ChartRows) -> list[Column]:
-    """Make the column of the median duration of kernels, where it is known."""
+    """Make the column of the kernels' median duration, if known."""
     texts = [format_ns(ns) if ns else "" for ns in rows.call_ns.tolist()]
     return [Column("median", texts)] if any(texts) else []
 
@@ -238,7 +238,7 @@ def _time_notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]
 
 
 def breakdown_title(rows: ChartRows) -> str:
-    """State which range takes longest, with its share and parts."""
+    """State which range or kernel takes longest, with its share of the time and its largest parts."""
     named = rows.named
     busy = rows.busy_ns[named]
     first = int(named[np.argmax(busy)])
@@ -260,7 +260,7 @@ def breakdown_title(rows: ChartRows) -> str:
 
 
 def _parts(sums: Ints, total: int, groups: OpGroups) -> str:
-    """List the largest groups that make up most of the time, three at most, those with a name of their own first."""
+    """List the at most three largest groups that make up most of the time, groups with their own name first."""
     unnamed = (np.arange(len(sums)) == groups.place(OTHER)) & groups.by_name
     order = np.lexsort((-sums, unnamed))
     out: list[str] = []
@@ -275,7 +275,7 @@ def _parts(sums: Ints, total: int, groups: OpGroups) -> str:
 
 
 def stack(values: Array, groups: OpGroups) -> tuple[list[Part], Array]:
-    """Stack the parts of a bar per row of ``values`` (a column per group), and return the end of each bar."""
+    """Stack a bar per row of ``values`` (a column per group); return the parts of the bars, and the end of each bar."""
     right = np.cumsum(values, axis=1)
     left = right - values
     parts = []
@@ -292,7 +292,7 @@ _MAX_ROWS = 60
 
 
 def plan_cpu_totals(breakdown: Breakdown, top: int) -> Bars:
-    """Plan the CPU time of the ranges with the most CPU time, with and without inner ranges."""
+    """Plan bars for the ranges with the most CPU time: this time with and without inner ranges."""
     merged, rows = _longest(breakdown, top, "cpu_ns")
     whole, own, total = rows["cpu_ns"], rows["exclusive_cpu_ns"], outermost_cpu(merged)
     most = int(merged["exclusive_cpu_ns"].argmax())
@@ -328,7 +328,7 @@ def plan_cpu_medians(breakdown: Breakdown, top: int) -> Bars:
 
 
 def _longest(breakdown: Breakdown, top: int, by: str) -> tuple[ColumnTable, ColumnTable]:
-    """The rows of ``merged``, and those with the most of a column."""
+    """The rows of ``merged``, and the rows with the largest values of a column."""
     merged = breakdown.columns("merged")
     return merged, merged.take(np.argsort(-merged[by], kind="stable")[: min(top, _MAX_ROWS)])
 

@@ -56,20 +56,20 @@ def _frame(table: str) -> cached_property[pd.DataFrame]:
 class Breakdown(Shown):
     """The result of `break_down`. Tables are built on first use; times are int64 ns.
 
-    `columns` returns a table as numpy columns; the attribute of the same name is a pandas frame with a default index.
-    ``ranges``: the columns of ``ranges.csv``, a row per range path. ``merged``: a row per merged path, with
+    `columns` returns a table as numpy columns; the attribute named like the table is a pandas frame with a default
+    index. ``ranges``: the columns of ``ranges.csv``, a row per range path. ``merged``: a row per merged path, with
     ``merged_path, name`` and ``parent`` (a row number, -1 at the top) instead of ``path``. ``families``: the work in
     each merged path by kernel family, with ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``: the
     columns of ``kernels.csv``, exclusive; ``merged_kernels``: kernels by ``row`` (of ``merged``, -1 = unowned) instead
-    of ``path``, without medians of launches; ``whole_kernels``: kernels regardless of ranges, with medians of launches;
-    ``kernel_sums``: the additive columns of ``whole_kernels``, longest first, computed without sorting all ops.
+    of ``path``, without median launch times; ``whole_kernels``: kernels regardless of ranges, with median launch times;
+    ``kernel_sums``: counts and summed times of ``whole_kernels``, longest first, computed without sorting all ops.
     ``ledger``: ``fate, ops, sum_ns, share``.
 
     With ``by``, all tables except the ledger begin with a column of that name: a pid, GPU, thread or stream.
     ``options``: the arguments of `break_down`. ``kinds``: the kind of each op name. ``merged_paths``: the merged path
-    of each path. ``kept``: mask of the range instances that count. ``graphs``: the work of CUDA graphs, by the place of
-    their capture; None if there are no CUDA graphs. ``parts``: each part, with the row in ``merged`` of each merged
-    path, -1 for none. ``notes``: sentences about omissions and about work that no range owns.
+    of each path. ``kept``: a mask of the range instances in the result. ``graphs``: the GPU ops of CUDA graphs, by the
+    range of their capture; None if no capture is known. ``parts``: each part, with each merged path's row in
+    ``merged``, -1 for none. ``notes``: sentences about omissions and about work that no range owns.
     """
 
     attribution: Attribution
@@ -85,7 +85,7 @@ class Breakdown(Shown):
     _columns: dict[str, ColumnTable] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def columns(self, table: str) -> ColumnTable:
-        """Return a table by the name of its frame, built on first use."""
+        """Return the table of this name, built on first use."""
         if table not in self._columns:
             self._columns[table] = _TABLES[table](self)
         return self._columns[table]
@@ -129,7 +129,7 @@ class Breakdown(Shown):
 
     @property
     def work_ns(self) -> int:
-        """Return the sum of all GPU ops except migrations, in ns: the base of all shares."""
+        """Return the summed time of all GPU ops except migrations, in ns: the base of all shares."""
         return self.totals["sum_ns"] - self.totals["migrations_ns"]
 
     @property
@@ -139,13 +139,13 @@ class Breakdown(Shown):
 
     @property
     def busy_share(self) -> float:
-        """Return the mean share of the time from first to last GPU op in which GPUs are busy, NaN without GPU ops."""
+        """Return the share of the time from first to last GPU op in which a GPU is busy, averaged over GPUs, or NaN."""
         span = self.gpu_count * self.totals["span_ns"]
         return self.totals["busy_ns"] / span if span else float("nan")
 
     @cached_property
     def geometry(self) -> Launches | None:
-        """Return the launch parameters of GPU ops, or None if the reader has other ops than the trace."""
+        """Return the launch parameters of GPU ops, or None if the reader's number of ops differs from the trace's."""
         return launches_of(self.attribution.trace)
 
     @cached_property
@@ -155,7 +155,7 @@ class Breakdown(Shown):
 
     @cached_property
     def summaries(self) -> dict[str, Answer]:
-        """Return the `Answer` of each of `SUMMARIES` with recorded data, by name."""
+        """Return by name the `Answer` of each of `SUMMARIES` whose data was recorded."""
         paths = self.merged_paths
         asked = Asked(self.merged_of, paths.texts(), paths.parent, self.options["calls"], self.kinds.family)
         makers = [partial(summary.make, self.attribution, asked) for summary in SUMMARIES]
@@ -185,7 +185,7 @@ class Breakdown(Shown):
 
     @cached_property
     def case(self) -> Case:
-        """Return the input of the diagnosis: the program's steps, or all ranges if the result lacks step times."""
+        """Return the input of the diagnosis: the program's steps or, without steps, the ``select`` ranges."""
         attribution, kinds, apart = self.attribution, self.kinds, self.attribution.trace.apart
         select, merge = self.options["select"], self.options["merge"]
 
@@ -224,7 +224,7 @@ class Breakdown(Shown):
 
     @cached_property
     def groups(self) -> OpGroups:
-        """Return the groups of GPU ops in charts: the ``group`` of ``families`` and ``merged_kernels``."""
+        """Return the groups of GPU ops in charts, which ``group`` in ``families`` and ``merged_kernels`` indexes."""
         return op_groups(self.attribution.trace, self.kinds)
 
     @cached_property
@@ -252,7 +252,7 @@ class Breakdown(Shown):
 
     @cached_property
     def forward_path(self) -> Ints32:
-        """Return for each range instance the path of its forward range if it does backward work, otherwise -1."""
+        """Return the path of the forward range of each range instance that does backward work, -1 for others."""
         return np.append(self.paths.of, np.int32(-1))[forward_of_ranges(self.attribution)]
 
     @property
@@ -261,7 +261,7 @@ class Breakdown(Shown):
         return int(self.kept.sum())
 
     def instances_of(self, row: int) -> tuple[Attribution, Index]:
-        """Return the attribution behind the totals of a row of ``merged``, and the row's range instances."""
+        """Return the attribution from which a row of ``merged`` was totalled, and the row's range instances."""
         for part, rows in self.parts:
             [path] = np.flatnonzero(rows[:-1] == row).tolist() or [-1]
             if path >= 0 and row >= 0:
@@ -269,7 +269,7 @@ class Breakdown(Shown):
         raise IndexError(row)
 
     def instance_columns(self, rows: int = 1 << 62) -> Iterator[ColumnTable]:
-        """Build ``instances.csv`` (a row per instance) as one or more tables of ``rows`` instances."""
+        """Yield ``instances.csv`` (a row per instance) as one or more tables of at most ``rows`` instances."""
         kept, texts = np.flatnonzero(self.kept), (self.path_texts, self.merged_texts)
         numbers = instance_numbers(self.paths.of, self.attribution.trace.ranges.start)
         for first in range(0, max(len(kept), 1), rows):
@@ -285,7 +285,7 @@ class Breakdown(Shown):
 
 
 def _held(answer: Breakdown, chosen: Chosen) -> Index:
-    """The steady windows of ranges that the answer holds."""
+    """The steady windows whose ranges are in the result."""
     windows = chosen.windows
     if chosen.attribution is answer.attribution.launched:
         kept = np.append(answer.kept, not answer.narrowed)[windows.range]
@@ -327,7 +327,7 @@ def _families(answer: Breakdown) -> ColumnTable:
 
 
 def _kernels(answer: Breakdown) -> ColumnTable:
-    """Make both tables of kernels from one sort, and keep that of the merged paths as well."""
+    """Make both kernel tables from one sort, and keep the table by merged path as well."""
     names, kinds = answer.attribution.trace.op_names, answer.kinds
     paths, texts = (answer.paths.of, answer.merged_paths.of), [*answer.path_texts, ""]
     tables: list[ColumnTable] = []
@@ -344,7 +344,7 @@ def _kernels(answer: Breakdown) -> ColumnTable:
 
 
 def _by_row(answer: Breakdown, numbers: ColumnTable, row: Ints) -> ColumnTable:
-    """The columns of ``merged_kernels`` for rows as `kernel_tables` makes them."""
+    """The columns of ``merged_kernels`` from rows of `kernel_tables`."""
     nothing = Texts(np.full(len(numbers), -1), [""])
     rows = KernelRows(row, nothing, numbers, answer.attribution.trace.op_names, answer.kinds)
     columns = {**kernel_columns(rows, "row").columns, "group": answer.groups.of[numbers["name"]]}
@@ -353,7 +353,7 @@ def _by_row(answer: Breakdown, numbers: ColumnTable, row: Ints) -> ColumnTable:
 
 
 def _whole_kernels(answer: Breakdown) -> ColumnTable:
-    """The columns of ``merged_kernels`` by GPU op alone, the longest first: whichever range owns it, and none."""
+    """The columns of ``merged_kernels`` by GPU op name alone, longest first, whether or not a range owns the ops."""
     if not len(answer.paths):  # both tables have the same rows
         kernels, merged = answer.columns("kernels"), answer.columns("merged_kernels")
         return ColumnTable({**merged.columns, **{name: kernels[name] for name in LAUNCH}})
@@ -377,7 +377,7 @@ def _merged_kernels(answer: Breakdown) -> ColumnTable:
 
 
 def _labelled(answer: Breakdown, tables: list[ColumnTable]) -> ColumnTable:
-    """Put the tables of all parts one below the other, with the name of each part where the answer is split."""
+    """Concatenate the tables of all parts, with a column for the part's name if the result is split."""
     if answer.by is None:
         return tables[0]
     labels = [part.label for part, _ in answer.parts]

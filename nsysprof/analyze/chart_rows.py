@@ -7,7 +7,7 @@ inner ranges, replace it by its inner ranges, and repeat. Work that the replaced
 the parts of a step. The chart never shows both a range and its only child. If there are many rows, the chart shows the
 `top` rows by busy time, longest first, and one row for all others.
 
-Warm-up and checks of the workloads count as others if the measured ranges are also present.
+The workloads' warm-up and checks join the row of others if measured ranges are present, too.
 
 Calls. If all work of a row is in instances of its only child (`RUN::math` with twenty `iter*`), these instances are the
 calls of the row. Counts are per instance, so that ranges with different numbers of repetitions are comparable.
@@ -42,8 +42,8 @@ class ChartRows:
     int64: the number of instances by which counts are divided; ``launches`` int64 host calls (-1: unknown); ``kernels``
     int64; ``ops`` and ``sum_ns`` int64, per row and group of ``groups``; ``busy_ns``, ``span_ns`` int64 (span 0:
     unknown); ``call_ns`` int64: the median busy time of a call, or of a launch of the kernel (0: unknown). ``rest`` is
-    the row for all others, or None. ``owned_ns`` is the op time of all ranges. ``unit`` names the base of counts:
-    "instance", with the name of the calls if there is one.
+    the row for all others, or None. ``owned_ns`` is the GPU op time of all ranges or all kernels. ``unit``: what counts
+    are divided by, "instance", with the calls' name if all rows share one.
     """
 
     of: str
@@ -72,7 +72,7 @@ class ChartRows:
 
     @property
     def named(self) -> Index:
-        """Return the rows for a single range or kernel; if there are none, the row for all others."""
+        """Return the rows that each show one range or kernel; if there are none, the row for all others."""
         rows = [row for row in range(len(self)) if row != self.rest]
         return np.array(rows or range(len(self)), np.intp)
 
@@ -152,14 +152,14 @@ def _one_name(names: list[str]) -> str:
 
 
 def by_range(merged: ColumnTable) -> bool:
-    """Return whether rows are ranges. At least one range with GPU work must be annotated, because names of detected
-    iterations have no meaning.
+    """Return whether rows are ranges. At least one range with GPU work must be annotated, because the names of detected
+    iterations mean nothing.
     """
     return bool(((merged["launches"] > 0) & (merged.texts("kind").codes != FOUND)).any())
 
 
 def _one_row(**values: Any) -> ColumnTable:
-    """Make a row that has no calls of its own, with the columns of `ChartRows` and those that rows are chosen by."""
+    """Make a row without calls of its own, with the columns of `ChartRows` and the columns used to choose rows."""
     row = {"order": 0, "span_ns": 0, "call_ns": 0, "call_name": "", "prepares": False, **values}
     return ColumnTable(
         {name: np.array([value], object if isinstance(value, str) else None) for name, value in row.items()}
@@ -167,7 +167,7 @@ def _one_row(**values: Any) -> ColumnTable:
 
 
 def _together(rows: ColumnTable, kind: str) -> ColumnTable:
-    """Make the row that stands for several."""
+    """Make one row for all of these rows."""
     known = {name: not (rows[name] == unknown).any() for name, unknown in (("launches", -1), ("span_ns", 0))}
     return _one_row(
         text="",
@@ -212,7 +212,7 @@ def _range_rows(breakdown: Breakdown) -> ColumnTable:
 
 
 def _frontier(children: dict[int, list[int]], total: Ints) -> tuple[list[int], list[list[int]]]:
-    """Find the rows to show, and those that were opened, each with the only children on the way to its parts."""
+    """Find the rows to show, and the replaced rows, each with the chain of only children down to its parts."""
     frontier, opened = list(children.get(-1, [])), []
     while frontier:
         biggest = max(frontier, key=lambda row: total[row])
@@ -241,7 +241,7 @@ def _call_row(row: int, children: dict[int, list[int]], total: Ints, instances: 
 
 
 def _by_group(breakdown: Breakdown) -> tuple[Ints, Ints]:
-    """Count GPU ops and add up their time inside each merged row, by group; time without a group is that of others."""
+    """Count GPU ops and add up their time inside each merged row, by group; time without a group goes to "other"."""
     families, merged = breakdown.columns("families"), breakdown.columns("merged")
     shape = (len(merged), len(breakdown.groups.labels))
     where = families["row"], families["group"]
@@ -253,7 +253,7 @@ def _by_group(breakdown: Breakdown) -> tuple[Ints, Ints]:
 
 
 def _own_row(breakdown: Breakdown, chain: list[int]) -> ColumnTable | None:
-    """Make a row of what some ranges launch themselves; None where that is nothing."""
+    """Make a row for the work that the ranges of a chain launch themselves, or return None if there is none."""
     merged, rows = breakdown.columns("merged"), breakdown.columns("merged_kernels")
     kernels = rows.take(np.isin(rows["row"], chain))
     if not len(kernels):
@@ -299,7 +299,7 @@ def _own_busy(breakdown: Breakdown, texts: set[str]) -> tuple[int, int]:
 
 
 def _kernel_rows(breakdown: Breakdown) -> ColumnTable:
-    """Make a row per kernel name, over the whole answer."""
+    """Make a row per kernel name, over the whole result."""
     rows = breakdown.columns("whole_kernels")
     rows = rows.take(~rows.texts("family").equal("migration"))
     kinds = rows.summed(["kernel", "family", "group"], ["count", "sum_ns"])

@@ -58,7 +58,7 @@ _CAPTIONS = {
 
 
 def analysis_charts(top: int = TOP, breakdown: Breakdown | None = None) -> tuple[Chart[Breakdown], ...]:
-    """List the charts in page order, with ``top`` ranges in charts with a row per range.
+    """List the charts in page order; charts with a row per range show ``top`` ranges.
 
     Captions describe ``breakdown``, if given. If there is no GPU work, charts show CPU time, or say why they cannot.
     """
@@ -121,7 +121,7 @@ def plan_timeline(answer: Timeline) -> Lanes:
 
 
 def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
-    """Make the lanes process by process: the host's ranges, the same on the GPU, streams."""
+    """Make the lanes process by process: ranges on the host, the same ranges on the GPU, and streams."""
     breakdown, origin, tints = answer.breakdown, answer.start_ns, dict[str, str]()
     order, colours = processes_by_gpu(breakdown.attribution.trace), group_colours(breakdown.groups)
     lanes: list[HostLane | StreamLane | RangeLane | MemoryLane]
@@ -154,7 +154,7 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
 def _range_marks(
     breakdown: Breakdown, tints: dict[str, str], label: str, start: Ints, end: Ints, path: Ints32
 ) -> Marks:
-    """Make a lane of ranges, of codes of ``breakdown.paths``, in pale colours: one per merged path, as they come up."""
+    """Make a lane of ranges (``path`` indexes ``breakdown.paths``), with a pale colour per merged path."""
     paths, texts = breakdown.paths, breakdown.merged_texts
     colour, name = {}, {}
     codes = path.tolist()
@@ -217,7 +217,7 @@ def _groups(answer: Timeline) -> Mask:
 
 
 def _host_lanes(zoom: Zoom, answer: Timeline) -> list[Marks]:
-    """Make the lanes of the host: ranges by level, and launches or, where nobody annotated, all calls by thread."""
+    """Make the host's lanes: ranges by level, and launches or, without annotations, all calls by thread."""
     breakdown = answer.breakdown
     origin, tints = zoom.host_start_ns, dict[str, str]()
     out = []
@@ -236,7 +236,7 @@ def _host_lanes(zoom: Zoom, answer: Timeline) -> list[Marks]:
 
 
 def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
-    """Make a lane of boxes per stream; of many streams those with the most GPU ops of the range."""
+    """Make a lane of boxes per stream; if there are many, only for the streams with the most GPU ops of the range."""
     labels = stream_labels(breakdown.attribution.trace)
     group, colour = breakdown.groups.of, np.array(group_colours(breakdown.groups), object)
     texts = _box_texts(zoom, breakdown)
@@ -254,7 +254,7 @@ def _op_lanes(zoom: Zoom, breakdown: Breakdown) -> list[Marks]:
 
 
 def _box_texts(zoom: Zoom, breakdown: Breakdown) -> Array:
-    """Choose the text in the boxes of each op name: its cause or, where its family is not known, its name."""
+    """Choose the box text of each op name: its cause or, if its family is unknown, its name."""
     names, kinds, by_name = breakdown.attribution.trace.op_names, breakdown.kinds, breakdown.groups.by_name
     texts = np.full(len(names), "", object)
     for code in np.unique(zoom.ops["name"][zoom.ops["own"]]).tolist():

@@ -65,7 +65,7 @@ def write_tables(
 
 
 def _packed(breakdown: Breakdown, written: list[Path]) -> dict[str, str]:
-    """Compress large tables where all together are large beside the report: the new name of each."""
+    """Compress large tables if all tables together are large compared with the report; return the new names."""
     report = breakdown.attribution.trace.report.path
     size = report.stat().st_size if report.is_file() else 0
     tables = [path for path in written if path.suffix == ".csv"]
@@ -88,8 +88,8 @@ def write_json(
 ) -> dict[str, dict[str, Any]]:
     """Write ``analysis.json``: report, totals, ledger, warnings, ranges and kernels; times are integer ns.
 
-    The document has the ``most`` ranges and kernels with the largest ``sum_ns``, in table order. Omitted rows are
-    listed under ``left_out`` (a key per table with ``rows`` and ``file``), which is also returned.
+    The document has the ``most`` ranges and kernels with the largest ``sum_ns``, in table order. ``left_out``, which is
+    also returned, has for each shortened table the number of omitted ``rows`` and the ``file`` with all rows.
     """
     most = most or MAX_ROWS
     head: dict[str, Any] = {
@@ -123,7 +123,7 @@ def write_json(
 
 
 def _unified_memory(unified: UnifiedMemory | None) -> dict[str, Any] | None:
-    """Turn a `UnifiedMemory` into JSON; None where nothing migrated."""
+    """Turn a `UnifiedMemory` into JSON, or return None if nothing migrated."""
     if unified is None or not unified.migrations:
         return None
     of_kernels = ("kernel", "count", "sum_ns", "covered_ns", "fault_covered_ns")  # summaries has all of it

@@ -30,14 +30,14 @@ SORTS = {"busy": "busy_ns", "span": "span_ns", "cpu": "cpu_ns", "instances": "in
 def top_rows(
     breakdown: Breakdown, count: int, by: str = "busy_ns", *, sort: str | None = None, depth: int | None = None
 ) -> Index:
-    """Choose the rows of ``merged`` with the most busy time, with all outer ranges, in tree order.
+    """Choose the rows of ``merged`` with the most busy time, plus their outer ranges, in tree order.
 
-    ``by`` chooses by another column, or by the longest time on host or GPU (`time_ns`). ``sort`` orders rows with the
-    same parent by a key of `SORTS`, or by `time` or `name`. ``depth`` limits the levels of the tree.
+    ``by``: another column to choose by, or `time_ns` (the time on host or GPU, whichever is longer). ``sort`` orders
+    rows with the same parent by a key of `SORTS`, or by `time` or `name`. ``depth`` limits the levels of the tree.
 
     A range that has all the work of its outer range (``iter*`` in ``RUN::math::S4096``) is shown with the outer range
-    and does not count as a row. A long chain of such ranges shows only both ends. By default, rows with the same parent
-    are in order of first appearance. Rows of warm-up and checks (`preparing`) come last.
+    and does not count toward ``count``. Of a long chain of these ranges, only the two ends are shown. By default, rows
+    with the same parent are in order of first appearance. Rows of warm-up and checks (`preparing`) come last.
     """
     merged = breakdown.columns("merged")
     parent, work = merged["parent"], merged["sum_ns"]
@@ -78,7 +78,7 @@ def preparing(merged: ColumnTable) -> Mask:
 
 
 def _inside_chain(parent: AnyInts, alike: Mask) -> Mask:
-    """Mark rows with `_CHAIN_ENDS` rows and more before and behind them, each alike to the one around it."""
+    """Mark rows at least `_CHAIN_ENDS` rows from either end of a chain of rows that are ``alike`` their parents."""
     before, behind = np.zeros(len(parent), np.int64), np.zeros(len(parent), np.int64)
     chain = np.flatnonzero(alike).tolist()
     for row in chain:
@@ -89,7 +89,7 @@ def _inside_chain(parent: AnyInts, alike: Mask) -> Mask:
 
 
 def tree_order(parent: AnyInts, rows: Index) -> Index:
-    """Sort rows so that each row follows its parent, or otherwise the next outer range among the rows."""
+    """Sort rows so that each row follows its parent or, if this is missing, its nearest outer range among the rows."""
     chosen, children = set(rows.tolist()), dict[int, list[int]]()
     for row in rows.tolist():
         up = int(parent[row])
@@ -108,8 +108,8 @@ def tree_order(parent: AnyInts, rows: Index) -> Index:
 def idle_shares(breakdown: Breakdown, rows: Sequence[int]) -> Floats:
     """Find the idle share of the span for rows of ``merged`` (median over instances; NaN if no instance has a span).
 
-    Idle means that no GPU op at all runs. The span lasts from the first op of the instance to the end of its last op,
-    on each GPU that the instance uses.
+    Idle means that the GPU runs no op, not even of other ranges. The span lasts from the first op of the instance to
+    the end of its last op, on each GPU that the instance uses.
     """
     lines = breakdown.attribution.trace.gpu_busy
     of_rows = [breakdown.instances_of(row) for row in rows]

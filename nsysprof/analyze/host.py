@@ -30,7 +30,7 @@ class HostLane:
     """The calls of one thread, sorted by start, and a value per column of the timeline.
 
     ``start``, ``end`` int64 ns, ``kind`` uint8 (an index into `KINDS`) and the name of each call; ``busy_ns`` int64,
-    the time in which a call ran; ``longest`` uint8: the kind that ran longest, `NOTHING` if no call ran; ``process`` an
+    the time with a call running; ``longest`` uint8: the kind that ran longest, `NOTHING` if no call ran; ``process`` an
     index into ``trace.processes``.
     """
 
@@ -45,7 +45,7 @@ class HostLane:
     longest: Bytes
 
     def marks(self, begin: int, stop: int, process: int | None = None) -> Marks:
-        """Return the calls between two times as labelled boxes; only the `MAX_BOXES` longest calls."""
+        """Return the `MAX_BOXES` longest calls between two times as labelled boxes."""
         rows = np.flatnonzero((self.end > begin) & (self.start < stop))
         if len(rows) > MAX_BOXES:
             rows = np.sort(rows[np.argsort((self.start - self.end)[rows], kind="stable")[:MAX_BOXES]])
@@ -55,7 +55,7 @@ class HostLane:
         return Marks(shorten(self.label, _LABEL), RANGE, start, end, colours, names, process)
 
     def most(self, until: int) -> tuple[str, int]:
-        """Return the CUDA call that takes the most time before a given time, and this time in ns."""
+        """Return the name of the CUDA call with the most time before ``until``, and its time in ns."""
         rows = np.flatnonzero((self.kind <= CUDA) & (self.start < until))
         total = sums(self.name[rows], np.minimum(self.end[rows], until) - self.start[rows], len(self.names))
         return self.names[int(total.argmax())], int(total.max(initial=0))

@@ -1,4 +1,4 @@
-"""Make the kernel tables: the work of each path by op name, and the work in each merged path by kernel family."""
+"""Make the kernel tables: the work that each path owns by op name, and the work inside each merged path by family."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -27,7 +27,7 @@ def kernel_tables(
     ``sum_ns, median_ns, min_ns, max_ns``; ``size_bytes`` copied or set; sorted by path, then by time. ``paths``: the
     path of each range instance, and the merged path of each path; ``unowned`` adds the rows of path -1. The first table
     has separate rows for each path in which replayed CUDA graphs were captured (``captured`` int32, -1 for none). The
-    first table also has the medians of `_launch_medians`; with ``whole``, the second table has these instead. With
+    first table also has the medians of `_launch_medians`; with ``whole``, only the second table has them. With
     ``launches``, the first table also has ``launch``, the row of the longest launch, -1 for none.
     """
     attribution = part.attribution
@@ -88,9 +88,9 @@ def kernel_tables(
 
 
 def _by_name(groups: Groups, length: Ints, names: int, moved: Ints, size: Ints) -> tuple[ColumnTable, Ints]:
-    """Make the table of GPU ops by their keys, in the order of those; with the lengths of the ops in that order.
+    """Make the table of GPU ops by key, in key order; also return the op durations in that order.
 
-    ``moved`` are keys of what has a ``size``.
+    ``moved`` are the keys of ops with a ``size``.
     """
     count, length = groups.size, groups.sort(length)
     first = np.cumsum(count) - count
@@ -111,7 +111,7 @@ def _by_name(groups: Groups, length: Ints, names: int, moved: Ints, size: Ints) 
 
 
 def _main_launches(groups: Groups, how: Ints, length: Ints, launches: Launches | None) -> dict[str, Ints]:
-    """The launch with most time of each group of GPU ops, of which ``how`` is the launch of each."""
+    """The longest-running launch of each group of GPU ops; ``how`` is the launch of each op."""
     if launches is None:
         return {}
     how, first = groups.sort(how), np.cumsum(groups.size) - groups.size
@@ -125,7 +125,7 @@ def _main_launches(groups: Groups, how: Ints, length: Ints, launches: Launches |
 
 
 def _launch_times(trace: Trace, launch: Index, start: Ints) -> tuple[Ints, Ints]:
-    """For how long the host call of each GPU op took, -1 without one, and how long the op then waited to start."""
+    """The duration of the host call of each GPU op (-1: no call), and the op's wait from its return to the start."""
     if not len(trace.launches):
         return np.full(len(launch), -1), np.zeros(len(launch), np.int64)
     returned = trace.launches.end[launch]
@@ -134,10 +134,10 @@ def _launch_times(trace: Trace, launch: Index, start: Ints) -> tuple[Ints, Ints]
 
 
 def _launch_medians(groups: Groups, called: Ints, queued: Ints) -> dict[str, Ints]:
-    """The medians of how long the host calls took that launched the ops of each group, and of how long these then
-    waited: from the return of the call to the start of the op, 0 where that began before; -1 without launches.
+    """The median duration of the host calls that launched the ops of each group, and the ops' median wait from the
+    return of the call to the start of the op (0 if the op started before the return; -1 without launches).
 
-    ``called`` and ``queued`` are of each op; -1 in ``called`` where it has no launch.
+    ``called`` and ``queued`` have a value per op; ``called`` is -1 for an op without a launch.
     """
     launched = called >= 0
     if not launched.all():
@@ -160,9 +160,9 @@ def family_table(
 ) -> ColumnTable:
     """Add up ``path, family, group, ops, kernels, sum_ns`` in each merged path; families add up to the path's sum.
 
-    ``merged_of`` is the merged path of each range instance, ``keep`` a mask of the instances that count. The work in a
-    range is the work that the range and its inner ranges own, including inner ranges that are not kept. For start/end
-    ranges, and for ranges that partly overlap others, the work is that of the launches inside the range.
+    ``merged_of`` is the merged path of each range instance, ``keep`` a mask of the instances to include. A range
+    contains the work that it and its inner ranges own, even if these are not kept. Start/end ranges, and ranges that
+    partly overlap others, contain the work of the launches inside them.
     """
     # A column for each family in a group, of those that there are.
     pair = np.array([FAMILIES.index(name) for name in kinds.family], np.int64) << 8 | groups.of
@@ -192,9 +192,9 @@ def family_table(
 
 
 def _kept_home(parent: Ints32, keep: Mask) -> Index:
-    """Find the innermost kept range around each range, itself included; the number of ranges where there is none.
+    """Find the innermost kept range around each range, or the range itself; if there is none, the number of ranges.
 
-    One entry more stands for no range. Logarithmic rounds in depth.
+    An additional entry is for "no range". Takes a number of rounds that is logarithmic in depth.
     """
     count = len(parent)
     home = np.append(np.where(keep, np.arange(count), np.where(parent < 0, count, parent)), count)
@@ -206,7 +206,7 @@ def _kept_home(parent: Ints32, keep: Mask) -> Index:
 
 
 def _deepest_first(merged: Paths) -> Iterator[Index]:
-    """Go through the merged paths of each depth but the outermost, the deepest first."""
+    """Yield the merged paths of each depth except the outermost, deepest first."""
     by_depth = np.argsort(merged.depth, kind="stable")
     bounds = np.searchsorted(merged.depth[by_depth], np.arange(1, int(merged.depth.max(initial=0)) + 2))
     for first, last in zip(bounds[-2::-1].tolist(), bounds[:0:-1].tolist(), strict=True):
@@ -214,7 +214,7 @@ def _deepest_first(merged: Paths) -> Iterator[Index]:
 
 
 def _count_inside(totals: list[Ints], attribution: Attribution, merged_of: Ints32, ranges: Mask, column: Ints) -> None:
-    """Put what lies inside the ranges, column by column, in place of what was added up along the tree."""
+    """Replace the totals from the tree, column by column, with the totals of the work inside the ranges."""
     ops = attribution.trace.ops
     rows = np.flatnonzero(ranges)
     inside = cover(attribution, rows, merged_of, len(totals[0]) - 1)

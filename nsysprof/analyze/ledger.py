@@ -28,9 +28,9 @@ def ledger_columns(attribution: Attribution) -> ColumnTable:
 
 
 def totals(attribution: Attribution) -> dict[str, int]:
-    """Add up the whole report: busy time summed over GPUs, span from the first GPU op to the last end.
+    """Add up the whole report: busy time summed over GPUs, span from the first GPU op's start to the last end.
 
-    The number of ops and their sum equal the ledger's. Migrations count neither as busy time nor as span.
+    Op count and summed op time equal the ledger's. Migrations count toward neither busy time nor span.
     """
     trace = attribution.trace
     ops = trace.ops
@@ -53,7 +53,9 @@ def totals(attribution: Attribution) -> dict[str, int]:
 
 
 def chosen_totals(attribution: Attribution, rows: Index) -> dict[str, int]:
-    """Add up range instances: the union of their spans (first to last GPU op), and the busy time of GPUs in it."""
+    """Add up range instances: the union of their spans (first to last GPU op), and the GPUs' busy time in this
+    union.
+    """
     inside = attribution.inclusive
     rows = rows[inside.last_op_ns[rows] > inside.first_op_ns[rows]]
     start, end = merge(inside.first_op_ns[rows], inside.last_op_ns[rows])
@@ -98,10 +100,10 @@ def warnings(
 
 
 def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) -> Iterator[str]:
-    """Report outermost repeated ranges whose first instance on a thread is far slower than the others.
+    """Report outermost repeated ranges whose first instance on a thread is far slower than later instances.
 
-    ``merged`` are the columns of a `Breakdown`, ``instances_of`` returns the range instances of a row. Such a first
-    instance includes module loading, autotuning and allocation (warm-up, which ``--skip`` leaves out).
+    ``merged`` are the columns of a `Breakdown`, ``instances_of`` returns the range instances of a row. This first
+    instance includes module loading, autotuning and allocation: warm-up, which ``--skip`` leaves out.
     """
     repeats = merged["instances"] > 1
     parent, work = merged["parent"], merged["sum_ns"]
@@ -119,7 +121,7 @@ def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) 
 
 
 def _slowest(attribution: Attribution, instances: Index) -> tuple[int, int, int] | None:
-    """Find the thread that starts most slowly, if one does: its first span, median span and instances."""
+    """Find the thread with the slowest first instance, if any is slow: its first span, median span and instances."""
     ranges = attribution.trace.ranges
     slow, threads = [], ranges.thread[instances]
     for thread in np.flatnonzero(np.bincount(threads) >= _LEAST_INSTANCES).tolist():

@@ -31,7 +31,7 @@ _NAME, _PATH = 90, 400
 def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
     """Make the page; ``pictures`` are the PNG files of `analysis_charts`, empty if no charts are wanted.
 
-    Numbers equal those in ``analysis.json``: the attribute ``data-v`` of a cell has the exact value.
+    Numbers are as in ``analysis.json``: the attribute ``data-v`` of a cell has the exact value.
     """
     report = breakdown.attribution.trace.report
     packed, finding, notes = report_timeline(breakdown)
@@ -66,7 +66,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
 
 
 def _findings(breakdown: Breakdown) -> list[dict[str, str]]:
-    """The top bottlenecks: a sentence each, what to do, what that gains, and the command that tries it."""
+    """The top bottlenecks: a sentence each, the fix, its gain, and the command that tries it."""
     file = breakdown.attribution.trace.report.path
     return [
         {
@@ -80,7 +80,7 @@ def _findings(breakdown: Breakdown) -> list[dict[str, str]]:
 
 
 def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:
-    """Make the tiles at the top of the page: the key in ``totals``, its words and its number."""
+    """Make the tiles at the top of the page: for each, the key in ``totals``, the words and the number."""
     totals = breakdown.totals
     count = {name: format_count(totals[name]) for name in ("kernels", "launches", "memops", "ranges")}
     merged = format_count(len(breakdown.columns("merged")))
@@ -108,7 +108,7 @@ def _totals(breakdown: Breakdown) -> list[dict[str, Any]]:
 
 
 def _families(breakdown: Breakdown) -> list[dict[str, Any]]:
-    """Add up GPU ops and time by family, the longest first, of what the analysis holds."""
+    """Add up GPU ops and time by family, longest first, over the ranges in the result."""
     families = breakdown.columns("merged_kernels").summed(["family"], ["count", "sum_ns"])
     total, longest = int(families["sum_ns"].sum()), max(families["sum_ns"].tolist(), default=0)
     return [
@@ -175,7 +175,7 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
 
 
 def _launch_bound(breakdown: Breakdown, rows: Index) -> Mask:
-    """Mark rows that wait for launches, of the `MAX_WAITS` with the most busy time: each takes a pass."""
+    """Mark launch-bound rows among the `MAX_WAITS` rows with the most busy time, because each takes a pass."""
     busy = breakdown.columns("merged")["busy_ns"][rows]
     judged = np.sort(np.argsort(-busy, kind="stable")[:MAX_WAITS])
     waits = np.zeros(len(rows), bool)
@@ -192,7 +192,7 @@ def _row_notes(row: dict[str, Any]) -> str:
 
 
 def _kernels(breakdown: Breakdown) -> dict[str, Any]:
-    """Make the rows of GPU ops per range that owns them, the longest first."""
+    """Make the rows of GPU ops by owning range, longest first."""
     kernels = breakdown.columns("merged_kernels")
     total = int(kernels["sum_ns"].sum())
     shown = kernels.take(np.argsort(-kernels["sum_ns"], kind="stable")[:MAX_KERNEL_ROWS])

@@ -38,7 +38,7 @@ _FIRST_SHOWN, _NEARLY_ALL = 5, 0.5
 def report_timeline(breakdown: Breakdown) -> tuple[str, str, list[str]]:
     """Pack the timeline of a page, with its finding in one sentence and notes on omissions.
 
-    The first text is empty if there is nothing to show.
+    The packed timeline is empty if there is nothing to show.
     """
     answer = timeline(breakdown, columns=1)
     if not answer.streams and not answer.ranges:
@@ -62,7 +62,7 @@ def report_timeline(breakdown: Breakdown) -> tuple[str, str, list[str]]:
 
 
 def _first_view(zoom: Zoom | None, origin: int, length: int) -> tuple[int, int] | None:
-    """Choose what is shown first, in ns of the timeline: some instances around the representative one; None: all."""
+    """Choose the first view, in ns of the timeline: some instances around the representative one, or None for all."""
     if zoom is None:
         return None
     size = (zoom.end_ns - zoom.start_ns) * _FIRST_SHOWN
@@ -73,7 +73,7 @@ def _first_view(zoom: Zoom | None, origin: int, length: int) -> tuple[int, int] 
 
 
 class _Rows:
-    """Makes the rows of one report, and keeps the texts that they use and notes on what is left out."""
+    """The rows of one report, with the texts that they use and notes on omissions."""
 
     def __init__(self, breakdown: Breakdown, origin: int, length: int) -> None:
         self.breakdown, self.origin, self.length = breakdown, origin, length
@@ -134,7 +134,7 @@ class _Rows:
             )
 
     def _longest(self, start: Ints, end: Ints, most: int, what: str, among: Mask | None = None) -> Mask:
-        """Choose those that the page holds one by one: the longest, with a note where these are not all."""
+        """Choose the intervals that the page shows individually: the longest, with a note if some are left out."""
         kept = np.ones(len(start), bool) if among is None else among.copy()
         rows = np.flatnonzero(kept)
         some = longest(start[rows], end[rows], most)
@@ -170,7 +170,7 @@ class _Rows:
         )
 
     def _memory_rows(self, process: int, group: str) -> Iterator[PageRow]:
-        """Make a row of steps for each GPU whose memory was recorded, in columns where there are too many."""
+        """Make a step line for each GPU whose memory was recorded, reduced to columns if it has too many points."""
         for label, (owner, time, size) in gpu_memory(self.trace).items():
             if owner != process:
                 continue
@@ -184,7 +184,7 @@ class _Rows:
             yield PageRow(group, label, "memory", start[some], end[some], columns=(size[some],))
 
     def _metric_rows(self, process: int, group: str) -> Iterator[PageRow]:
-        """Make a row for each of some metrics of the GPUs that were sampled, in columns where there are too many."""
+        """Make a row for each shown GPU metric that was sampled, reduced to columns if it has too many samples."""
         labels, stop = device_labels(self.trace), self.origin + self.length
         for gpu, samples in self.trace.samples.items():
             numbers = self.trace.gpu_numbers
@@ -230,7 +230,7 @@ class _Rows:
     def _range_rows(
         self, rows: Index, start: Ints, end: Ints, group: str, label: str, levels: int
     ) -> Iterator[PageRow]:
-        """Make a row per level; ranges that cross without nesting lie in rows of their own."""
+        """Make a row per level; ranges that overlap without nesting get separate rows."""
         seen = (end >= self.origin) & (start <= self.origin + self.length)
         rows, start, end = rows[seen], start[seen], np.maximum(end, start)[seen]
         order = np.lexsort((rows, -end, start))

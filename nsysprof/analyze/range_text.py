@@ -35,9 +35,9 @@ Cells: TypeAlias = dict[str, tuple[str, float]]  # by head: a text and the numbe
 def range_rows(
     breakdown: Breakdown, top: int, width: int, *, full: bool = False, sort: str | None = None, depth: int | None = None
 ) -> Rows | None:
-    """Make a tree of about ``top`` ranges with the most time and their outer ranges, or None if there are no ranges.
+    """Make a tree of about ``top`` ranges with the most time, plus their outer ranges; None if there are no ranges.
 
-    On one screen, ranges with a single inner range are skipped, and ranges with the same parent are sorted by time.
+    Unless ``full``, ranges with a single inner range are skipped, and ranges with the same parent are sorted by time.
     """
     merged = breakdown.columns("merged")
     if not len(merged):
@@ -75,7 +75,7 @@ def range_rows(
 
 
 def _wrapping(merged: ColumnTable, numbers: Index) -> Mask:
-    """Mark rows of a tree that hold nothing but the next one."""
+    """Mark rows of a tree that contain only the next row."""
     inner = np.append(numbers[1:], numbers[-1:])
     work, cpu = merged["sum_ns"], merged["exclusive_cpu_ns"]
     same: Mask = (work[inner] == work[numbers]) & ((work[numbers] > 0) | (cpu[numbers] == 0))
@@ -85,7 +85,7 @@ def _wrapping(merged: ColumnTable, numbers: Index) -> Mask:
 
 
 def _levels(parent: AnyInts, numbers: Index) -> list[tuple[int, int]]:
-    """For each row of a tree the place of the row around it, -1 for none, and how many rows are around it."""
+    """For each row of a tree, the position of the row around it (-1 for none) and the number of rows around it."""
     place: dict[int, int] = {}
     levels: list[tuple[int, int]] = []
     for at, row in enumerate(numbers.tolist()):
@@ -101,7 +101,7 @@ def _levels(parent: AnyInts, numbers: Index) -> list[tuple[int, int]]:
 def _tree(
     breakdown: Breakdown, shown: ColumnTable, levels: list[tuple[int, int]], cells: list[Cells], note: str
 ) -> TextTable:
-    """A row per range, indented by the ranges around it that are shown, with the path from there."""
+    """A row per range, indented below the shown ranges around it, with its path from the innermost of these."""
     by, paths, around = breakdown.by, shown.texts("merged_path").tolist(), shown["depth"].tolist()
     rows: list[list[str]] = []
     for row, (outer, level), line in zip(row_objects(shown), levels, cells, strict=True):
@@ -150,7 +150,7 @@ def cpu_notes(shown: ColumnTable) -> Iterator[str]:
 
 
 def _ends_note(shown: ColumnTable, *names: str) -> Iterator[str]:
-    """Explain `spread_text` where it shows ends, of times with these names."""
+    """Explain `spread_text` if it shows minimum and maximum for times with these names."""
     some = shown["instances"] > 1
     wide = [(shown[f"{name}_iqr_ns"] > 2 * shown[f"{name}_median_ns"]) & some for name in names]
     if np.any(wide):
@@ -178,8 +178,8 @@ def range_notes(shown: ColumnTable, waiting: Mask) -> Iterator[str]:
 def range_cells(row: Any, total: int, waits: bool, *, captured: bool = False) -> Cells:
     """Make the cells of a row of ``merged``: for each column head, a text and its number.
 
-    ``total`` is the sum of all ops. ``waits`` adds the launch-bound mark. ``captured`` is the number of kernels that
-    replays of CUDA graphs run and that the range captured.
+    ``total`` is the sum of all ops. ``waits`` adds the launch-bound mark. ``captured`` adds the number of kernels in
+    CUDA graph replays that the range captured.
     """
     many = row.instances > 1
     span, busy = (row.span_median_ns, row.busy_median_ns) if many else (row.span_ns, row.busy_ns)
@@ -200,13 +200,13 @@ def range_cells(row: Any, total: int, waits: bool, *, captured: bool = False) ->
 
 
 def _each(row: Any, name: str) -> str:
-    """Write a median with its spread over the instances; nothing for ranges without GPU ops."""
+    """Format a median with its spread over the instances; empty for ranges without GPU ops."""
     median, iqr, low, high = (getattr(row, f"{name}_{what}_ns") for what in ("median", "iqr", "min", "max"))
     return spread_text(median, iqr, low, high, row.instances) if median > 0 else ""
 
 
 def _label(row: Any, name: str, level: int) -> str:
-    """Write the name, indented by its level, with what makes the row's numbers differ from those of its neighbours."""
+    """Format the name, indented by its level, with any reason that the row's numbers differ from its neighbours'."""
     lead = "  " * min(level, _MAX_INDENTS)
     notes = " (start/end)" if row.kind == "start_end" else ""
     if row.unclosed:

@@ -36,7 +36,7 @@ class RecordSource:
 
     @property
     def about(self) -> dict[str, str]:
-        """Return the facts in every export: schema, version, report, and the modes of threads and graphs."""
+        """Return the facts that every export contains: schema, version, report, and the modes of threads and graphs."""
         return {
             "nsysprof.schema": EXPORT_SCHEMA,
             "nsysprof.version": __version__,
@@ -46,7 +46,7 @@ class RecordSource:
         }
 
     def of_ops(self, per_launch: Ints32) -> Ints32:
-        """Expand a column of launches to GPU ops; -1 for ops without a launch."""
+        """Expand a value per launch to a value per GPU op; -1 for ops without a launch."""
         return np.append(per_launch, np.int32(-1))[self.trace.ops.launch]
 
 

@@ -54,7 +54,7 @@ def group_notes(groups: OpGroups) -> list[str]:
 
 
 def outside_share(breakdown: Breakdown) -> float:
-    """Find the share of the report's GPU op time that no range owns, without migrations of unified memory."""
+    """Find the share of the report's GPU op time that no range owns, excluding unified-memory migrations."""
     attribution = breakdown.attribution
     total = sum(row.sum_ns for row in attribution.ledger) - attribution.ledger[MIGRATED].sum_ns
     owned = int(attribution.exclusive_sum_ns.sum())

@@ -40,11 +40,11 @@ _LAUNCHES = "host calls that launched GPU work; this column and the next ones in
 
 @dataclass(frozen=True)
 class PathRows:
-    """A row for each of ``paths``; ``of`` int32 is the path of each range instance, ``keep`` a mask of the instances
-    that count.
+    """A row for each of ``paths``; ``of`` int32 is the path of each range instance, ``keep`` a mask of the instances to
+    include.
 
-    All counts and times except the exclusive sum are inclusive. If start/end ranges of one path overlap, launches, ops
-    and their sum count only once, but CPU, span and busy time are still sums over instances.
+    All counts and times except the exclusive sum include inner ranges. If start/end ranges of one path overlap,
+    launches, ops and their sum count only once, but CPU, span and busy time are still sums over instances.
     """
 
     attribution: Attribution
@@ -56,16 +56,16 @@ class PathRows:
 
     @cached_property
     def instances(self) -> slice | Index:
-        """The range instances that count."""
+        """The included range instances."""
         return slice(None) if self.keep.all() else np.flatnonzero(self.keep)
 
     @cached_property
     def count(self) -> Ints:
-        """Return the number of counted instances per path."""
+        """Return the number of included instances per path."""
         return np.bincount(self.of[self.instances], minlength=len(self.paths))
 
     def values(self, name: str) -> Array:
-        """Return a number per counted instance: a column of `Totals`, or of the ranges themselves."""
+        """Return a number per included instance: a column of `Totals`, or of the ranges themselves."""
         ranges = self.attribution.trace.ranges
         if name == "cpu_ns":
             return (ranges.end - ranges.start)[self.instances]
@@ -88,7 +88,7 @@ class PathRows:
 
     @cached_property
     def _together(self) -> tuple[Index, Cover] | None:
-        """The paths whose start/end ranges overlap one another, and what they hold together."""
+        """The paths whose start/end ranges overlap one another, and their joint totals."""
         rows = np.flatnonzero((self.attribution.trace.ranges.kind == START_END) & self.keep)
         rows = rows[overlapping(self.attribution, self.of, rows)]
         if not len(rows):
@@ -252,7 +252,7 @@ def range_columns(rows: PathRows, path_texts: list[str], merged_texts: list[str]
 
 
 def merged_columns(rows: PathRows, texts: list[str], row: Ints) -> ColumnTable:
-    """Make the columns of merged paths, with ``merged_path, name, parent``; ``row``: the row of each path, then -1."""
+    """Make the columns of merged paths, with ``merged_path, name, parent``; ``row``: each path's row, then -1."""
     head: dict[str, Column] = {
         "merged_path": Texts(np.arange(len(rows.paths)), texts),
         "name": Texts(rows.paths.name, rows.paths.names),
@@ -263,7 +263,7 @@ def merged_columns(rows: PathRows, texts: list[str], row: Ints) -> ColumnTable:
 
 @dataclass(frozen=True)
 class InstanceRows:
-    """One row for each of some range instances: their `instance_numbers` and the text of each path."""
+    """Some range instances, a row each, with their `instance_numbers`, and the texts of all paths."""
 
     attribution: Attribution
     path: Ints32
@@ -276,7 +276,7 @@ class InstanceRows:
 
     @cached_property
     def thread(self) -> Ints:
-        """The globalTid of each."""
+        """The globalTid of each instance."""
         return self.attribution.trace.threads[self.attribution.trace.ranges.thread[self.rows]]
 
 

@@ -100,7 +100,7 @@ def summary(
 
 
 def _hottest(breakdown: Breakdown, width: int) -> str:
-    """The longest kernel in a line below the findings, where the GPU computes for half of the steps or more."""
+    """A line below the findings with the longest kernel, if the GPU computes for at least half of the steps."""
     spot, diagnosis = breakdown.hottest, breakdown.diagnosis
     if spot is None or diagnosis.idle_share > _HALF or not diagnosis.repeats:
         return ""
@@ -131,7 +131,7 @@ def report_lines(report: Report) -> Iterator[str]:
 
 
 def _devices(trace: Trace) -> str:
-    """The GPUs that a headline names: those with work, all of the machine where none has."""
+    """The GPUs that a headline names: the GPUs with work or, if there are none, all GPUs of the machine."""
     gpus = trace.report.about.gpus
     used = [gpus[number] for number in trace.gpu_busy if 0 <= number < len(gpus)]
     names = [gpu.name for gpu in used or gpus if gpu.is_cuda]
@@ -166,7 +166,7 @@ def messages(breakdown: Breakdown, *, every: bool = False) -> list[str]:
 
 
 def graph_sentences(breakdown: Breakdown) -> list[str]:
-    """Describe the CUDA graphs that ran, and unrecorded data about these graphs."""
+    """Describe the CUDA graphs that ran, and which data about them was not recorded."""
     return [*breakdown.graph_counts.sentences(breakdown.attribution.graphs)]
 
 
@@ -211,7 +211,7 @@ def ledger_table(breakdown: Breakdown, *, empty: bool) -> TextTable:
 
 
 def _ledger(breakdown: Breakdown) -> Rows | None:
-    """Show the ledger, save where there are no annotated ranges to own anything and nothing is lost either."""
+    """Show the ledger, unless there are no annotated ranges that could own work and no work is lost."""
     kind = breakdown.columns("merged").texts("kind").codes
     fates = set(np.flatnonzero(breakdown.columns("ledger")["ops"]).tolist())
     if fates and (
@@ -222,7 +222,7 @@ def _ledger(breakdown: Breakdown) -> Rows | None:
 
 
 def _parts(breakdown: Breakdown, top: int) -> Rows | None:
-    """Show how the GPU ops divide, the ``top`` parts, where the answer is split."""
+    """If the result is split, show the ``top`` parts with their GPU ops."""
     rows, total = [], breakdown.totals["sum_ns"]
     for part, _ in breakdown.parts if breakdown.by else ():
         ops = part.attribution.trace.ops
@@ -239,7 +239,7 @@ def _parts(breakdown: Breakdown, top: int) -> Rows | None:
 
 
 def _kernel_rows(breakdown: Breakdown, top: int, full: bool) -> Rows | None:
-    """GPU ops of the ranges of the answer by name, the ``top`` with most time; with statistics where ``full``."""
+    """The ``top`` GPU op names in the ranges of the result by time; with statistics if ``full``."""
     table = breakdown.columns("whole_kernels" if full else "kernel_sums")
     table = table.take(~table.texts("family").equal("migration"))
     if not len(table):
@@ -257,7 +257,7 @@ def _kernel_rows(breakdown: Breakdown, top: int, full: bool) -> Rows | None:
 
 
 def _family_rows(breakdown: Breakdown, top: int) -> Rows | None:
-    """What families and causes of GPU ops add up to, where they are known and fewer than the names."""
+    """The totals of GPU ops by family and cause, if these are known and fewer than the op names."""
     table = breakdown.columns("kernel_sums")
     kinds = table.summed(["family", "math_unit", "cause"], ["count", "sum_ns"])
     kinds = kinds.take(np.argsort(-kinds["sum_ns"], kind="stable"))

@@ -1,4 +1,4 @@
-"""Time lanes: GPU streams and NVTX ranges on one time axis, in columns, so that any report can be drawn.
+"""Time lanes: GPU streams and NVTX ranges on one time axis, in columns, so that reports of any size can be drawn.
 
 A GPU lane is a stream or, if there are many streams, all streams of a process on a GPU. At most `MAX_LANES` lanes are
 drawn: the busiest lane of every GPU, then the busiest of the other lanes. The time of a lane is cut into columns, each
@@ -85,8 +85,8 @@ class RangeLane:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The result of `timeline`. ``edges`` int64 ns, one more than the number of columns; ``wait_ns``: the longest time
-    between two ops in which the GPU runs no op; ``notes`` name omissions; ``hosts`` are calls of threads, for reports
+    """The result of `timeline`. ``edges``: the bounds of the columns in int64 ns; ``wait_ns``: the longest time between
+    two ops in which the GPU runs no op; ``notes`` name omissions; ``hosts``: the calls of host threads, for reports
     without annotated GPU work.
     """
 
@@ -112,7 +112,7 @@ class Timeline:
 
 
 def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
-    """Show when streams and ranges were busy, with a `Zoom` on one instance, in near-linear time in ops and ranges.
+    """Show when streams and ranges were busy, with a `Zoom` on one instance; near-linear in ops and ranges.
 
     A report without ops has no streams, and a report without ranges has no range lanes. Without ops and ranges, the
     extent is empty.
@@ -157,7 +157,7 @@ def _extent(breakdown: Breakdown, activity: HostActivity | None) -> tuple[int, i
 
 
 def _longest_wait(trace: Trace) -> int:
-    """Find the longest time in ns between two ops of one GPU in which it ran nothing."""
+    """Find the longest time in ns between two ops of one GPU in which the GPU ran nothing."""
     ops, longest = trace.ops, 0
     for number in set(trace.gpu_numbers) if len(ops) else ():
         rows = trace.ops_of_gpu(number)
@@ -169,7 +169,7 @@ def _longest_wait(trace: Trace) -> int:
 def choose_lanes(
     trace: Trace, most_streams: int = MAX_STREAMS, least_share: float = 0.0
 ) -> tuple[list[list[int]], list[str]]:
-    """Choose the streams of each lane, sorted by GPU, process and stream, with a note on omitted ones.
+    """Choose the streams of each lane, sorted by GPU, process and stream, with a note on omitted streams.
 
     If there are more than ``most_streams``, streams of one process and GPU share a lane. Migrations have their own
     lanes. A lane with less than ``least_share`` of op time is left out, unless it is the busiest lane of its GPU.
@@ -239,7 +239,7 @@ def ranked_threads(breakdown: Breakdown) -> tuple[list[int], int]:
 
 
 def _fair(threads: list[int], work: Ints, trace: Trace) -> list[int]:
-    """Put the first thread of every process before the second one of any.
+    """Put the first threads of all processes before all second threads.
 
     A main thread comes first in its process if it has a fair part of the work: its ranges are the program's outline.
     """
@@ -260,7 +260,7 @@ def _fair(threads: list[int], work: Ints, trace: Trace) -> list[int]:
 
 
 def _stream_lanes(trace: Trace, groups: OpGroups, lanes: list[list[int]], edges: Ints) -> Iterator[StreamLane]:
-    """Make the lanes of the chosen streams over the columns that ``edges`` bound. Near-linear in ops."""
+    """Make the lanes of the chosen streams in the columns between ``edges``, in near-linear time in ops."""
     ops, labels = trace.ops, stream_labels(trace)
     lane_of = np.full(len(trace.streams), len(lanes), np.uint8)
     for number, streams in enumerate(lanes):
@@ -285,7 +285,7 @@ def _memory_lanes(trace: Trace, edges: Ints) -> Iterator[MemoryLane]:
 
 
 def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], list[str]]:
-    """Make the lanes of ranges, thread by thread; with notes on what is left out."""
+    """Make the range lanes, thread by thread, with notes on omissions."""
     trace = breakdown.attribution.trace
     ranges, level = trace.ranges, breakdown.paths.depth[breakdown.paths.of]
     ranked, working = ranked_threads(breakdown)

@@ -1,11 +1,11 @@
 """Choose one representative part of a report, to show it op by op.
 
-The choice is that of an engineer: take the repeated merged range with most busy time. If the instances of this range
-have too many ops to show, take its inner range with most busy time. If inner ranges account for nearly all of the time,
-take the deepest one with several ops. Show the instance with the median span. Prefer repeated ranges to ranges that run
-once, and prefer both to warm-up and initialization. If an instance has too many ops, show consecutive ops whose busy
-share is the median of all such parts. If no range has a good part of the busy time, show a part of the busiest stream,
-chosen in the same way. So the longest wait, the copies before the first kernel, and migrations of unified memory are
+Choose as an engineer would: take the repeated merged range with the most busy time. If its instances have too many ops
+to show, take its inner range with the most busy time. If inner ranges account for nearly all of the time, take the
+deepest one with several ops. Show the instance with the median span. Prefer repeated ranges to ranges that run once,
+and prefer both to warm-up and initialization. If an instance has too many ops, show consecutive ops whose busy share is
+the median of all such parts. If no range has a large share of the busy time, show a part of the busiest stream, chosen
+in the same way. Therefore the longest wait, the copies before the first kernel, and migrations of unified memory are
 never shown.
 """
 
@@ -46,9 +46,10 @@ class Zoom:
     ``what`` names the stretch from ``start_ns`` to ``end_ns``; ``of``: the number of ops in the stretch, of which only
     some may be shown. ``ops``: ``start, end, name, stream`` (a code of ``trace.streams``) and ``own`` (False for ops
     launched elsewhere), sorted by start; ``left_out`` counts further ops launched elsewhere. ``launches``: start and
-    end of the host calls. ``gaps``: intervals between the first and last op of the range in which no op of the range
-    runs. ``ranges``: ``start, end, level, path`` of the range itself (level 0) and of inner ones. ``host_start_ns`` and
-    ``host_end_ns`` bound the host's activity: equal to the ops' bounds unless the host was far ahead of the GPU.
+    end of the launching host calls. ``gaps``: intervals between the first and last op of the range in which no op of
+    the range runs. ``ranges``: ``start, end, level, path`` of the range itself (level 0) and of inner ones.
+    ``host_start_ns`` and ``host_end_ns`` bound the host's activity: equal to the ops' bounds unless the host was far
+    ahead of the GPU.
     """
 
     what: str
@@ -91,7 +92,7 @@ def zoom_in(breakdown: Breakdown) -> Zoom | None:
 
 
 def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
-    """Choose the instance to show; with how many instances it stands for."""
+    """Choose the instance to show, and count the instances that it represents."""
     merged, paths = breakdown.columns("merged"), breakdown.paths
     busy = merged["busy_ns"]
     if not len(merged) or not busy.max(initial=0):
@@ -122,7 +123,7 @@ def _representative(breakdown: Breakdown) -> tuple[int, int] | None:
 
 
 def _inside(parent: Ints32, row: int) -> Mask:
-    """Mark the ranges, or rows of ``merged``, that lie in one of them, itself included."""
+    """Mark a range (or row of ``merged``) and all ranges inside it."""
     return ancestors_or_self(parent, np.arange(len(parent)) == row)
 
 
@@ -138,7 +139,7 @@ def _of_stream(breakdown: Breakdown) -> Zoom:
 
 
 def _together(trace: Trace, rows: Index) -> Index:
-    """Leave out of some ops of one stream what a wait longer than all else keeps apart from most kernel time."""
+    """While one wait takes more than half of the time of these ops of a stream, keep the side with more kernel time."""
     ops = trace.ops
     rows = rows[np.argsort(ops.start[rows], kind="stable")]
     while len(rows) > 1:
@@ -153,16 +154,16 @@ def _together(trace: Trace, rows: Index) -> Index:
 
 
 def _kernel_time(ops: Ops, rows: Index) -> tuple[int, int]:
-    """Add up the time of the kernels among some ops, and that of all of them."""
+    """Add up the time of the kernels among some ops, and the time of all these ops."""
     length = ops.end[rows] - ops.start[rows]
     return int(length[(ops.kind[rows] == KERNEL) | (ops.kind[rows] == GRAPH)].sum()), int(length.sum())
 
 
 def _typical(trace: Trace, rows: Index, most: int) -> Index:
-    """Choose ``most`` consecutive ops, of those sorted by start, that are busy for the median part of their time.
+    """Choose ``most`` consecutive ops, sorted by start, whose busy share is the median of all such parts.
 
-    Stretches that hold the longest wait, or in which kernels run for less than half of the op time, do not count where
-    there are others.
+    Parts with the longest wait, or in which kernels take less than half of the op time, are used only if there are no
+    others.
     """
     count = len(rows) - most + 1
     if count < 2:
@@ -186,7 +187,7 @@ def _typical(trace: Trace, rows: Index, most: int) -> Index:
 
 
 def _stretch(breakdown: Breakdown, what: str, rows: Index, row: int | None) -> Zoom:
-    """Make the stretch of the ops ``rows``, or of typical ones if they are too many."""
+    """Make the stretch of the ops ``rows``, or of typical ops among them if there are too many."""
     trace = breakdown.attribution.trace
     ops, launches = trace.ops, trace.launches
     rows, of = rows[np.argsort(ops.start[rows], kind="stable")], len(rows)
@@ -231,9 +232,9 @@ def _stretch(breakdown: Breakdown, what: str, rows: Index, row: int | None) -> Z
 def _host_extent(
     breakdown: Breakdown, calls: AnyInts, row: int | None, first: int, last: int
 ) -> tuple[tuple[int, int], bool]:
-    """Find when the host worked on it, and whether one axis cannot show both that and ``first`` … ``last`` on the GPU.
+    """Find when the host worked on the stretch, and whether this is too far from ``first`` … ``last`` for one axis.
 
-    What the host does long after the last op is left out.
+    Host activity long after the last op is left out.
     """
     launches, ranges = breakdown.attribution.trace.launches, breakdown.attribution.trace.ranges
     far = _MAX_LENGTHS_APART * max(last - first, 1)

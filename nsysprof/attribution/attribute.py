@@ -50,12 +50,12 @@ class LedgerRow:
 
 @dataclass(frozen=True, repr=False)
 class Attribution:
-    """The range that owns each piece of GPU work.
+    """The owners of all GPU work: the range that owns each launch, with totals per range.
 
     Per launch: ``owner`` int32, a row of ``trace.ranges``, -1 for none; ``outcome`` uint8, an index into `OUTCOMES`.
     Per range: ``parent`` int32: the innermost push/pop range around the range on the same thread, -1 for none;
-    ``inclusive``: a `Totals` that includes inner ranges; ``exclusive_sum_ns`` int64: the sum of the ops that the range
-    itself owns. ``ledger`` has a row per outcome; its rows add up to all GPU ops of the trace.
+    ``inclusive``: a `Totals` that includes inner ranges; ``exclusive_sum_ns`` int64: the summed time of the ops that
+    the range itself owns. ``ledger`` has a row per outcome; its rows add up to all GPU ops of the trace.
 
     ``sources`` is the choice of ``--ranges``. If ``graphs`` is ``captured``, ``trace`` is the trace of `as_captured`,
     ``replay`` (int32) is the recorded graph launch of each GPU op that is assigned to its capture (-1 for others), and
@@ -89,7 +89,7 @@ class Attribution:
 
     @cached_property
     def launched(self) -> Attribution:
-        """Return the same attribution with every GPU op at its real launch."""
+        """Return the same attribution with every GPU op assigned to its real launch."""
         return self if self.recorded is None else attribute(self.recorded, self.threads)
 
     @property
@@ -98,7 +98,7 @@ class Attribution:
         return np.append(self.owner, np.int32(-1))[self.trace.ops.launch]
 
     def owner_of(self, ops: slice) -> Ints32:
-        """Return the owners of some GPU ops, -1 for none."""
+        """Return the owner of each of the GPU ops ``ops``, -1 for none."""
         launch = self.trace.ops.launch[ops]
         out = np.full(len(launch), -1, np.int32)
         known = launch >= 0
@@ -145,10 +145,10 @@ def attribute(
 
     ``threads`` is ``follow`` (work of worker threads belongs to the range on another thread of the process, if only one
     such range is open) or ``strict`` (work of a thread belongs only to ranges of this thread, as in nsys's projection).
-    Takes near-linear time in events, process by process. ``progress`` receives each task and the number of rows; if the
-    report would take more than ``memory_limit`` bytes, long columns go to scratch files (None: never). If ``graphs`` is
-    ``captured``, ops that a CUDA graph replays belong to the range in which the graph was captured, if the capture was
-    recorded (the report must be open).
+    Takes near-linear time in events, process by process. ``progress`` receives each task and its number of rows. If the
+    report would take more than ``memory_limit`` bytes (None: no limit), long columns go to scratch files. If ``graphs``
+    is ``captured``, ops that a CUDA graph replays belong to the range in which the graph was captured, if the capture
+    was recorded (the report must be open).
 
     ``ranges`` chooses among ``nvtx,mpi,openacc,found``; ``auto`` means NVTX ranges if there are any, otherwise all
     other kinds (see `choose_ranges`). If a trace is given, its ranges are used.
@@ -206,12 +206,12 @@ def attribute(
 
 
 def _bounds(codes: AnyInts, count: int) -> Index:
-    """Where the rows of each code begin in a column sorted by code; one more entry for the end."""
+    """The first row of each code in a column sorted by code, and the end as an additional entry."""
     return np.searchsorted(codes, np.arange(count + 1))
 
 
 def _calls(trace: Trace, work: OpsByLaunch, first: int, last: int) -> LaunchWork:
-    """The launches ``[first, last)`` with what they caused."""
+    """The launches ``[first, last)`` with the GPU ops that they caused."""
     ops, begins = trace.ops, work.begins
     call = np.arange(last - first, dtype=np.int32)
     if begins is None:
@@ -235,7 +235,7 @@ def _calls(trace: Trace, work: OpsByLaunch, first: int, last: int) -> LaunchWork
 def _attribute_process(
     result: Attribution, members: range, calls: LaunchWork, range_bounds: Index, launch_bounds: Index
 ) -> None:
-    """Fill in what concerns one process: its threads are ``members``, its launches ``calls``."""
+    """Fill in the results of one process, with the threads ``members`` and the launches ``calls``."""
     base, stop = int(launch_bounds[members.start]), int(launch_bounds[members.stop])
     owner, outcome, arena = result.owner[base:stop], result.outcome[base:stop], result.trace.arena
     own = {thread: slice(*(launch_bounds[thread : thread + 2] - base).tolist()) for thread in members}
@@ -262,9 +262,9 @@ def _attribute_process(
 def _nests(
     trace: Trace, members: range, range_bounds: Index, parent: Ints32 | None = None
 ) -> tuple[dict[int, tuple[int, Nest]], list[slice]]:
-    """For each thread with push/pop ranges its first range and how they nest, and the rows of start/end ranges.
+    """For each thread with push/pop ranges, its first range and their nesting; and the rows of start/end ranges.
 
-    ``parent`` is that of each range, where it is known already.
+    ``parent`` is the parent of each range, if already known.
     """
     ranges = trace.ranges
     nests: dict[int, tuple[int, Nest]] = {}
@@ -281,7 +281,7 @@ def _nests(
 
 
 def _calls_of_lane(calls: LaunchWork, own: slice, followers: Index | None, arena: ColumnArena) -> LaunchWork:
-    """The launches that are in the ranges of one thread: its ``own``, and those that follow it."""
+    """The launches that can be in the ranges of one thread: its ``own``, and the launches that follow it."""
     if followers is None:
         return slice_calls(calls, own.start, own.stop)
     rows = np.concatenate([np.arange(own.start, own.stop), followers])
@@ -296,10 +296,10 @@ def _follow(
     outcome: Bytes,
     own: dict[int, slice],
 ) -> dict[int, Index]:
-    """Give launches of threads without an open range to the one other thread that has one open all the while.
+    """Assign launches of threads without an open range to the only other thread with a range open throughout.
 
-    A thread of autograd works for a thread that launches kernels itself: if several have a range open, only these count
-    for its launches, and no data loader. Returns the launches that follow each thread.
+    An autograd thread works for a thread that launches kernels itself: if several threads have a range open, only such
+    threads (no data loader) are candidates for its launches. Returns the launches that follow each thread.
     """
     lost = np.flatnonzero(owner < 0)
     found, candidates = _open_elsewhere(nests, calls.start[lost], calls.end[lost])
@@ -324,8 +324,8 @@ def _follow(
 
 
 def _open_elsewhere(nests: dict[int, tuple[int, Nest]], start: Ints, end: Ints) -> tuple[Ints32, Ints32]:
-    """For each stretch of time a range that is open on some thread all the while, and how many threads have one: 0, 1,
-    or 2 for more.
+    """For each time interval, a range that is open on a thread throughout, and the number of threads with one: 0, 1, or
+    2 for more.
     """
     found, candidates = np.full(len(start), -1, np.int32), np.zeros(len(start), np.int32)
     some_start = np.concatenate([part.start for _, part in nests.values()])
@@ -343,8 +343,8 @@ def _open_elsewhere(nests: dict[int, tuple[int, Nest]], start: Ints, end: Ints) 
 def ranges_around(attribution: Attribution, thread: AnyInts, start: Ints, end: Ints, follows: Mask) -> Ints32:
     """Return the innermost range around each host call (a row of ``trace.ranges``), or -1.
 
-    ``thread`` are codes of ``trace.threads``, -1 for other threads. A call that is marked in ``follows``, on a thread
-    without an open range, gets the range that would own a launch at this time.
+    ``thread`` are codes of ``trace.threads``, -1 for other threads. On a thread without an open range, a call marked in
+    ``follows`` gets the range that would own a launch at this time.
     """
     trace, strict = attribution.trace, attribution.threads == "strict"
     out = np.full(len(start), -1, np.int32)
@@ -374,7 +374,7 @@ def ranges_around(attribution: Attribution, thread: AnyInts, start: Ints, end: I
 
 
 def _windows(trace: Trace, start_end: list[slice], strict: bool) -> list[Index]:
-    """The start/end ranges of a process in order of time, under ``strict`` those of each thread apart."""
+    """The start/end ranges of a process in order of time or, under ``strict``, of each thread separately."""
     each = [np.arange(part.start, part.stop) for part in start_end]
     if strict or not each:
         return each
@@ -385,9 +385,9 @@ def _windows(trace: Trace, start_end: list[slice], strict: bool) -> list[Index]:
 def _fill_start_end(
     result: Attribution, start_end: list[slice], calls: LaunchWork, owner: Ints32, outcome: Bytes, own: dict[int, slice]
 ) -> None:
-    """Fill in start/end ranges: totals over all launches while they are open, owners of what no push/pop range owns.
+    """Fill in start/end ranges: totals over all launches while they are open, and owners of otherwise unowned launches.
 
-    They are open to their whole process, or under ``strict`` to the thread that started them.
+    They contain launches of their whole process or, under ``strict``, of the thread that started them.
     """
     ranges, arena = result.trace.ranges, result.trace.arena
     strict = result.threads == "strict"
@@ -404,7 +404,7 @@ def _fill_start_end(
 
 
 def _ledger(result: Attribution) -> tuple[LedgerRow, ...]:
-    """A row per outcome, checked against the GPU ops themselves and against what the ranges own."""
+    """A row per outcome, checked against the GPU ops and against the work that ranges own."""
     ops = result.trace.ops
     count, total = np.zeros(len(OUTCOMES), np.int64), np.zeros(len(OUTCOMES), np.int64)
     whole = np.zeros(1, np.int64)

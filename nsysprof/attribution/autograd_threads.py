@@ -1,6 +1,6 @@
 """Move ranges that autograd's threads open during backward into the range that called backward.
 
-Such ranges come from `capture --modules`, `emit_nvtx`, operators, PyTorch's collectives and FSDP.
+These ranges come from `capture --modules`, `emit_nvtx`, operators, PyTorch's collectives and FSDP.
 """
 
 import re
@@ -69,8 +69,8 @@ def backward_brought_home(trace: Trace) -> Trace:
 
 
 def _roots(trace: Trace, threads: Index, made: Mask) -> tuple[Index, Index]:
-    """The outermost ranges of backward on those threads, and where the rows inside of each end; without those that
-    overlap one of another thread.
+    """The outermost backward ranges on these threads that overlap no outermost range of another of them, and the end of
+    the rows inside each.
     """
     ranges = trace.ranges
     found = []
@@ -89,7 +89,7 @@ def _roots(trace: Trace, threads: Index, made: Mask) -> tuple[Index, Index]:
 
 
 def _homes(trace: Trace, threads: Index, start: Ints, end: Ints) -> Ints:
-    """For each stretch the one thread that has a range open all the while and is quiet in it, -1 for none."""
+    """For each interval, the only thread with a range open throughout that opens or closes none meanwhile, or -1."""
     ranges = trace.ranges
     home, open_on = np.full(len(start), -1), np.zeros(len(start), np.int64)
     for code in threads.tolist():

@@ -1,9 +1,9 @@
 """Find the forward range of each backward operator and its GPU work.
 
 A backward operator is matched with the forward operator that created its node in the autograd graph. This is the last
-operator with the same sequence number that began before the backward operator on the counting thread. The backward
-operator belongs to the innermost range around this forward operator, or to the forward operator itself if operators
-are ranges.
+operator with the same sequence number, on the thread that counted it, that began before the backward operator. The
+backward operator belongs to the innermost range around this forward operator, or to the forward operator itself if
+operators are ranges.
 """
 
 import bisect
@@ -24,7 +24,7 @@ class Backward:
 
     ``thread`` globalTids, ``start``, ``end`` int64 ns; ``op_thread``, ``op_start``: thread and start of the forward
     operator; ``forward`` int32: row in ``trace.ranges`` of the forward range of each backward operator, -1 if none.
-    ``unknown`` counts operators with an unknown forward operator.
+    ``unknown`` counts backward operators whose forward operator is unknown.
     """
 
     thread: Ints
@@ -39,7 +39,7 @@ class Backward:
         return len(self.start)
 
     def around(self, thread: Ints, start: Ints, end: Ints) -> Ints:
-        """Return the innermost operator around each interval of a thread (globalTids), -1 for none."""
+        """Return the innermost operator around each interval on its ``thread`` (a globalTid), -1 for none."""
         out = np.full(len(start), -1)
         for tid in np.unique(self.thread).tolist():
             low, high = np.searchsorted(self.thread, [tid, tid + 1]).tolist()
@@ -76,7 +76,7 @@ def find_backward(attribution: Attribution) -> Backward:
 
 
 def _answers(ops: AutogradOps, back: Ints) -> Ints:
-    """The operator of forward that each of backward answers, -1 where none does, or threads have the number alike."""
+    """The forward operator of each backward operator, -1 if there is none, or if it is on one of several threads."""
     forward = np.flatnonzero(~ops.backward)
     forward = forward[np.lexsort((ops.start[forward], ops.thread[forward], ops.sequence[forward]))]
     number, thread = ops.sequence[forward], ops.thread[forward]
@@ -98,7 +98,7 @@ def _answers(ops: AutogradOps, back: Ints) -> Ints:
 
 
 def forward_of_launches(attribution: Attribution, backward: Backward) -> Ints32:
-    """Return for each launch that does backward work the forward range (a row of ``trace.ranges``), otherwise -1."""
+    """Return the forward range (a row of ``trace.ranges``) of each launch that does backward work, -1 for others."""
     launches, threads = attribution.trace.launches, attribution.trace.threads
     around = backward.around(threads[launches.thread], launches.start, launches.end)
     return np.append(backward.forward, np.int32(-1))[around]

@@ -22,7 +22,7 @@ _SET_SYNTAX = re.compile(r"[\\\[&~|]|-(?=-)")
 
 @dataclass(frozen=True)
 class Match:
-    """A merged path that a glob matches: its code, its text, and the text for each star, ``?`` or ``[]``."""
+    """A merged path that a glob matches: its code, its text, and the text that each star, ``?`` or ``[]`` matches."""
 
     code: int
     text: str
@@ -54,7 +54,7 @@ def no_match(texts: Sequence[str], glob: str, file: str) -> NsysprofError:
 
 
 def _by_name(merged: Paths, texts: Sequence[str], glob: str) -> Iterator[tuple[int, Match]]:
-    """By name alone; where the range stands is part of what the glob left open."""
+    """Match by name alone; the outer path counts as text that the wildcards match."""
     pattern = _compiled(glob)
     for code, (name, parent) in enumerate(zip(merged.name.tolist(), merged.parent.tolist(), strict=True)):
         if match := pattern.fullmatch(merged.names[name]):
@@ -73,7 +73,7 @@ def _outermost(merged: Paths, matches: dict[int, Match]) -> list[Match]:
 
 @lru_cache(maxsize=32)
 def _compiled(glob: str) -> re.Pattern[str]:
-    """The glob as `fnmatch` understands it, with a group for each thing that it leaves open."""
+    """The glob as a regular expression with `fnmatch` semantics and a group for each wildcard."""
     out, at = "", 0
     while at < len(glob):
         char = glob[at]
@@ -92,8 +92,8 @@ def _compiled(glob: str) -> re.Pattern[str]:
 
 
 def near_names(texts: Sequence[str], wanted: str) -> list[str]:
-    """Return a few texts that resemble the wanted text or contain a similar word. If there are none, the first few
-    texts.
+    """Return a few texts that resemble the wanted text or contain a similar word. If there are none, return the first
+    few texts.
 
     Very long texts are shortened.
     """
@@ -135,7 +135,7 @@ def pair_up(
 
 
 def _alike(base: Sequence[Match], new: Sequence[Match], without: str | None) -> list[tuple[Match, Match]]:
-    """Pairs of matches whose stars stand for the same, not counting those that stand for ``without``."""
+    """Pairs of matches whose wildcards match the same text, ignoring wildcards that match ``without``."""
     places: dict[tuple[str, ...], list[Match]] = {}
     for match in new:
         places.setdefault(tuple(star for star in match.stars if star != without), []).append(match)
@@ -172,7 +172,7 @@ def side_names(base: str, new: str) -> tuple[str, str, str]:
 
 
 def _tokens(path: str) -> list[tuple[str, str]]:
-    """The parts of a path, each with the mark before it; a name with more than words in it is one part."""
+    """The parts of a path, each with the separator before it; a name that contains more than words is one part."""
     return [
         ("::" if within else "/" if at else "", part)
         for at, name in enumerate(re.split(r"(?<!\\)/", path))

@@ -18,7 +18,7 @@ from nsysprof.trace.variants import only_ops
 
 @dataclass(frozen=True)
 class GraphWork:
-    """The GPU ops that are attributed to the capture of their graph.
+    """The GPU ops of graphs, attributed to the ranges in which their graphs were captured.
 
     ``captured``: for each op of the trace, whether its capture is known. ``inside``: an attribution of only these ops,
     each to the range that was open at its capture; it has the ranges of the trace.
@@ -58,7 +58,7 @@ def graph_work(attribution: Attribution) -> GraphWork | None:
 
 @dataclass(frozen=True)
 class GraphCounts:
-    """Counts of graph ops of a report, by their capture.
+    """Counts of a report's graph ops, by where the graphs were captured.
 
     ``ops`` and ``kernels`` are GPU ops and kernels that are nodes of graphs. ``captured`` and ``captured_kernels`` were
     captured in a range, ``outside`` were captured outside every range, and ``unknown`` have no recorded capture.

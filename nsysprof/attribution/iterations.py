@@ -1,4 +1,4 @@
-"""Find iterations without annotation: launch sequences that a thread repeats. docs/iterations.md has the rules."""
+"""Find unannotated iterations: launch sequences that a thread repeats. docs/iterations.md has the rules."""
 
 import re
 from collections.abc import Iterator
@@ -39,9 +39,9 @@ _WIDTH = re.compile(r"(?:vectorized_|unrolled_)?elementwise_kernel(?:_\w+)?<(?:\
 
 @dataclass(frozen=True)
 class _Rounds:
-    """Rounds of loops of one thread, as columns: int64 launches ``[start, stop)``, rows of `Trace.launches`;
-    ``number`` of the round; ``kind`` of the loop, 0 for the one with most launches; bool: ``inner``, inside a round of
-    another loop, and ``last`` of a loop.
+    """Rounds of loops of one thread, as columns: int64 launches ``[start, stop)``, rows of `Trace.launches`; ``number``
+    of the round; ``kind`` of the loop, 0 for the loop with most launches; bool: ``inner``, inside a round of another
+    loop, and ``last`` round of a loop.
     """
 
     start: Ints
@@ -79,8 +79,8 @@ def find_iterations(trace: Trace) -> OtherRanges:
 
 
 def _symbols(trace: Trace) -> tuple[Ints, Ints, Ints]:
-    """What each launch launches: equal numbers for what counts as equal, and for equal names; and how long kernels and
-    graphs of it run.
+    """For each launch, a code for the launched work (equal if the work counts as equal), a code for its exact name, and
+    the time that its kernels and graphs run.
     """
     ops = trace.ops
     rows = np.flatnonzero(ops.launch >= 0)
@@ -103,7 +103,7 @@ def _symbols(trace: Trace) -> tuple[Ints, Ints, Ints]:
 
 
 def _gaps(start: Ints, end: Ints) -> Ints:
-    """For how long nobody in the process had been launching before each launch, ns; 0 before the first."""
+    """The time in ns without launches in the process before each launch; 0 before the first."""
     order = np.argsort(start, kind="stable")
     out = np.zeros(len(start), np.int64)
     out[order[1:]] = start[order[1:]] - np.maximum.accumulate(end[order])[:-1]
@@ -121,9 +121,10 @@ class _Stretch:
 
 
 def _thread_rounds(symbols: Ints, exact: Ints, work: Ints, gap: Ints, paused: Mask, first: int) -> _Rounds | None:
-    """The rounds of the loops of a thread, None for none; ``first`` is its first launch, ``work`` ns what each runs.
+    """The rounds of a thread's loops, or None; ``first`` is its first launch, ``work`` the ns that each launch runs.
 
-    Rounds of one launch count where most begin after a pause (``paused``): one kernel without end has no iterations.
+    Rounds of one launch count only if most begin after a pause (``paused``): an endless run of one kernel has no
+    iterations.
     """
     folds = fold_loops(symbols, exact)
     if not folds:
@@ -151,7 +152,7 @@ def _thread_rounds(symbols: Ints, exact: Ints, work: Ints, gap: Ints, paused: Ma
 
 
 def _stretches(chains: Chains, symbols: Ints, gap: Ints) -> Iterator[_Stretch]:
-    """The outermost loops in order; those of one kind that follow one another are one."""
+    """The outermost loops in order, with consecutive loops of one kind joined."""
     kinds: list[frozenset[int]] = []
     seams: list[tuple[int, int]] = []
     group: list[tuple[int, Loop]] = []
@@ -172,8 +173,8 @@ def _stretches(chains: Chains, symbols: Ints, gap: Ints) -> Iterator[_Stretch]:
 
 
 def _outermost(chains: Chains) -> Ints:
-    """The longest loops that are in no other, in order. One of few rounds in which others go round more often most of
-    the time, such as that over the sizes of a benchmark, gives way to those.
+    """The longest loops that are inside no other loop, in order. A loop of few rounds that mostly consists of loops
+    with more rounds, such as a loop over the sizes of a benchmark, is replaced by these.
     """
     size, around = chains.end - chains.start, chains.parent
     more = (around >= 0) & (chains.count > chains.count[around])
@@ -189,7 +190,7 @@ def _outermost(chains: Chains) -> Ints:
 
 
 def _joined(kind: int, group: list[tuple[int, Loop]]) -> _Stretch:
-    """The rounds of loops that follow one another, without those that are cut off where they meet, and at the end."""
+    """The rounds of consecutive loops, without rounds that are cut off between two loops or at the end."""
     starts = [group[0][1].starts]
     for (_, before), (_, loop) in pairwise(group):
         if 2 * (loop.starts[0] - starts[-1][-1]) < min(_typical(before), _typical(loop)):
@@ -203,7 +204,7 @@ def _joined(kind: int, group: list[tuple[int, Loop]]) -> _Stretch:
 
 
 def _kind(kinds: list[frozenset[int]], symbols: frozenset[int]) -> int:
-    """The kind of a loop with these symbols, which may be a new one."""
+    """The kind of a loop with these symbols, possibly a new kind."""
     for kind, known in enumerate(kinds):
         if len(symbols & known) >= _ALIKE * len(symbols | known):
             return kind
@@ -217,7 +218,7 @@ def _typical(loop: Loop) -> float:
 
 
 def _outer(loops: list[_Stretch], kind: int, first: int) -> _Rounds:
-    """The rounds of the loops of one kind, numbered through."""
+    """The rounds of all loops of one kind, numbered consecutively."""
     start = np.concatenate([each.starts for each in loops])
     stop = np.concatenate([np.append(each.starts[1:], each.end) for each in loops])
     last, none = np.zeros(len(start), bool), np.zeros(len(start), bool)
@@ -226,8 +227,8 @@ def _outer(loops: list[_Stretch], kind: int, first: int) -> _Rounds:
 
 
 def _inner(chains: Chains, rows: Ints, first: int, outer: _Rounds) -> Iterator[_Rounds]:
-    """The rounds of loops directly inside some chains, and in their ``outer`` rounds: of each fold those that hold
-    much of the loops around.
+    """The rounds of loops directly inside some chains and their ``outer`` rounds, for each fold whose loops take a
+    large share of the loops around them.
     """
     inside = np.flatnonzero(np.isin(chains.parent, rows))
     inside = inside[np.array([fold.period for fold in chains.folds])[chains.fold[inside]] > 1]
@@ -245,8 +246,8 @@ def _inner(chains: Chains, rows: Ints, first: int, outer: _Rounds) -> Iterator[_
 
 
 def _leaders(trace: Trace, found: dict[int, _Rounds], edges: Index) -> Iterator[tuple[int, _Rounds, Ints]]:
-    """The threads whose loops count, with their rounds and where each ends, in ns. A thread that launches as much in
-    each iteration of another one follows it; of the two the main thread of a program leads, or who begins earlier.
+    """The threads whose loops count, with their rounds and the end of each in ns. A thread that launches equally much
+    in each iteration of another thread follows it; the main thread leads or, without it, the thread that begins first.
     """
 
     def rank(thread: int) -> tuple[bool, int, int]:
@@ -275,7 +276,7 @@ def _leaders(trace: Trace, found: dict[int, _Rounds], edges: Index) -> Iterator[
 
 
 def _in_step(trace: Trace, mine: _Rounds, stop: Ints, calls: slice, theirs: _Rounds | None) -> Ints | None:
-    """How many launches of another thread (``calls``) belong to a round, by kind of loop; None where it has its own."""
+    """The number of another thread's launches (``calls``) per round, by kind of loop; None if it does not follow."""
     outer = np.flatnonzero(~mine.inner)
     if theirs is not None and np.count_nonzero(~theirs.inner) >= 2 * len(outer):
         own = slice(int(mine.start.min()), int(mine.stop.max()))
@@ -306,7 +307,7 @@ def _extend(trace: Trace, mine: _Rounds, stop: Ints, calls: slice, per_round: In
 
 
 def _as_ranges(trace: Trace, found: list[tuple[int, _Rounds, Ints]]) -> OtherRanges:
-    """The rounds as ranges, with a sentence that says how many there are."""
+    """The rounds as ranges, with a sentence about their number."""
     inner, kind, number, begin, stop = (
         np.concatenate([getattr(each, name) for _, each, _ in found])
         for name in ("inner", "kind", "number", "start", "stop")

@@ -67,7 +67,7 @@ class Level:
 
     @property
     def found(self) -> bool:
-        """Return whether these ranges are detected iterations, without annotation."""
+        """Return whether these ranges are detected iterations."""
         return bool(len(self.rows)) and bool((self.attribution.trace.ranges.kind[self.rows] == FOUND).all())
 
     @cached_property
@@ -89,7 +89,7 @@ class Level:
         return f"steps: {self.name} ({found}{len(self.rows):,}{several}{covered})"
 
     def record(self, warm_up: int) -> dict[str, Any]:
-        """Return the object ``steps`` of JSON documents; ``warm_up`` is the number of steps left out."""
+        """Return the object ``steps`` of JSON documents; ``warm_up`` is the number of steps left out as warm-up."""
         return {
             "level": self.name or None,
             "paths": self.paths,
@@ -101,7 +101,7 @@ class Level:
 
 
 def _in_common(names: Sequence[str]) -> str:
-    """One of several equal names, or how all begin, and a star."""
+    """The name if all are equal, otherwise the common beginning and a star."""
     first, last = min(names), max(names)
     alike = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
     return first if first == last else f"{first[:alike].rstrip('*')}*"
@@ -142,7 +142,7 @@ def choose_level(attribution: Attribution, select: str | None, merge_names: Sequ
 
 
 def _asked(attribution: Attribution, select: str, merge_names: Sequence[str] | None) -> Level:
-    """The ranges of a glob; iterations that would be found count too where no other range matches."""
+    """The ranges that a glob matches; if there are none, also detected iterations."""
     file = str(attribution.trace.report.path)
     paths = range_paths(attribution)
     merged = merged_paths(paths, merge_names)
@@ -161,9 +161,9 @@ def _asked(attribution: Attribution, select: str, merge_names: Sequence[str] | N
 
 
 def _with_found(attribution: Attribution) -> Iterator[Attribution]:
-    """The trace with iterations beside its ranges, then with iterations alone, as some ranges cross them.
+    """The trace with detected iterations beside its ranges, then with iterations alone, because ranges may cross them.
 
-    None where they are among its ranges already, or there are none.
+    None if its ranges already include iterations, or if none are detected.
     """
     trace = attribution.trace
     if (trace.ranges.kind == FOUND).any():
@@ -206,7 +206,7 @@ def _repeated(attribution: Attribution, merge_names: Sequence[str] | None) -> Le
 
 
 def _also(attribution: Attribution, rows: Index, of: Ints32, codes: list[int]) -> Index:
-    """The iterations of another loop that takes a good part of the time of those found first; empty for others."""
+    """The iterations of another loop that takes a large part of the first loop's time, or an empty result."""
     ranges, also = attribution.trace.ranges, np.flatnonzero(np.isin(of, codes))
     first, other = (int((ranges.end[each] - ranges.start[each]).sum()) for each in (rows, also))
     much = other >= _ANOTHER * first and not _ragged(attribution.inclusive.span_ns[also])
@@ -214,12 +214,12 @@ def _also(attribution: Attribution, rows: Index, of: Ints32, codes: list[int]) -
 
 
 def _ragged(span: Ints) -> bool:
-    """Whether a few iterations that were found are of too different lengths to be steps: a sweep, or a cold start."""
+    """Whether the lengths of a few detected iterations differ too much for steps: a sweep, or a cold start."""
     return len(span) < _SWEEP and span[1:].max() > _UNEQUAL * max(int(span[1:].min()), 1)
 
 
 def _names_steps(attribution: Attribution, merge_names: Sequence[str] | None) -> bool:
-    """Whether ranges are named as steps that are too few to repeat: loops that are found are inside of those."""
+    """Whether ranges are named like steps but too few to repeat: detected loops are then inside these steps."""
     paths = range_paths(attribution)
     merged = merged_paths(paths, merge_names)
     busy = _Busy(attribution, merged, merged.of[paths.of])
@@ -229,14 +229,14 @@ def _names_steps(attribution: Attribution, merge_names: Sequence[str] | None) ->
 
 
 def _rank(name: str) -> int:
-    """Names of steps before others, and epochs, which hold steps, last."""
+    """Rank names of steps before other names, and epochs, which contain steps, last."""
     if name.lower().startswith("epoch"):
         return 2
     return 0 if names_step(name) else 1
 
 
 class _Busy:
-    """For how long GPUs were busy, in all and for some ranges, without warm-up; ``of``: the merged path of each."""
+    """The GPUs' busy time, in total and for some ranges, without warm-up; ``of``: the merged path of each range."""
 
     def __init__(self, attribution: Attribution, merged: Paths, of: Ints32) -> None:
         self.attribution, self.of = attribution, of
@@ -244,7 +244,7 @@ class _Busy:
         self._sums = np.bincount(of, attribution.inclusive.sum_ns, len(merged))
 
     def estimate(self, codes: list[int]) -> float:
-        """Return the sum of the durations of all GPU ops in some merged paths."""
+        """Return the summed duration of all GPU ops in some merged paths."""
         return float(self._sums[codes].sum())
 
     @cached_property
@@ -256,7 +256,7 @@ class _Busy:
 
     @cached_property
     def _whole(self) -> int:
-        """The busy time of all GPUs without what ran in warm-up."""
+        """The busy time of all GPUs, excluding warm-up."""
         early = np.flatnonzero(self.preparation[self.of])
         outermost = early[
             ~self.preparation[np.append(self.of, 0)[self.attribution.parent[early]]]
@@ -270,7 +270,7 @@ class _Busy:
         return min(self._of(rows) / self._whole, 1.0) if self._whole > 0 else None
 
     def share_of_level(self, rows: Index, codes: list[int], *, named: bool) -> float:
-        """Return the share of busy time of a level.
+        """Return the share of busy time that a level covers.
 
         If ranges are ``named`` like steps, the share includes launches of other threads while these ranges are open: a
         backward pass on an autograd thread with its own ranges belongs to the step that waits for it.
@@ -284,7 +284,7 @@ class _Busy:
         return min(self._launched_within(rows) / self._whole, 1.0)
 
     def _launched_within(self, rows: Index) -> int:
-        """For how long GPUs were busy with what a process launched while one of its ranges was open."""
+        """The GPUs' busy time with ops that a process launched while one of its ranges was open."""
         trace = self.attribution.trace
         launches, ranges = trace.launches, trace.ranges
         inside = np.zeros(len(launches) + 1, bool)
@@ -309,7 +309,7 @@ class _Busy:
 
 
 def _busy_ns(trace: Trace, chosen: Mask) -> int:
-    """For how long GPUs are busy with chosen GPU ops; fast where most are chosen."""
+    """The GPUs' busy time with the chosen ops; fast if most ops are chosen."""
     total, begun, ended = 0, trace.ops.start, trace.ops.end
     rest = np.flatnonzero(~chosen)
     for gpu, (start, end) in trace.gpu_busy.items():

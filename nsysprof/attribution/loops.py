@@ -1,7 +1,7 @@
 """Find loops in a sequence of symbols, such as the launches of a thread, with their nesting and bounds.
 
 Consecutive equal symbols become one token. Then all repetitions of the shortest repeating period become one token, and
-so on for longer periods. So an inner loop looks the same in each round of the outer loop, with any number of rounds.
+so on for longer periods. So an inner loop looks the same in each round of the outer loop, however often it repeats.
 Interruptions shorter than half a period, such as an occasional extra kernel, are ignored.
 """
 
@@ -58,7 +58,7 @@ class _Fold:
 
 
 def fold_loops(symbols: Ints, exact: Ints) -> list[_Fold]:
-    """Fold a sequence (see above), and return the folds with loops, innermost first.
+    """Fold a sequence (see the module), and return the folds that contain loops, innermost first.
 
     The first fold joins neighbours that are equal in ``exact``; the other folds compare ``symbols``.
     """
@@ -82,7 +82,7 @@ def fold_loops(symbols: Ints, exact: Ints) -> list[_Fold]:
 
 
 def _periods(tokens: Words) -> list[int]:
-    """Periods that the distance of equal pieces proposes, in ascending order."""
+    """Candidate periods from the distances between equal pieces, in ascending order."""
     count = len(tokens)
     support, piece = np.zeros(count + 1, np.int64), tokens
     for size in _GRAMS:
@@ -103,8 +103,8 @@ def _periods(tokens: Words) -> list[int]:
 
 
 def _loops(plain: Words, tokens: Words, period: int) -> tuple[Ints, Ints, Ints] | None:
-    """Find where tokens repeat: first, last and clean of `_Fold`, or None for nowhere. Those that are not as they were
-    (``plain``) are folded loops.
+    """Find where tokens repeat: first, last and clean of `_Fold`, or None if nowhere. Tokens that differ from ``plain``
+    are folded loops.
     """
     equal = (tokens[period:] == tokens[:-period]).astype(np.int8)
     edge = np.flatnonzero(np.diff(np.concatenate([[0], equal, [0]])))
@@ -140,21 +140,21 @@ def _loops(plain: Words, tokens: Words, period: int) -> tuple[Ints, Ints, Ints] 
 
 
 def _bodies(tokens: Words, at: Ints, period: int) -> Words:
-    """A word for the round at each place, wherever in it the round begins."""
+    """A word for the round at each place, independent of the token at which the round begins."""
     with np.errstate(over="ignore"):
         total = np.append(np.uint64(0), np.cumsum(mixed(tokens)))
         return mixed(total[at + period] - total[at] + np.uint64(period))
 
 
 def _pairs(tokens: Words) -> Words:
-    """A word for each token with the next one."""
+    """A word for each pair of consecutive tokens."""
     with np.errstate(over="ignore"):
         return mixed(tokens[:-1] * np.uint64(3) + tokens[1:])
 
 
 def _in_phase(pair: Words, one_round: Words) -> tuple[Ints, Ints, int]:
-    """Which pairs of tokens show where in a round they are, and for each where the round would begin. Only those count
-    that agree with a neighbour, where there are enough. Also how many there are in a round without variation.
+    """The pairs of tokens with a unique position in a round, and for each the start of its round. If there are enough
+    pairs, only pairs that agree with a neighbour count. Also the number of these pairs in a round without variation.
     """
     known, phase, count = np.unique(one_round, return_index=True, return_counts=True)
     known, phase = known[count == 1], phase[count == 1]
@@ -172,8 +172,8 @@ def _in_phase(pair: Words, one_round: Words) -> tuple[Ints, Ints, int]:
 
 
 def _followed(pair: Words, clean: int, period: int, taken: Mask, loops_before: Ints) -> list[tuple[int, int]]:
-    """Where the loop of a clean round goes on, through variations that interrupt it for less than half a round and hold
-    no loop; places where tokens are ``taken`` are left out.
+    """The places where the loop of a clean round continues, across variations that are shorter than half a round and
+    contain no loop; ``taken`` tokens are left out.
     """
     at, begin, usual = _in_phase(pair, pair[clean : clean + period])
     free = ~taken[at] & ~taken[at + 1]
@@ -194,7 +194,7 @@ def _followed(pair: Words, clean: int, period: int, taken: Mask, loops_before: I
 
 
 def _folded(fold: _Fold) -> tuple[Words, Ints]:
-    """The tokens after a fold, one for each chain, and their first symbols."""
+    """The tokens after a fold, with one token per chain, and their first symbols."""
     inside = np.zeros(len(fold.tokens) + 1, np.int64)
     np.add.at(inside, fold.first + 1, 1)
     np.add.at(inside, fold.last, -1)
@@ -206,7 +206,7 @@ def _folded(fold: _Fold) -> tuple[Words, Ints]:
 
 @dataclass(frozen=True)
 class Chains:
-    """The loops of all folds, outer loops first: symbols ``[start, end)``; the fold; the number in the fold; the
+    """The loops of all folds, outer loops first: symbols ``[start, end)``; the fold; the loop's number in the fold; the
     approximate number of rounds (``count``); and ``parent``, the innermost loop around each loop, -1 for none.
     """
 
@@ -235,9 +235,9 @@ def rounds(
     chains: Chains, row: int, symbols: Ints, gap: Ints, seam: tuple[int, int] | None = None, since: int = 0
 ) -> Loop:
     """Return one loop with its rounds. Rounds are aligned with the start or the end of the loop, whichever has the
-    longer ``gap`` (int64, before each symbol). A gap without variation counts double. If another loop has a ``seam`` at
-    one of these places, this seam is used. A first round that differs from the other rounds may begin earlier, but not
-    before ``since``.
+    longer ``gap`` (int64, before each symbol). The gap at a cut that no variation interrupts counts double. If another
+    loop has a ``seam`` at one of these places, this seam is used. A first round that differs from the other rounds may
+    begin earlier, but not before ``since``.
     """
     fold, chain = chains.folds[int(chains.fold[row])], int(chains.chain[row])
     first, last, clean = (int(each[chain]) for each in (fold.first, fold.last, fold.clean))
@@ -266,7 +266,7 @@ def rounds(
 
 
 def _places(pair: Words, one_round: Words, size: int) -> Ints:
-    """Where rounds begin among ``size`` tokens with these pairs, but for one of which the larger half lies before."""
+    """The starts of rounds among ``size`` tokens with these pairs, except a round whose larger half is before them."""
     period = len(one_round)
     at, begin, _ = _in_phase(pair, one_round)
     if not len(at):
@@ -281,8 +281,8 @@ def _places(pair: Words, one_round: Words, size: int) -> Ints:
 
 
 def _begin(fold: _Fold, places: Ints, symbols: Ints) -> Ints:
-    """The first symbol of each round. Where a round ends with what the next one begins with, the two share a token:
-    then as many symbols of it count to the next as the first round begins with.
+    """The first symbol of each round. If a round ends with the symbol that begins the next, the two share a token: the
+    next round then gets as many symbols of it as the first round begins with.
     """
     begin, end = fold.at[places], fold.at[places + 1]
     size = end - begin

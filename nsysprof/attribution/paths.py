@@ -80,7 +80,7 @@ class Paths:
 
 
 def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
-    """The same, with at most `_CUT` characters kept at either end of a path, `_CUT_DEEP` of very deep ones."""
+    """The texts of the paths, with at most `_CUT` characters at either end (`_CUT_DEEP` for very deep paths)."""
     out: list[str] = []
     ends: list[tuple[str, str, int]] = []  # the first characters, the last ones, and the length of the whole
     for parent, name, depth in zip(paths.parent.tolist(), paths.name.tolist(), paths.depth.tolist(), strict=True):
@@ -110,7 +110,7 @@ def _paths(attribution: Attribution) -> Paths:
 
 
 def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> Paths:
-    """Return the merged path of every path: ids of calls are removed, and a glob replaces the names that it matches.
+    """Return the merged path of every path: call ids are removed, and each glob replaces the names that it matches.
 
     In the default globs, a star matches only a number (``iter7``, ``step 12``), and other names of steps also merge
     (``train_step_3``, ``batch 0`` … ``batch 9``). In other globs, a star matches any text. Detected iterations always
@@ -163,7 +163,7 @@ def _merged_name(name: str, numbered: list[tuple[str, re.Pattern[str]]], anythin
 
 
 def _counted(names: Sequence[str]) -> Iterator[re.Pattern[str]]:
-    """Patterns of the words of `_COUNTED` whose numbers in these names follow one another."""
+    """Patterns of the words in `_COUNTED` whose numbers in these names are consecutive."""
     numbers: dict[str, set[int]] = {}
     for match in filter(None, map(_COUNTED.fullmatch, names)):
         numbers.setdefault(match[1], set()).add(int(match[0][len(match[1]) :].lstrip(" _:#=.-")))
@@ -179,10 +179,10 @@ def names_step(merged: str) -> bool:
 
 
 def _group(parent: Ints32, name: Ints32, kind: Bytes, names: Sequence[str]) -> Paths:
-    """Rows with equal chains of (name, kind) up to the top are one path; parents stand before children.
+    """Group rows with equal chains of (name, kind) up to the top into one path; parents come before children.
 
-    A row's chain is hashed in logarithmic rounds: every round adds the hash of as many ancestors again. That the
-    hash kept all chains apart is then proven: rows of one path have equal names and parents of one path.
+    A row's chain is hashed in logarithmically many rounds: each round doubles the number of hashed ancestors. Then a
+    check proves that no hashes collided: the rows of a path must have equal names, and parents with one path.
     """
     for seed in range(8):
         of, first = first_appearances(_chain_hash(parent, name, kind, len(names), seed))

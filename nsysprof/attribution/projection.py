@@ -24,8 +24,8 @@ class Totals:
 
     ``launches`` (distinct host calls that caused GPU work), ``kernels``, ``memops``, ``graph_launches``: int32 counts;
     ``first_op_ns``, ``last_op_ns`` int64: start of the first GPU op and end of the last (0 if none); ``busy_ns``: the
-    length of the union of the ops' intervals, added over devices; ``sum_ns``, the added durations; ``followed_sum_ns``:
-    the part of ``sum_ns`` launched by worker threads; ``devices`` int64, a bit per device.
+    length of the union of the ops' intervals, summed over devices; ``sum_ns``: the summed durations;
+    ``followed_sum_ns``: the part of ``sum_ns`` launched by worker threads; ``devices`` int64, a bit per device.
     """
 
     launches: Ints32
@@ -236,7 +236,7 @@ def _add_slices(total: Array, values: Array, low: Index, high: Index) -> None:
 
 
 def _take_overlaps_off(busy: Ints, calls: LaunchWork, start: Ints, end: Ints) -> None:
-    """Turn sums into unions: take off, for each range, the pairs of GPU ops inside it that ran at the same time."""
+    """Turn sums into unions: for each range, subtract the time in which its GPU ops overlap."""
     devices = np.flatnonzero(np.bincount(calls.device))
     for device in devices.tolist():
         ops = np.flatnonzero(calls.device == device) if len(devices) > 1 else np.arange(len(calls.device))
@@ -251,7 +251,7 @@ def _take_overlaps_off(busy: Ints, calls: LaunchWork, start: Ints, end: Ints) ->
 
 
 def _busy(calls: LaunchWork, inside: Index) -> int:
-    """Busy time of the GPU ops of some launches, added over devices."""
+    """The busy time of the GPU ops of some launches, summed over devices."""
     ops = np.flatnonzero(marked(inside, len(calls.start))[calls.call])
     return sum(
         union_length(calls.op_start[ran], calls.op_end[ran])

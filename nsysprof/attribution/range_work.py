@@ -69,7 +69,7 @@ def cover(attribution: Attribution, rows: AnyInts, of: Ints32, count: int) -> Co
 def _parts(
     attribution: Attribution, rows: AnyInts, of: Ints32, window: bool
 ) -> Iterator[tuple[Index, Ints32, Index, Index]]:
-    """The parts of a cover place by place: a place is a thread, or of start/end ranges (``window``) a process."""
+    """The parts of a cover per thread or, for start/end ranges (``window``), per process."""
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
     place_of_launch, place_of_range = launches.thread, ranges.thread[rows]
@@ -107,7 +107,7 @@ def launches_inside(attribution: Attribution, rows: AnyInts) -> Mask:
 
 
 def _disjoint(path: Ints32, low: Index, high: Index) -> tuple[Ints32, Index, Index]:
-    """The slices of each path, joined where they overlap: path after path as intervals of one long line."""
+    """The slices of each path, with overlapping slices joined: the paths follow one another on one long axis."""
     width = np.int64(high.max(initial=0)) + 1
     first, last = merge(path * width + low, path * width + high)
     return (first // width).astype(np.int32), first % width, last - first // width * width
@@ -154,13 +154,13 @@ def crossing(attribution: Attribution, depth: Ints32) -> Mask:
 
 
 def added_up(attribution: Attribution, per_op: Array) -> Ints:
-    """Return the sum of a column over the GPU ops of each launch (all GPU ops, or only the rows ``ops``)."""
+    """Return the sum of a column over the GPU ops of each launch."""
     return sums(attribution.trace.ops.launch, per_op, len(attribution.trace.launches) + 1)[:-1]
 
 
 @dataclass(frozen=True)
 class WorkIndex:
-    """The launches in each of some ranges, and the GPU ops of each launch.
+    """The launches in each indexed range, and the GPU ops of each launch.
 
     ``number`` int32 per range instance: the index of the range in this table, -1 for other ranges. The launches of
     index ``i`` are ``launches[first[i] : first[i + 1]]``.
@@ -204,7 +204,7 @@ class RangeWork:
     Per op: ``op`` a row of `trace.ops`; ``window``; ``call``: the number of the op's call, -1 outside all calls;
     ``start``, ``end`` int64 ns; ``end`` is never before ``start``. Per window with ops, in order: ``windows``: the
     number of the window; ``first_ns``, ``last_ns``; ``gpus``: a bit per GPU. If a graph was captured in a window, each
-    replay of the graph is a window; ``beside_replays`` counts other GPU ops of such an instance, which are left out.
+    replay of the graph is a window; ``beside_replays`` counts the instance's other GPU ops, which are left out.
     ``calls`` is the number of requested calls, ``idle_calls`` the number of calls without GPU work.
     """
 
@@ -239,7 +239,7 @@ def range_work(
 
     If CUDA graphs are read as captured, each replay of a graph captured in a window is a window and a call.
 
-    ``left_out``: range instances with excluded work; ``since``: the time from which work of each window counts.
+    ``left_out``: range instances with excluded work; ``since``: the time from which each window's work counts.
     """
     trace = index.attribution.trace
     launch, window = index.launches_of(windows)
@@ -302,9 +302,9 @@ def _sorted_work(trace: Trace, op: Index, window: Ints, call: Ints, numbers: Map
 
 
 def _by_replay(window: Ints, call: Ints, replay: Ints32) -> tuple[Ints, Ints, int]:
-    """The window and call of each GPU op, with one of each for every replay; and how many calls there are then.
+    """The window and call of each GPU op, with a new window and call per replay, and the resulting number of calls.
 
-    ``replay`` is -1 for what no graph replays, which stays in the window and the call that it was in.
+    ``replay`` is -1 for ops outside replays, which keep their window and call.
     """
     width = int(replay.max()) + 2
     _, window = np.unique(window * width + replay + 1, return_inverse=True)
@@ -314,7 +314,7 @@ def _by_replay(window: Ints, call: Ints, replay: Ints32) -> tuple[Ints, Ints, in
 
 
 def reach_so_far(work: RangeWork) -> Ints:
-    """Return the latest end so far in the window of each GPU op, as ranks that separate windows."""
+    """Return for each GPU op the latest end so far in its window, as ranks that keep windows apart."""
     ranked, rank = np.unique(work.end, return_inverse=True)
     count = len(ranked)
     highest = np.maximum.accumulate(rank.reshape(-1) + work.window * count)
@@ -338,7 +338,7 @@ class Pieces:
 
 
 def cut(work: RangeWork) -> Pieces:
-    """Cut the work of a range into `Pieces`."""
+    """Cut the work of windows into `Pieces`."""
     in_calls = np.flatnonzero(work.call >= 0)
     _, at = np.unique(work.call[in_calls], return_index=True)  # sorted by time: the first of each call
     first = np.sort(in_calls[at])

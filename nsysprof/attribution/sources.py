@@ -1,4 +1,4 @@
-"""Choose the kinds of ranges that count (`--ranges`): NVTX or annotations, MPI, OpenACC, PyTorch operators and modules,
+"""Choose the kinds of ranges to use (`--ranges`): NVTX or annotations, MPI, OpenACC, PyTorch operators and modules,
 detected iterations.
 """
 

@@ -62,7 +62,7 @@ def parts(attribution: Attribution, keep: Mask, by: str | None, graphs: GraphWor
 def _slices(attribution: Attribution, by: str) -> tuple[AnyInts, AnyInts | None, Mapping[int, object]]:
     """The number of each GPU op and range in a split, and the labels of the numbers.
 
-    None for ranges: these are in each part in which they have work.
+    None instead of range numbers: a range is in each part in which it has work.
     """
     trace = attribution.trace
     if by == "process":
@@ -87,7 +87,7 @@ def _slices(attribution: Attribution, by: str) -> tuple[AnyInts, AnyInts | None,
 
 
 def _fewer(trace: Trace, code: AnyInts, labels: list[str], what: str) -> tuple[AnyInts, dict[int, str]]:
-    """The codes of GPU ops, and of what follows them, with those of little work as one: see `parts`."""
+    """The codes of GPU ops, with all parts with little work joined into one, see `parts`."""
     ops = trace.ops
     work = np.bincount(code[: len(ops)], ops.end - ops.start, len(labels))
     used = np.flatnonzero(np.bincount(code, minlength=len(labels)))

@@ -28,7 +28,7 @@ class _Projected(NamedTuple):
 
 
 class _Where(NamedTuple):
-    """The key of a range in both answers; ranges of one key are compared as a group."""
+    """The key of a range in both projections; ranges with equal keys are compared as a group."""
 
     pid: int
     tid: int
@@ -103,8 +103,8 @@ def _listed(projected: Counter[_Projected]) -> str:
 
 
 def _projected(trace: Trace) -> tuple[dict[_Where, list[_Projected]], dict[_Where, str], dict[_Where, str]]:
-    """Our projection of every range with GPU work, the names of all ranges, and where nsys is known to answer
-    otherwise, with the reason.
+    """nsysprof's projection of every range with GPU work, the names of all ranges, and the ranges for which nsys is
+    known to differ, with the reason.
     """
     strict = attribute(only_ops(trace, trace.ops.kind != GRAPH), "strict")
     ranges, inside = trace.ranges, strict.inclusive

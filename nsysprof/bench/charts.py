@@ -61,7 +61,7 @@ def plan_roofline(results: BenchResults) -> marks.Roofs | marks.Message:
 
 
 def _slopes(ceilings: list[marks.Ceiling]) -> list[tuple[float, str]]:
-    """The bandwidths, all named beside the highest, where no point can be."""
+    """The bandwidths, with all their names beside the highest slope, where no point can be."""
     slopes = {each.slope: each.dashed for each in ceilings if each.slope}
     highest = max(slopes)
     measured = [slope for slope, dashed in slopes.items() if dashed and slope != highest]
@@ -71,7 +71,7 @@ def _slopes(ceilings: list[marks.Ceiling]) -> list[tuple[float, str]]:
 
 
 def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> list[marks.Line]:
-    """The points of each backend in the order of a sweep: those of the first are joined, and named at both ends."""
+    """The points of each backend in sweep order; points of the first sweep are joined, and named at both ends."""
     rate, looks = frame["graph_tflops"].fillna(frame["tflops"]), lines.backend_looks(results.backends)
     out = []
     for number, sweep in enumerate(results.sweeps):
@@ -96,7 +96,7 @@ def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> lis
 
 
 def plan_violins(results: BenchResults) -> marks.Violins:
-    """Plan deviations of samples from the median in percent, with the second set (A/A) below, a row per backend."""
+    """Plan a row per backend: the samples' deviations from the median in percent, and the second set (A/A) below."""
     groups = _shown_points(results)
     notes = [
         "thick: middle half of the samples; white: median",
@@ -122,7 +122,7 @@ def plan_violins(results: BenchResults) -> marks.Violins:
 def _shown_points(results: BenchResults) -> list[tuple[str, list[BenchPoint]]]:
     """The points of up to three configurations: the smallest, the middle and the largest of the first sweep.
 
-    Of several dtypes the one of most points is shown, so that the panels show the same backends.
+    With several dtypes, only the dtype with most points is shown, so that the panels show the same backends.
     """
     frame = results.results[results.results["n"] > 0]
     if frame.empty:
@@ -136,7 +136,7 @@ def _shown_points(results: BenchResults) -> list[tuple[str, list[BenchPoint]]]:
 
 
 def _reach(points: list[BenchPoint]) -> float:
-    """How far the axis goes: two and a half times as far as 8 of 10 samples of each backend, within limits."""
+    """The end of the axis: 2.5 times the largest deviation of the backends' 10 % and 90 % quantiles, within limits."""
     deviations = [
         np.abs(np.quantile(point.latency_ns, [0.1, 0.9]) / np.median(point.latency_ns) - 1) for point in points
     ]
@@ -199,7 +199,7 @@ def _selections(results: BenchResults) -> pd.DataFrame:
 
 
 def _shade(pair: dict[str, Any] | None) -> float:
-    """From -1, much slower than `auto`, to 1; 0 where no difference is clear, nan where nothing was compared."""
+    """From -1 (much slower than `auto`) to 1 (much faster); 0 without a clear difference, nan if not compared."""
     if pair is None:
         return math.nan
     if pair["verdict"] not in (FASTER, SLOWER):
@@ -213,7 +213,7 @@ def _selection_texts(pair: dict[str, Any] | None, *, picked: bool) -> tuple[str,
 
 
 def _cost(row: dict[Any, Any], prefix: str) -> str:
-    """How much longer `auto` takes than the fastest of the others: `+32 %`, as far as the verdict goes."""
+    """The additional time of `auto` over the fastest other backend, such as `+32 %`, if the verdict supports it."""
     others = {NO_CLEAR_CHANGE: "nothing clear", TOO_FEW_SAMPLES: "not told", SLOWER: "nothing"}
     verdict = row[f"{prefix}verdict"]
     return f"+{format_share(row[f'{prefix}speedup'] - 1)}" if verdict == FASTER else others.get(verdict, "")

@@ -114,7 +114,7 @@ def diff_document(diff: BenchDiff) -> dict[str, Any]:
 def regressions(diff: BenchDiff, max_regress: float) -> pd.DataFrame:
     """Return the rows that got worse, by verdict and by more than ``max_regress`` (0.05: 5 %).
 
-    Times from single runs do not count, because two runs of the same code differ more often than their samples show.
+    Times from single runs do not count, because runs of the same code often differ by more than their samples show.
     """
     worse = diff.rows["verdict"].isin([SLOWER, MORE]) & (diff.rows["scope"] != WITHIN)
     return diff.rows[worse & (diff.rows["change"] > max_regress)]
@@ -132,9 +132,9 @@ def environment_differences(before: BenchSamples, after: BenchSamples) -> Iterat
 
 
 def _neighbours(before: _Points, after: _Points) -> Iterator[str]:
-    """Backends that took turns with others in one run only: how long a call takes to launch depends on the one before.
+    """Backends that took turns with others in one run only: a call's launch time depends on the previous call.
 
-    On an H200 this moved the median of short calls of cuDNN by a fifth (analysis/call-order).
+    On an H200, this changed the median of short cuDNN calls by a fifth (analysis/call-order).
     """
     only: dict[str, set[str]] = {"before": set(), "after": set()}
     for place in before:
@@ -201,9 +201,9 @@ def _rows(
 def _times(
     samples: _Both[BenchSamples], points: _Both[_Points], common: list[_Place], metric: str, rules: Rules
 ) -> dict[_Place, dict[str, Any]]:
-    """The rows of a kind of latency, judged as one family, of the places where both runs have it.
+    """The rows of one kind of latency, judged as one family, for the points that both runs measured.
 
-    An eager call must have changed by more than it differs from itself within either run.
+    The change of an eager call must exceed its A/A difference within either run.
     """
     names, kind = ("before", "after"), _KINDS[metric]
     pairs = {place: (points[0][place], points[1][place]) for place in common}
@@ -238,7 +238,7 @@ def _times(
 
 
 def _aa_noise(point: BenchPoint) -> float:
-    """By how much the second set of samples of a backend differs from its first; NaN where there is none."""
+    """The difference between a backend's second and first set of samples; NaN without a second set."""
     if not len(point.samples("aa")):
         return np.nan
     return noise_of(float(np.median(point.samples("aa")) / np.median(point.latency_ns)))
@@ -249,7 +249,7 @@ def _ends(median: float, low: float, high: float, n: int, name: str) -> dict[str
 
 
 def _memory(before: int, after: int, rules: Rules) -> dict[str, Any]:
-    """Memory is counted, not sampled: any change is sure, and counts from the least effect on."""
+    """Memory is counted, not sampled: every change is certain, and matters from the smallest meaningful effect on."""
     change = after / before - 1
     clear = max(after / before, before / after) - 1 >= rules.least_effect
     return {

@@ -86,7 +86,7 @@ def bench_document(results: BenchResults) -> dict[str, Any]:
 
 
 def _texts(name: str, values: pd.Series[Any], size: str) -> pd.Series[Any]:
-    """The digits that measurements support, and whole numbers as such; nothing for what is not known."""
+    """The numbers as text: digits as measurements support, whole numbers unchanged, unknown values empty."""
     known = values.dropna()
     if values.dtype.kind == "f":
         if name.endswith("_ns"):
@@ -181,7 +181,7 @@ def _run_row(results: BenchResults) -> dict[str, Any]:
 
 
 def _plain(row: dict[Any, Any]) -> dict[str, Any]:
-    """Values that SQLite knows: None for what is missing, and Python's own numbers."""
+    """The values in types of SQLite: None if missing, and Python's own numbers."""
     return {
         str(name): None if pd.isna(value) else value.item() if hasattr(value, "item") else value
         for name, value in row.items()

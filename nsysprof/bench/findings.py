@@ -35,7 +35,7 @@ def bench_findings(results: BenchResults) -> Iterator[str]:
 
 
 def _crossovers(results: BenchResults) -> Iterator[str]:
-    """Compare every backend along S with the one that speed-ups are over."""
+    """Compare every backend along S with the baseline."""
     base, size = results.base, results.about.size
     rows = results.crossovers[results.crossovers["kind"] == "eager"]
     rows = rows[(rows["loser"] == base) | (rows["winner"] == base)]
@@ -64,7 +64,7 @@ def _crossover_words(row: Row, about: Described, ends: str) -> str:
 
 
 def _memory(results: BenchResults) -> Iterator[str]:
-    """How the memory that a call needs beyond inputs and outputs grows with S."""
+    """State how the memory of a call beyond inputs and outputs grows with S."""
     about = results.about
     memory = results.own(results.exponents[results.exponents["metric"] == "temporary memory"])
     several, sweeps = memory["dtype"].nunique() > 1, memory["sweep"].nunique() > 1
@@ -78,7 +78,7 @@ def _memory(results: BenchResults) -> Iterator[str]:
 
 
 def _growth_words(growth: str, names: Sequence[str], rows: Sequence[Row], part: pd.DataFrame, about: Described) -> str:
-    """The sentence about the backends whose temporary memory grows in one way; ``part`` has their rows."""
+    """The sentence about the backends whose temporary memory has the same growth; ``part`` has their rows."""
     s = about.short
     exponents = ", ".join(f"{name} {words.exponent_words(row, s)}" for name, row in zip(names, rows, strict=True))
     if growth == CONSTANT:
@@ -110,7 +110,7 @@ def _sizes(part: pd.DataFrame, row: Row, about: Described, ends: int) -> str:
 
 
 def _auto(results: BenchResults) -> Iterator[str]:
-    """Whether PyTorch's own choice is the best there is, with launches and without, and where it is not."""
+    """State whether PyTorch's own choice is the best, with and without launches, and at which shapes it is not."""
     auto = results.auto[results.auto["best"].notna()]
     if auto.empty:
         return
@@ -123,7 +123,7 @@ def _auto(results: BenchResults) -> Iterator[str]:
 
 
 def _auto_and_best(results: BenchResults, auto: pd.DataFrame, prefix: str) -> str:
-    """At how many shapes it differs in nothing, is ahead, or is behind, and where and by how much."""
+    """Count the shapes at which `auto` is as fast as the best other backend, faster, or slower, and by how much."""
     verdict = auto[f"{prefix}verdict"]
     behind = auto[verdict == FASTER]
     counts = {
@@ -150,7 +150,7 @@ def _of(count: int, total: int) -> str:
 
 
 def _launches(results: BenchResults) -> Iterator[str]:
-    """Where most of a call is launching, what the speed-up is without it, and where a graph is slower than the call."""
+    """Name calls that mostly launch, the speed-up without launches, and graphs that are slower than the call."""
     frame = results.own(results.results[results.results["graph_median_ns"].notna()])
     if frame.empty:
         return
@@ -173,7 +173,7 @@ def _launches(results: BenchResults) -> Iterator[str]:
 
 
 def _moved(results: BenchResults) -> str:
-    """The speed-up that launching changes most: `; flash is 7.6x as fast as math including launches, …`."""
+    """The speed-up that launches change most: `; flash is 7.6x as fast as math including launches, …`."""
     base = results.base
     both = results.own(results.comparisons[results.comparisons["base"] == base], "new")
     both = both[both["verdict"].isin([FASTER, SLOWER]) & ~both["mixed"]]
@@ -190,7 +190,7 @@ def _moved(results: BenchResults) -> str:
 
 
 def _aa(results: BenchResults) -> Iterator[str]:
-    """How many backends differ from themselves, and the one that does so most."""
+    """Count the backends that differ from themselves, and name the backend with the largest difference."""
     if not results.aa_compared:
         return
     which = ""
@@ -236,7 +236,7 @@ def limit_findings(results: BenchResults) -> Iterator[str]:
 
 
 def first_words(results: BenchResults, row: Row) -> str:
-    """Describe launches (`launches of cudnn at S=1024, 24.3 µs of a call of 40.4 µs`), or a distance from the bound."""
+    """Name launches (`launches of cudnn at S=1024, 24.3 µs of a call of 40.4 µs`), or the distance from the bound."""
     where = f"{row['backend']} at {results.labels[row['configuration']]}"
     if row["first"] == LAUNCHES:
         return f"launches of {where}, {format_ns(row['gain_ns'])} of a call of {format_ns(row['median_ns'])}"
@@ -280,7 +280,7 @@ def mixed_rows(results: BenchResults) -> pd.DataFrame:
 
 
 def _mixed(results: BenchResults) -> Iterator[str]:
-    """For each two backends what their comparison across dtypes hides, at the largest S, if the dtype does much."""
+    """For each two backends, the dtype's part of their speed-up across dtypes at the largest S, if it is large."""
     about = results.about
     for _, group in mixed_rows(results).groupby(["base", "new"], sort=False):
         known = group[group["algorithm"].notna() & group["precision"].notna()]

@@ -124,7 +124,7 @@ def plan_memory(results: BenchResults) -> Lines:
 
 
 def plan_throughput(results: BenchResults) -> Lines:
-    """FLOP/s along each sweep, below the GPU's peak."""
+    """Plan FLOP/s along each sweep, below the GPU's peak."""
     panels = []
     for sweep, part in _sweeps(results):
         kept = part[~refused_calls(part)]
@@ -184,7 +184,7 @@ def _panel(
     spots: Sequence[Spot] = (),
     least: float | None = None,
 ) -> LinePanel:
-    """A panel that holds all of this; ``least`` is the least effect, around 1, that counts."""
+    """A panel with these lines and marks; ``least`` is the smallest meaningful effect, drawn around 1."""
     title, size = sweep.fixed if len(results.sweeps) > 1 else "", results.about.label(sweep.axis)
     if not lines:
         return LinePanel(title, Axis(size, 1, 2, []), Axis(label, 1, 2, []), lines)
@@ -216,7 +216,7 @@ def _lines(
     *,
     graph: bool = False,
 ) -> list[Line]:
-    """A line for each backend and dtype, of what is known: ``columns`` are its value and the bounds of its interval."""
+    """A line per backend and dtype with known values: ``columns`` are the value and the bounds of its interval."""
     dtypes, looks = dtypes_of(results.results), backend_looks(results.backends)
     out = []
     for (backend, dtype), group in part.groupby(["backend", "dtype"], sort=False):
@@ -245,8 +245,8 @@ def _lines(
 def peaks_of(frame: pd.DataFrame, *, memory: bool) -> Iterator[tuple[str, bool, list[float]]]:
     """Yield the peaks of each dtype, from the data sheet and measured: label, whether it was measured, TFLOP/s.
 
-    With ``memory``, peaks also have GB/s, and only peaks with both values are returned. Peaks are at the clock of the
-    samples.
+    With ``memory``, peaks also have GB/s, and only peaks with both values are returned. Peaks are for the GPU clock
+    during the samples.
     """
     for dtype, group in frame.groupby("dtype", sort=False):
         for word, columns in _PEAKS.items():
@@ -257,14 +257,14 @@ def peaks_of(frame: pd.DataFrame, *, memory: bool) -> Iterator[tuple[str, bool, 
 
 
 def left_out_note(refused: pd.Series[bool]) -> list[str]:
-    """Return the number of points that are not drawn because they exceed the peak, if any."""
+    """Return a note on the points that are left out because they exceed the peak, if any."""
     return (
         [f"left out: {refused.sum()} of {len(refused)} points, because they exceed the peak"] if refused.any() else []
     )
 
 
 def _passings(results: BenchResults, sweep: BenchSweep, own: pd.DataFrame, lines: Sequence[Line]) -> list[Spot]:
-    """Where the backend that is fastest in the end passes others, eager and along sizes; at most two, the last ones."""
+    """The points at which the backend that is fastest in the end overtakes others (eager), at most the last two."""
     size, near = results.about.size, f"near {results.about.short}="
     names = {f"{row['backend']} {row['dtype']}": row for row in own.to_dict("records")}
     eager = [line for line in lines if line.label in names]

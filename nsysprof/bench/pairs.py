@@ -141,7 +141,7 @@ def decision_frame(samples: BenchSamples, results: pd.DataFrame, speedups: Speed
 
 
 def _decision(kind: str, ordered: pd.DataFrame, speedups: Speedups) -> dict[str, Any]:
-    """The decision about the backends of a configuration, which stand in the order of their medians."""
+    """The decision for a configuration, whose backends are ``ordered`` by median."""
     best, *others = ordered["backend"]
     configuration = ordered["configuration"].iloc[0]
     over = {other: speedups.get((kind, configuration, other, best)) for other in others}
@@ -164,7 +164,7 @@ def auto_frame(samples: BenchSamples, results: pd.DataFrame, speedups: Speedups)
     """Find PyTorch's own choice and its cost: a row per configuration with a measurement of `auto`.
 
     ``picked``: the backend that ran, None if not observed. ``best``: the fastest backend that was measured by name;
-    ``speedup``: speed-up of best over auto, with its interval; ``verdict``: verdict about best, None if only auto was
+    ``speedup``: speed-up of best over auto, with its interval; ``verdict``: the verdict on best, None if only auto was
     measured. Columns with ``graph_`` exclude launches. ``error``, ``equivalent``: the error of auto's output against
     float64, and whether this error is within the tolerance.
     """
@@ -186,7 +186,7 @@ def auto_frame(samples: BenchSamples, results: pd.DataFrame, speedups: Speedups)
 def _best_other(
     row: Mapping[Any, Any], results: pd.DataFrame, speedups: Speedups, kind: str, prefix: str
 ) -> dict[str, Any]:
-    """The fastest backend asked for by name, compared with `auto` in this row; names begin with ``prefix``."""
+    """The fastest backend requested by name, compared with `auto` in this row; column names begin with ``prefix``."""
     column, configuration = f"{prefix}median_ns", row["configuration"]
     same = results[(results["configuration"] == configuration) & (results["backend"] != AUTO)]
     named = same[same[column].notna()].sort_values(column)

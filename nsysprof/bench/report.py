@@ -46,7 +46,7 @@ def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = 
 
 
 def _section(title: str, rows: Iterable[Row], table: Mapping[str, Cell], texts: int, note: str = "") -> Iterator[str]:
-    """A section with a table, as `shown` makes it, and a note above it; nothing without rows."""
+    """A section with a table made by `shown` and a note above it; empty without rows."""
     made = shown(rows, table, texts)
     if made.rows:
         lines = markdown_table(made.head, made.rows, made.align, escape=_escape, even=False)
@@ -98,7 +98,7 @@ def _decisions(results: BenchResults) -> Iterator[str]:
 
 
 def _limits(results: BenchResults) -> Iterator[str]:
-    """What bounds each shape, and what to look at first."""
+    """The limit of each shape, and what to optimize first."""
     heads = (
         "shape = label | backend | first = words | bound by = bound | times = bound_by | at the least = least_ns"
         " | without launches = now_ns | launches = launching_ns"
@@ -112,7 +112,7 @@ def _limits(results: BenchResults) -> Iterator[str]:
 
 
 def _shapes(results: BenchResults) -> Iterator[str]:
-    """Each backend from the first shape of a sweep to the others: latency, and work per time."""
+    """The growth of each backend's latency and throughput from the first shape of a sweep to the others."""
     rows: list[Row] = []
     for sweep in results.sweeps:
         part, short = results.rows_of(sweep), results.about.shorts[sweep.axis]
@@ -217,7 +217,7 @@ def _mixed(results: BenchResults) -> Iterator[str]:
 
 
 def _pairs(results: BenchResults) -> Iterator[str]:
-    """The verdicts, counted; every one of them is in ``comparisons.csv``."""
+    """The number of each verdict; ``comparisons.csv`` lists all of them."""
     lines = [
         f"- {kind}: {len(group)} pairs of backends,"
         f" {', '.join(f'{count} {name}' for name, count in group['verdict'].value_counts().items())}"

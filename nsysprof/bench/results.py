@@ -70,7 +70,7 @@ class BenchResults:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return the parts in which each configuration differs from others, by id."""
+        """Return by id how each configuration differs from the others."""
         return self.shapes[1]
 
     def own(self, rows: pd.DataFrame, column: str = "backend") -> pd.DataFrame:
@@ -82,7 +82,7 @@ class BenchResults:
         return self.results.loc[list(sweep.rows)]
 
     def decided(self, kind: str = "eager") -> pd.DataFrame:
-        """Return the decisions by a kind of samples."""
+        """Return the decisions based on this kind of samples."""
         return self.decisions[self.decisions["kind"] == kind]
 
     def speedup(self, configuration: str, base: str, new: str, kind: str = "eager") -> dict[str, Any] | None:
@@ -90,7 +90,7 @@ class BenchResults:
         return self.speedups.get((kind, configuration, base, new))
 
     def backend_name(self, backend: str, configurations: Iterable[str]) -> str:
-        """Return the name of the backend, `auto (cudnn)` if `auto` chose this backend for all these configurations."""
+        """Return the backend's name; for `auto`, with its choice if it made only one: `auto (cudnn)`."""
         picked = {self.samples.auto.get(name) for name in configurations} if backend == pairs.AUTO else set()
         [pick] = picked if len(picked) == 1 else [None]
         return f"{backend} ({pick})" if pick else backend

@@ -52,7 +52,7 @@ def result_frame(samples: BenchSamples, rules: Rules) -> tuple[pd.DataFrame, lis
 
 
 def _allowed_for(frame: pd.DataFrame, warnings: list[str]) -> list[str]:
-    """One line about all points whose samples depend on each other, as far as their intervals allow for it."""
+    """One line about all points with autocorrelated samples whose intervals account for the autocorrelation."""
     count = sum(line.endswith(ALLOWED_FOR) for line in warnings)
     if not count:
         return []
@@ -66,7 +66,7 @@ def _allowed_for(frame: pd.DataFrame, warnings: list[str]) -> list[str]:
 
 
 def over_runs_of(samples: BenchSamples, kind: Kind) -> dict[tuple[str, str], OverRuns]:
-    """Return the latency over runs of each point that was measured in several runs, by index."""
+    """Return by index the latency over runs of each point that was measured in several runs."""
     logs = {point.place: run_medians(point.by_run(kind)) for point in samples.measured}
     several = [point for point in samples.measured if len(logs[point.place]) > 1]
     values = [list(logs[point.place].values()) for point in several]
@@ -78,7 +78,7 @@ def over_runs_of(samples: BenchSamples, kind: Kind) -> dict[tuple[str, str], Ove
 
 
 def _against_themselves(samples: BenchSamples, rules: Rules) -> dict[tuple[str, str], Contrast]:
-    """The second set of samples (A/A) of each point compared with the first, each judged for itself."""
+    """The comparison of each point's second set of samples (A/A) with its first, each judged on its own."""
     points = [point for point in samples.measured if len(point.samples("aa"))]
     found = contrasts_over_runs(
         [(point.by_run("eager"), point.by_run("aa")) for point in points],
@@ -184,7 +184,7 @@ def median_of(summary: Summary | None, runs: OverRuns | None) -> dict[str, Any]:
 
 
 def _spread(summary: Summary, values: Floats) -> dict[str, Any]:
-    """How samples are spread; the 99 % quantile of fewer would be made of the largest one alone."""
+    """The spread of samples; with few samples, the 99 % quantile would depend on the largest sample alone."""
     return {
         "mean_ns": float(values.mean()),
         "sd_ns": float(values.std(ddof=1)) if len(values) > 1 else _NAN,
@@ -202,9 +202,9 @@ def _spread(summary: Summary, values: Floats) -> dict[str, Any]:
 
 
 def _with_limits(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with what each shape is bound by: the longer of FLOPs and compulsory bytes, at the peak of either.
+    """The frame with the limit of each shape: the longer time of its FLOPs and compulsory bytes at their peaks.
 
-    By the datasheet where that is known, else as measured; nothing where one of them is not known at all.
+    Peaks are from the datasheet if known, otherwise measured; there is no limit if either peak is unknown.
     """
     flops = frame["peak_tflops"].fillna(frame["measured_peak_tflops"]).astype(float)
     rate = frame["peak_gb_per_s"].fillna(frame["measured_gb_per_s"]).astype(float)
@@ -228,7 +228,7 @@ def _memory(point: BenchPoint) -> dict[str, Any]:
 
 
 def _error(point: BenchPoint) -> dict[str, Any]:
-    """The error that is nearest to its tolerance, or furthest above it; NaN where it was NaN or infinite itself."""
+    """The error that is nearest to its tolerance, or furthest above it; NaN if an error is NaN or infinite."""
     limits = point.tolerances or {}
     errors = [
         (_NAN if error is None else error, limits.get(name) or point.tolerance or _NAN)
@@ -243,8 +243,8 @@ def _error(point: BenchPoint) -> dict[str, Any]:
 def _shares_of_peaks(point: BenchPoint, limits: GpuLimits, median_ns: float, graph_ns: float) -> dict[str, object]:
     """The columns about peaks.
 
-    ``refused`` names each share above 100 % with the inputs that are suspect, and the share itself is NaN then. Parts
-    that are not known are NaN.
+    ``refused`` names each share above 100 % with its suspect inputs; the share itself is then NaN. Unknown parts are
+    NaN.
     """
     dtype, cost = point.shape.dtype, point.shape.cost
     peak = limits.datasheet_flops(dtype, point.sm_clock_mhz) or _NAN
@@ -303,7 +303,7 @@ def refused_rates(results: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _flops_suspects(point: BenchPoint, limits: GpuLimits, achieved: float, peak: float, lasted_ns: float) -> list[str]:
-    """Which inputs of a share of FLOP/s may be wrong: those that would bring it below 100 % if they were."""
+    """The inputs of a share of FLOP/s that may be wrong: an error in these could explain a share above 100 %."""
     shape, clock, highest = point.shape, point.sm_clock_mhz, limits.max_sm_clock_mhz
     suspects = []
     if clock is None:
@@ -320,7 +320,7 @@ def _flops_suspects(point: BenchPoint, limits: GpuLimits, achieved: float, peak:
 
 
 def _timer(point: BenchPoint, lasted_ns: float) -> list[str]:
-    """The timer, where it is no event on the GPU or the call is too short for it."""
+    """The timer as a suspect, if it is no GPU event, or if the call is too short for it."""
     clock = point.latency_clock
     wrong = lasted_ns < _SHORT_NS or (clock == "perf_counter" and point.sm_clock_mhz is not None)
     return [f"the timer ({format_ns(lasted_ns)} by {clock})"] if wrong else []

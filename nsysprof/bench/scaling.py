@@ -195,7 +195,7 @@ def _crossover(base: str, new: str, group: pd.DataFrame, size: str) -> dict[str,
 
 
 def _crossing(x: Floats, speedup: Floats) -> float:
-    """The largest x at which a speed-up becomes more than 1, between measured x by logarithms; NaN where it is so."""
+    """The largest x at which a speed-up rises above 1, interpolated in logarithms between measured x; NaN if none."""
     up = np.log(speedup)
     places = [place for place in range(len(x) - 1) if up[place] <= 0 < up[place + 1]]
     if not places or up[-1] <= 0:

@@ -47,7 +47,7 @@ def _preset(*grids: str, workload: str = "sdpa", mode: str | None = None) -> Ben
 
 
 def _grid(text: str) -> Grid:
-    """The grid that a text such as `backend=math,flash seq=512,1024 causal=no` names; what comes later counts."""
+    """The grid in a text such as `backend=math,flash seq=512,1024 causal=no`; later values override earlier ones."""
     flags = {"yes": True, "no": False}
     return {
         name: flags[values]
@@ -134,7 +134,7 @@ def find_preset(name: str, *, full: bool = False) -> BenchPreset:
 
 
 def _in_full(grid: Grid) -> Grid:
-    """A grid with the lengths 1, 1.5, 2, 3, 4, 6 … times the least power of two, and the half-precision dtypes."""
+    """A grid with the lengths 1, 1.5, 2, 3, 4, 6 … times the smallest power of two, and both half-precision dtypes."""
     ends = min(grid["seq"]) // 2, max(grid["seq"])
     powers = [2**power for power in range(ends[0].bit_length() - 1, ends[1].bit_length())]
     lengths = sorted({*grid["seq"], *powers, *(3 * power // 2 for power in powers)})
@@ -231,7 +231,7 @@ class SweepJob:
 
     @property
     def resume_command(self) -> str:
-        """The command that continues it."""
+        """The command that resumes the sweep."""
         return join([*(part for part in self.command if part != "--resume"), "--resume"])
 
 
@@ -335,7 +335,7 @@ def _interrupted(job: SweepJob, code: int) -> NsysprofError:
 
 
 def _drop_if_empty(job: SweepJob, sweep: SweepFile) -> bool:
-    """Leave no folder behind where there is nothing to go on from."""
+    """Remove the folder if there is nothing to resume from."""
     empty = not sweep.points and not sweep.peaks
     if empty:
         shutil.rmtree(job.partial, ignore_errors=True)

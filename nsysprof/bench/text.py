@@ -22,7 +22,7 @@ MAX_POINTS_NAMED = 8
 
 
 def _plain(table: TextTable) -> list[str]:
-    """The lines of a table; none without rows."""
+    """The lines of a table; empty without rows."""
     return table.lines()[0].split("\n") if table.rows else []
 
 
@@ -32,12 +32,12 @@ def _wrapped(lines: Iterable[str], first: str = "", others: str = "  ") -> Itera
 
 
 def _without_repeats(texts: Sequence[str]) -> list[str]:
-    """The texts, empty where one is the same as the one before."""
+    """The texts, with each repetition of the previous text left empty."""
     return ["" if text == before else text for before, text in zip(["", *texts], texts, strict=False)]
 
 
 def _joined(*parts: Iterable[str]) -> str:
-    """The parts that have lines, with an empty line between them."""
+    """The non-empty parts, separated by empty lines."""
     lines = [line for part in map(list, parts) if part for line in ("", *part)][1:]
     return "".join(f"{visible(line)}\n" for line in lines)
 
@@ -87,7 +87,7 @@ def bench_summary(results: BenchResults) -> str:
 
 
 def _legend(results: BenchResults, head: Sequence[str]) -> str:
-    """Explain the columns that there is room for."""
+    """Explain the columns that fit."""
     unit = results.about.unit
     finds = "; detectable: smallest difference found with 80 % power" * ("detectable" in head)
     meanings = {
@@ -197,7 +197,7 @@ def _percent(change: float) -> str:
 
 
 def _change(row: Row) -> str:
-    """`+8.0 ± 0.4 %`; no interval of few samples, which holds less than it claims."""
+    """`+8.0 ± 0.4 %`; without the interval if samples are few, because it would be too narrow."""
     few = min(row["before_n"], row["after_n"]) < LEAST_SAMPLES or math.isnan(row["change_low"])
     if row["metric"] == "peak memory" or few:
         return _percent(row["change"])
@@ -207,7 +207,7 @@ def _change(row: Row) -> str:
 
 
 def _effect(row: Row) -> str:
-    """`+0.96 large`; nothing for memory, which is no sample."""
+    """`+0.96 large`; empty for memory, which is not sampled."""
     text = f"{row['delta']:+.2f} {row['delta_word']}".replace("-0.00", "+0.00")
     return "" if math.isnan(row["adjusted_p"]) else text
 

@@ -37,7 +37,7 @@ def latency_title(results: BenchResults) -> str:
 
 
 def memory_title(results: BenchResults) -> str:
-    """Name the backends with most and least memory at the end of the first sweep, and the growth of temporaries."""
+    """Name the backends with the most and least memory at the end of the first sweep, and the growth of temporaries."""
     frame = results.results
     first = results.rows_of(results.sweeps[0]) if results.sweeps else frame
     part = results.own(first[first["peak_bytes"].notna()])
@@ -97,12 +97,12 @@ def speedup_title(results: BenchResults) -> str:
 
 
 def _among(results: BenchResults, sweep: str) -> str:
-    """` [B1 H8 D64 causal]` where there are several sweeps: of which one a title speaks."""
+    """` [B1 H8 D64 causal]`, the sweep that a title describes, if there are several sweeps."""
     return f" [{sweep}]" if len(results.sweeps) > 1 else ""
 
 
 def _speedup_without_crossover(results: BenchResults) -> str:
-    """The largest speed-up over the baseline, of the clear ones if there are any."""
+    """The largest speed-up over the baseline, preferring clear speed-ups."""
     base = results.base
     pairs = results.own(words.where(results.comparisons, kind="eager", mixed=False, base=base), "new")
     if pairs.empty:
@@ -174,14 +174,14 @@ def _many(values: list[Any]) -> str:
 
 
 def _named(results: BenchResults, column: str) -> pd.DataFrame:
-    """What is known of backends asked for by name, or of auto where there is nothing else."""
+    """The known values of backends requested by name, or of auto if there are no others."""
     known = results.results[results.results[column].notna()]
     named = results.own(known)
     return named if len(named) else known
 
 
 def _sweep_winners(results: BenchResults) -> tuple[BenchSweep, list[tuple[list[Any], str]]] | None:
-    """The first sweep in which two backends were compared, and who is fastest over which of its values."""
+    """The first sweep in which two backends were compared, and the fastest backend for each part of its sizes."""
     decided = results.decided().set_index("configuration")
     for sweep in results.sweeps:
         part = words.of_main_dtype(results.rows_of(sweep)).drop_duplicates("configuration")
@@ -204,7 +204,7 @@ def _last(results: BenchResults, sweep: BenchSweep) -> str:
 
 
 def _over_base(results: BenchResults, configuration: str) -> str:
-    """`: 86x as fast as math at S=8192`, of the fastest backend there."""
+    """`: 86x as fast as math at S=8192`, for the fastest backend at this configuration."""
     decided, frame = results.decided().set_index("configuration")["best"], results.results
     best = decided.get(configuration, results.base)
     compared = results.speedup(configuration, results.base, best)
@@ -216,7 +216,7 @@ def _over_base(results: BenchResults, configuration: str) -> str:
 
 
 def _growths(results: BenchResults, frame: pd.DataFrame, most: Mapping[str, Any], least: Mapping[str, Any]) -> str:
-    """`; its temporaries grow as S^2.00, not S^1.00`, as far as those of both follow a power of S."""
+    """`; its temporaries grow as S^2.00, not S^1.00`, if the temporaries of both follow a power of S."""
     ends = [_growth(results, frame, str(row["backend"]), str(row["dtype"])) for row in (most, least)]
     if not ends[0].startswith(results.about.short):
         return ""
@@ -227,7 +227,7 @@ def _growths(results: BenchResults, frame: pd.DataFrame, most: Mapping[str, Any]
 
 
 def _growth(results: BenchResults, frame: pd.DataFrame, backend: str, dtype: str) -> str:
-    """`S^2.00` for the temporary memory of a backend, `none`, or nothing where it follows no single power."""
+    """`S^2.00` for the temporary memory of a backend, `none`, or empty if it follows no single power."""
     own = words.where(frame, backend=backend, dtype=dtype)
     if (own["temporary_bytes"].dropna() == 0).all():
         return _NONE

@@ -79,7 +79,7 @@ def known_text(value: object) -> str:
 
 
 def latency_cell(row: Row, graph: str = "") -> str:
-    """Format `98.2 µs ± 0.3 %`, or the status if there is no latency; for replays with `graph_`."""
+    """Format `98.2 µs ± 0.3 %`, or the status if there is no latency; ``graph`` is `graph_` for replays."""
     median = row[f"{graph}median_ns"]
     if not math.isfinite(median):
         return "" if graph else str(row["status"])
@@ -87,7 +87,7 @@ def latency_cell(row: Row, graph: str = "") -> str:
 
 
 def plus_minus(row: Row, graph: str = "") -> str:
-    """Format half the width of the interval relative to the median (`± 0.3 %`), or the range of few samples."""
+    """Format half the width of the interval relative to the median (`± 0.3 %`), or the range if samples are few."""
     if (row["graph_n"] < LEAST_SAMPLES) if graph else (row["n"] == 1):
         return ""
     if not graph and row["n"] < LEAST_SAMPLES:
@@ -192,7 +192,7 @@ def interval_words(results: BenchResults) -> str:
 def speedup_cell(
     pair: dict[str, Any] | None, text: Callable[[Any], str] = ratio_cell, brackets: Sequence[str] = ("[", "]")
 ) -> str:
-    """Format a speed-up with its interval, in brackets without a clear change, with `?` if samples are too few."""
+    """Format a speed-up with its interval: in brackets if no change is clear, with `?` if samples are too few."""
     if pair is None:
         return ""
     ratio = text(pair)
@@ -255,7 +255,7 @@ def exponent_words(row: Row, short: str) -> str:
 
 
 def configurations_of(results: BenchResults, fixed: str, dtype: str) -> list[str]:
-    """Return the configurations with a dtype in the sweep over S with this title."""
+    """Return the configurations of this dtype in the sweep over S with the title ``fixed``."""
     sweeps = [each for each in results.sweeps if each.axis == results.about.size and each.fixed == fixed]
     part = results.results.loc[[row for sweep in sweeps for row in sweep.rows]]
     return [str(name) for name in part.loc[part["dtype"] == dtype, "configuration"].unique()]

@@ -1,1 +1,1 @@
-"""Record a program under nsys, with a record of how the report was made."""
+"""Run a program under nsys, and record how its report was made."""

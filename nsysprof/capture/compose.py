@@ -29,11 +29,11 @@ class Request:
     """A capture to make: the program with its arguments, the nsys to use, and what to record.
 
     ``trace`` is the list for nsys's ``--trace``. ``extra`` are more arguments for ``nsys profile``; an option in
-    ``extra`` replaces the default option of nsysprof, because nsys accepts no duplicates. ``capture_range`` limits the
-    recording: ``cudaProfilerApi`` (from cudaProfilerStart to cudaProfilerStop) or ``nvtx:NAME`` (the first range of
-    that name); None records the whole run. ``results``: whether the program accepts ``--results FILE`` and writes its
-    own measurements there, like the workloads; ``overhead``: whether to run the program once without nsys first, to
-    measure the cost of nsys. ``injection`` is the code that runs inside the program.
+    ``extra`` replaces nsysprof's default, because nsys accepts no duplicates. ``capture_range`` limits the recording:
+    ``cudaProfilerApi`` (from cudaProfilerStart to cudaProfilerStop) or ``nvtx:NAME`` (the first range of that name);
+    None records the whole run. ``results``: whether the program accepts ``--results FILE`` and writes its own
+    measurements there, like the workloads; ``overhead``: whether to run the program once without nsys first, to measure
+    the cost of nsys. ``injection`` is the code that runs inside the program.
     """
 
     program: tuple[str, ...]
@@ -79,7 +79,7 @@ def nsys_command(request: Request, out: Path, results: Path | None = None) -> li
 
 
 def metrics_options(nsys: Nsys, frequency: int) -> tuple[str, str]:
-    """Return the options that sample the metrics of all GPUs ``frequency`` times per second (renamed in 2024)."""
+    """Return the options of this nsys that sample the metrics of all GPUs ``frequency`` times per second."""
     devices = "--gpu-metrics-devices" if nsys.version >= (2025,) else METRICS_DEVICE
     return f"{devices}=all", f"--gpu-metrics-frequency={frequency}"
 

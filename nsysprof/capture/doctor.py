@@ -90,7 +90,7 @@ def check_machine(
 
 
 def capture_works(checks: list[Check]) -> bool:
-    """Return whether a capture with nsys would work: no needed check is missing."""
+    """Return whether a capture with nsys would work: nothing that it needs is missing."""
     return not any(check.needed and check.state == "missing" for check in checks)
 
 
@@ -110,7 +110,7 @@ def _nsys(nsys: Nsys, announce: Callable[[str], None]) -> Iterator[Check]:
 
 
 def _trial(nsys: Nsys, folder: Path) -> Check:
-    """Capture NVTX ranges for real, with import and export, in a temporary folder."""
+    """Make a real capture of NVTX ranges, with import and export, in a temporary folder."""
     checked = partial(Check, "capture", needed=True)
     request = Request((sys.executable, "-c", _TRIAL), nsys)
     try:
@@ -274,7 +274,7 @@ def _disk(folder: Path) -> Check:
 
 
 def _paranoid() -> Check:
-    """Check the CPU sampling level of the Linux kernel; captures do not sample, so nothing depends on it."""
+    """Check the CPU sampling level of the Linux kernel; captures do not need it, because they do not sample the CPU."""
     checked = partial(Check, "perf_event_paranoid")
     try:
         level = int(_PARANOID.read_text(encoding="ascii"))

@@ -93,7 +93,7 @@ def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
     """Explain why an export has no NVTX range, with a remedy; returns None if the export has a range, or if NVTX was
     not traced.
 
-    nsys gives the reason in diagnostics; before 2024 it is in unreferenced strings, which scrubbing removes.
+    nsys stores the reason in diagnostics or, before 2024, in unreferenced strings, which scrubbing removes.
     """
     with closing(sqlite3.connect(sqlite)) as database:
         database.text_factory = lambda raw: raw.decode("utf-8", "replace")

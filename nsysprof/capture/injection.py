@@ -1,6 +1,6 @@
 """Define the code put into a captured program, and read the files that the program's processes leave.
 
-Each Python of the program runs `nsysprof.capture.inject` at its start, which creates ranges for modules and steps, and
+Each Python process of the program first runs `nsysprof.capture.inject`, which creates ranges for modules and steps, and
 records with torch's own profiler. A file per process reports the outcome.
 """
 
@@ -34,7 +34,7 @@ class Injection:
     ``record``: record with torch's profiler, for at most ``seconds``, or only the ``steps`` from the first number to
     before the second; ``modules``: open a range around each call of a module, down to ``depth`` levels of calls below
     the outermost one (None: all). ``mark_steps``: open a range from the end of one optimizer step to the end of the
-    next. ``times``: note the ends of optimizer steps (`mark_steps` also does this).
+    next. ``times``: record the end times of optimizer steps (`mark_steps` also does this).
     """
 
     record: bool = False
@@ -65,7 +65,7 @@ class Injection:
 
 
 class _About(msgspec.Struct):
-    """What a process wrote about itself."""
+    """A process's report about itself."""
 
     pid: int
     state: str
@@ -92,7 +92,7 @@ class Process:
 
     @property
     def shown(self) -> str:
-        """Return the name of the process for users."""
+        """Return the name of the process as users see it."""
         return f"process {self.about.pid}" if self.about.rank is None else f"rank {self.about.rank}"
 
 
@@ -112,7 +112,7 @@ def read_processes(folder: Path) -> list[Process]:
 
 
 def step_times(folder: Path) -> dict[str, Any] | None:
-    """Return the step durations of the first process that noted them, in the format of a workload, or None.
+    """Return the step durations of the first process that recorded them, in the format of a workload, or None.
 
     Steps are timed with the host clock, from the end of one optimizer step to the end of the next. The first steps are
     left out.

@@ -104,9 +104,9 @@ def making(outputs: Outputs, *, force: bool = False, endings: Sequence[str] = EN
 
 
 def _keep(folder: Path, outputs: Outputs) -> dict[Path, Path]:
-    """Give what a failed capture left names of its own, ``name.partial.log`` and so on; returns the new name of each.
+    """Rename the files of a failed capture to ``name.partial.log`` and so on; return the new name of each.
 
-    The names stay the same where that fails: then the folder is what is kept.
+    If this fails, the names stay the same, and the folder is kept.
     """
     there = _left(folder)
     taken = [path.name for path in outputs.folder.glob("*")]
@@ -124,7 +124,7 @@ def _keep(folder: Path, outputs: Outputs) -> dict[Path, Path]:
 
 
 def _left(folder: Path) -> dict[Path, str]:
-    """Find the files of a folder that are worth keeping, each with the ending that it gets."""
+    """Find the files worth keeping in a folder, each with its new ending."""
     recorded = [path for path in sorted(folder.glob("report*")) if path.stat().st_size]
     streams = [path for path in recorded if path.suffix == ".qdstrm"]
     # A report beside a stream is what a broken importer left; with several capture ranges there are several.
@@ -142,7 +142,7 @@ def _is_kept(folder: Path, kept: Mapping[Path, Path]) -> bool:
 
 
 def _known(error: BaseException, folder: Path, outputs: Outputs, kept: Mapping[Path, Path]) -> NsysprofError | None:
-    """Return an error about what happened, what was kept and how to go on, or None for what no user can cause."""
+    """Return an error that names the cause, the kept files and the next step, or None for an internal error."""
     names = [quote_path(final) for final in kept.values()]
     recorded = [quote_path(final) for final in kept.values() if final.suffix in (".qdstrm", ".nsys-rep")]
     on = [f"kept: {' '.join(names)}"] if names else []
@@ -173,7 +173,7 @@ def _known(error: BaseException, folder: Path, outputs: Outputs, kept: Mapping[P
 
 
 def _space(message: str, outputs: Outputs) -> str | None:
-    """Return a hint where the reason may be a full disk, else None."""
+    """Return a hint if the cause may be a full disk, otherwise None."""
     try:
         there = next(place for place in (outputs.folder, *outputs.folder.absolute().parents) if place.is_dir())
         free = shutil.disk_usage(there).free

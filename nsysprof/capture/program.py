@@ -1,4 +1,4 @@
-"""Handle the profiled program: whether it can run, its input and options, its results, its failure."""
+"""Handle the profiled program: check it and its input, make its command, read its results, explain its failure."""
 
 import os
 import select
@@ -66,7 +66,7 @@ def check_input(once: str, echo: Echo) -> None:
 
 
 def _waits() -> bool | None:
-    """Return whether a pipe on the standard input holds something, or None for nothing so far, False for no pipe."""
+    """Return whether a pipe on standard input has data: None for none so far, False if there is no pipe."""
     try:
         mode = os.fstat(0).st_mode
     except OSError:  # closed

@@ -107,7 +107,7 @@ def capture_program(request: Request, folder: Path, outputs: Outputs, command: S
 
 
 def _introduced(nsys: Nsys, echo: Echo) -> Driver | None:
-    """Report which nsys and which driver will be at work, and what will not go well between them; return the driver."""
+    """Report the nsys and the driver in use, and any incompatibility between them; return the driver."""
     driver, why = ask_driver()
     shown = f"driver {driver.version}" if driver else f"no GPU ({why})"
     echo(visible(f"nsys {nsys.version_text} ({nsys.path}); {shown}") + "\n")
@@ -117,7 +117,7 @@ def _introduced(nsys: Nsys, echo: Echo) -> Driver | None:
 
 
 def _warned(echo: Echo) -> Echo:
-    """Return an echo that warns once when a program prints more than its report, which gets all of it, can hold."""
+    """Return an echo that warns once if a program prints more than its report, which stores all output, can hold."""
     printed = 0
 
     def warn(text: str) -> None:
@@ -147,7 +147,7 @@ def run_plain(
     """Run a program without its profiler to time it. A file on stdin can be read again by the next run.
 
     ``results``: whether the program writes its own measurements, which are then also returned. ``times``: whether to
-    note the ends of optimizer steps, and return the step times.
+    record the ends of optimizer steps, and return the step times.
     """
     if not results:  # workloads read nothing
         check_input("--no-overhead", echo)
@@ -166,8 +166,8 @@ def resume_capture(recorded: Path, folder: Path, outputs: Outputs, nsys: Nsys | 
     """Finish a capture that stopped after its program had ended; ``recorded``, the files that nsys left, stay
     unchanged.
 
-    ``nsys`` is the nsys that the user named; by default, the version that recorded a stream imports it. If there is no
-    record beside the stream, most fields of the new record are None. Raises `NsysprofError` and `Interrupt`.
+    ``nsys`` is the nsys that the user named; if None, the version that recorded a stream imports this stream. If there
+    is no record beside the stream, most fields of the new record are None. Raises `NsysprofError` and `Interrupt`.
     """
     version = _version(recorded)
     record = {**record_so_far(recorded.with_suffix(RECORD_ENDING)), "name": outputs.name}
@@ -188,7 +188,7 @@ def resume_capture(recorded: Path, folder: Path, outputs: Outputs, nsys: Nsys | 
 
 
 def _version(recorded: Path) -> str:
-    """Return the version of the nsys that recorded a stream or report; empty for a report that does not have it."""
+    """Return the version of the nsys that recorded a stream or report; empty if a report lacks the version."""
     try:
         version = header_version(recorded)
     except OSError as error:
@@ -236,7 +236,7 @@ def _report(nsys: Nsys, folder: Path, record: dict[str, Any], echo: Echo) -> Sta
 
 
 def _stranded(recorded: Path, record: dict[str, Any], ended: Ended) -> NsysprofError:
-    """Return the error for an nsys that could write only among the temporary files; the record goes there too."""
+    """Return the error for an nsys that could write only into the temporary folder; write the record there, too."""
     with contextlib.suppress(OSError):
         write_record(recorded.with_suffix(RECORD_ENDING), record)
     return NsysprofError(
@@ -254,7 +254,7 @@ def _exported(nsys: Nsys, report: Path, folder: Path, record: dict[str, Any]) ->
 def overhead_of(
     plain: Ended, profiled: Ended, plain_results: Mapping[str, Any] | None, profiled_results: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Compute the ratios of times with and without nsys: of the whole run, and of each range of a workload.
+    """Compute the ratios of times with and without nsys, for the whole run and for each range of a workload.
 
     ``ranges``: a mapping per range with ``range, samples, plain_median_ns, profiled_median_ns, ratio``;
     ``median_ratio``: the median over ranges, None if there are none. The whole run includes starting the program, and

@@ -70,7 +70,7 @@ def not_run_lines(workload: Mapping[str, Any] | None) -> Iterator[str]:
 def backend_table(verdict: BackendVerdict) -> str:
     """Show ``range | requested | ran | evidence``, then the warnings; empty if no range requests a backend.
 
-    Evidence is the kernel that identifies the backend, with the most time. The text ends with a newline.
+    Evidence: of the kernels that identify the backend, the kernel with the most time. The text ends with a newline.
     """
     if verdict.ranges.empty:
         return ""
@@ -102,14 +102,14 @@ def difference_lines(verdict: BackendVerdict) -> list[str]:
 
 
 def _parts(verdict: BackendVerdict) -> list[str]:
-    """Return for each row ``1 of 3`` where other instances of its range ran something else, otherwise nothing."""
+    """Return ``1 of 3`` for each row if other instances of its range ran another backend, otherwise an empty text."""
     all_of_name = verdict.ranges.groupby("range")["instances"].transform("sum").tolist()
     counts = zip(verdict.ranges["instances"].tolist(), all_of_name, strict=True)
     return [f"{count:,} of {total:,}" if count < total else "" for count, total in counts]
 
 
 def _evidence(verdict: BackendVerdict, row: int, most: int, width: int) -> str:
-    """List the first kernels of a row's evidence with their counts, and how many more there are, in ``width``."""
+    """List the first kernels of a row's evidence with their counts, and the number of others, within ``width``."""
     first, last = verdict.kernels["row"].searchsorted([row, row + 1]).tolist()
     kernels = verdict.kernels.iloc[first:last]
     shown = kernels.head(most)
@@ -120,7 +120,7 @@ def _evidence(verdict: BackendVerdict, row: int, most: int, width: int) -> str:
 
 
 def _counted(kernel: str, count: int, width: int) -> str:
-    """Return ``name x count``; the end of a long name is left out, as what a kernel does stands at its start."""
+    """Return ``name x count``; the end of a long name is left out, because the start shows the kernel's purpose."""
     tail = f" x {count:,}"
     name, most = visible(short_name(kernel, 200)), max(width - len(tail), 8)
     return cut(name, most) + tail

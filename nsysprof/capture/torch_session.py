@@ -133,7 +133,7 @@ def judge_traces(traces: Mapping[Path, Mapping[str, Any]], rules: Rules | None) 
 def _copied(
     processes: Sequence[Process], outputs: Outputs, *, scrubbed: bool, names: bool
 ) -> dict[Path, dict[str, Any]]:
-    """Make the traces that are to stay, and return what is known of each; one without anything is left out."""
+    """Write the traces to keep, without empty ones, and return the facts about each."""
     counts: dict[Path, dict[str, int]] = {}
     recorded = []
     for each in processes:
@@ -164,7 +164,7 @@ def _published(
     scrubbed: bool,
     force: bool,
 ) -> dict[str, Any]:
-    """Complete a record, and give it and its traces their names; returns it as it was written."""
+    """Complete a record, give the record and its traces their final names, and return the written record."""
     if scrubbed:
         record = redacted(without_arguments(record), machine_secrets())
     record = {"schema": record["schema"], "nsysprof": __version__, **record}
@@ -182,7 +182,7 @@ def _published(
 
 
 def _run(command: Sequence[str], folder: Path, injection: Injection, echo: Echo) -> Ended:
-    """Run the program; an interrupt ends it, and what it had recorded is kept."""
+    """Run the program; an interrupt ends it, and its recording is kept."""
     begin = time.perf_counter_ns()
     try:
         return run_child(command, folder / LOG, echo, injection.environment(folder))
@@ -201,14 +201,14 @@ def _nothing(program: Sequence[str], processes: Sequence[Process], *, told: bool
 
 
 def _of_processes(outputs: Outputs) -> list[Path]:
-    """List the traces of single processes that an earlier capture of that name has left."""
+    """List the traces of single processes from an earlier capture of the same name."""
     pattern = re.compile(rf"{re.escape(outputs.name)}\.(rank|process)\d.*{re.escape(TORCH_ENDINGS[0])}")
     found = outputs.folder.iterdir() if outputs.folder.is_dir() else iter(())
     return sorted(path for path in found if pattern.fullmatch(path.name))
 
 
 def _names(recorded: Sequence[Process], outputs: Outputs) -> list[str]:
-    """Name the trace of each process: by its rank, or its place among those without; a single one as the capture."""
+    """Name the trace of each process by its rank or, without a rank, by its number; a single trace like the capture."""
     names: list[str] = []
     for number, each in enumerate(recorded, 1):
         alone = len(recorded) == 1 and (each.about.world_size or 1) == 1

@@ -98,7 +98,7 @@ def _write_column(axes: Axes, column: Column, x: float) -> None:
 
 
 def _fill(axes: Axes, panel: BarPanel, thick: float) -> None:
-    """Draw the bars, an artist per part (labelled with it), and what stands on them."""
+    """Draw the bars, with a labelled artist per part, and the texts and marks on them."""
     for part in panel.parts:
         place = part.left, part.right, part.rows - thick / 2, part.rows + thick / 2
         boxes(axes, *place, part.colour, label=part.label, edgecolors=part.edge, linewidths=0.4)
@@ -173,7 +173,7 @@ def draw_waterfalls(plan: Waterfalls) -> Figure:
 
 
 def _label_lines(name: str, width: float) -> list[str]:
-    """The name of a column in at most three lines, broken at spaces and, where need be, behind hyphens."""
+    """The name of a column in at most three lines, broken at spaces and, if necessary, after hyphens."""
     room = width - 0.05
     words: list[str] = []
     for word in name.split(" "):
@@ -209,7 +209,7 @@ def _draw_panel(axes: Axes, panel: Waterfall, high: float) -> None:
 
 
 def _draw_axis(axes: Axes, panel: Waterfall, ticks: Sequence[float]) -> None:
-    """Draw lines across with their numbers on the left, and the label of the axis above these."""
+    """Draw horizontal lines with their numbers on the left, and the label of the axis above the numbers."""
     for own in (axes.xaxis, axes.yaxis):
         own.set_visible(False)
     axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
@@ -234,7 +234,7 @@ def _draw_totals(axes: Axes, panel: Waterfall, columns: int, pixel: float) -> No
 
 
 def _draw_steps(axes: Axes, panel: Waterfall, pixel: float) -> None:
-    """Draw a bar per step: one colour for what gets less, one for what gets more."""
+    """Draw a bar per step, with one colour for decreases and one for increases."""
     x = np.arange(1.0, len(panel.texts) + 1)
     low, high = np.minimum(panel.before, panel.after), np.maximum(panel.before, panel.after)
     middle, half = (low + high) / 2, np.maximum((high - low) / 2, _MIN_STEP / 2 * pixel)
@@ -257,7 +257,7 @@ def _connect(axes: Axes, levels: Array, empty: Array) -> None:
 
 
 def _written(panel: Waterfall, ends: Array) -> Iterator[tuple[float, float, list[tuple[str, str]]]]:
-    """The texts above the bars: x, y and the lines (text, colour), the uppermost first."""
+    """The texts above the bars: x, y and the lines (text, colour), top line first."""
     for x, text, end in zip((0, len(panel.texts) + 1), panel.total_texts, ends.tolist(), strict=True):
         yield x, end, [(text, INK)]
     tops = np.maximum(panel.before, panel.after)
@@ -277,7 +277,7 @@ def _write(axes: Axes, x: float, y: float, lines: Sequence[tuple[str, str]], pix
 
 
 def _write_columns(axes: Axes, labels: Sequence[tuple[Sequence[str], Sequence[str]]]) -> None:
-    """Write the names of the columns below the last panel, and below each its remark."""
+    """Write the names of the columns below the last panel, each with its remark below it."""
     inch = DPI / axes.bbox.height
     where = axes.get_xaxis_transform()
     for x, (lines, remarks) in enumerate(labels):

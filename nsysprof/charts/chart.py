@@ -1,7 +1,7 @@
 """Declare charts once, draw them in a separate process, and write them as files.
 
 Importing matplotlib takes as long as the whole analysis of a small report, and drawing takes as long again. A second
-Python process, which starts first, does both on the second core. The process reads plans from a pipe, returns PNG
+Python process, started before the analysis, does both on another core. The process reads plans from a pipe, returns PNG
 pictures, and never touches files. If the second process fails, this process draws the charts.
 """
 
@@ -84,7 +84,7 @@ def save_charts(charts: Sequence[Chart[_A]], answer: _A, folder: Path) -> list[P
 
 
 class Painter:
-    """Draw plans once: in the given process, or in this process if no process was given or it fails.
+    """Draw plans once: in the given process or, if there is none or it fails, in this process.
 
     Closing the painter ends the other process immediately.
     """
@@ -95,7 +95,7 @@ class Painter:
         self._sent = False
 
     def paint(self, plans: Sequence[Plan]) -> None:
-        """Start drawing; returns at once if there is another process."""
+        """Start drawing; returns immediately if another process draws."""
         self._plans = plans
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError), self._process.stdin as requests:  # it may be gone
@@ -109,7 +109,7 @@ class Painter:
         return pictures
 
     def _answer(self) -> bytes | None:
-        """The next answer; None where the chart must be drawn here."""
+        """The next picture, or None if this process must draw the chart."""
         if self._sent and self._process is not None and self._process.stdout is not None:
             with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
                 answer = pickle.load(self._process.stdout)
@@ -164,7 +164,7 @@ def _cores() -> int:
 
 
 def _stop(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to the process and to those that it started."""
+    """Send a signal to the process and its children."""
     if process.poll() is None:
         with contextlib.suppress(OSError):
             if hasattr(os, "killpg"):

@@ -69,7 +69,7 @@ def figure_png(figure: Figure) -> bytes:
 
 
 def in_font(part: _P) -> _P:
-    """Return the same plan with every text `shown`."""
+    """Return the same plan with every text passed through `shown`."""
     new: Any = part
     if isinstance(part, str):
         new = shown(part)

@@ -59,7 +59,7 @@ def draw_lanes(plan: marks.Lanes) -> Figure:
 
 
 def _tops(panel: marks.LanePanel) -> list[float]:
-    """Where each lane begins, in inches from above, and where the last one ends."""
+    """The top of each lane in inches from the panel's top, and the end of the last lane."""
     flat = _FLAT if len(panel.lanes) > _MAX_TALL else 1.0
     high = [lane.height * (len(lane.labels) if isinstance(lane, marks.Ribbons) else 1) for lane in panel.lanes]
     return np.append(0.0, np.cumsum(high) * flat).tolist()
@@ -117,7 +117,7 @@ def _draw_stream(axes: Axes, lane: marks.Stream, length: int, top: float, low: f
 
 
 def _draw_ribbons(axes: Axes, lane: marks.Ribbons, length: int, top: float) -> None:
-    """Draw all lanes as one picture, with gaps between them where there is room."""
+    """Draw all lanes as one picture, with gaps between them if there is room."""
     colours = np.array([[*bytes.fromhex(colour[1:])] for colour in lane.colours]) / 255
     shares = lane.shares / 255
     picture = np.einsum("lkc,kr->lcr", shares, colours) + (1 - shares.sum(axis=1))[:, :, None]
@@ -133,7 +133,7 @@ def _draw_ribbons(axes: Axes, lane: marks.Ribbons, length: int, top: float) -> N
 def _draw_marks(axes: Axes, lane: marks.Marks, place: tuple[float, float], length: int) -> None:
     """Draw a lane of boxes, and the names that fit into the longest of them.
 
-    Boxes that overlap, as ranges that were on several streams at a time, have no names.
+    Overlapping boxes, such as ranges that ran on several streams at once, have no names.
     """
     if not len(lane.start):
         return
@@ -157,7 +157,7 @@ def _draw_marks(axes: Axes, lane: marks.Marks, place: tuple[float, float], lengt
 
 
 def _write_beside(axes: Axes, lane: marks.Marks, left: Array, right: Array, y: float, length: int) -> None:
-    """Write the name of each box behind it or before it, where there is more room, or else into it."""
+    """Write the name of each box on the side with more room or, if neither side has enough, into the box."""
     inch = max(length, 1) / marks.PLOT
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
     for begin, end, name, colour in zip(left.tolist(), right.tolist(), lane.names, lane.colours, strict=True):
@@ -171,7 +171,7 @@ def _write_beside(axes: Axes, lane: marks.Marks, left: Array, right: Array, y: f
 
 
 def _draw_boxes(axes: Axes, lane: marks.Marks | marks.CallLane, pixel: float, top: Edges, low: Edges) -> Array:
-    """Draw the boxes of a lane, at least a pixel wide, with edges where they are wide; returns where they end."""
+    """Draw the boxes of a lane, at least a pixel wide, with edges if they are wide; return their right ends."""
     right: Array = np.maximum(lane.end, lane.start + pixel)
     line = np.where(right - lane.start > 5 * pixel, 0.5, 0.0)
     look: dict[str, Any] = {"label": lane.label, "edgecolors": "white", "linewidths": line, "zorder": 2}
@@ -180,7 +180,7 @@ def _draw_boxes(axes: Axes, lane: marks.Marks | marks.CallLane, pixel: float, to
 
 
 def _draw_frame(axes: Axes, start: int, end: int) -> None:
-    """Mark where the zoom is by a frame around all lanes."""
+    """Mark the zoomed time by a frame around all lanes."""
     low, high = axes.get_xlim()
     pixel = (high - low) / (marks.PLOT * marks.DPI)
     left, right = max(start, low), min(end, high)
@@ -193,8 +193,8 @@ def _draw_frame(axes: Axes, start: int, end: int) -> None:
 
 @dataclass(frozen=True)
 class _Pole:
-    """A name above a lane: the place of its pole (inches from the left of the axis), its height and its text; for
-    several boxes, where their bracket begins and ends.
+    """A name above a lane: the position of its pole (inches from the left of the axis), its height and its text; for
+    several boxes, the start and end of their bracket.
     """
 
     x: float
@@ -205,7 +205,7 @@ class _Pole:
 
 @dataclass(frozen=True)
 class _Laid:
-    """A lane with its place: ``top`` and ``low`` in inches from the top of the panel, and its names."""
+    """A lane with its position (``top`` and ``low`` in inches from the top of the panel) and its names."""
 
     lane: marks.CallLane
     top: float
@@ -216,7 +216,7 @@ class _Laid:
 
 @dataclass(frozen=True)
 class _LaidBlock:
-    """A call with its place in the panel."""
+    """A call with its position in the panel."""
 
     block: marks.CallBlock
     title: float
@@ -259,7 +259,7 @@ def _lay_out(panel: marks.CallPanel) -> list[_LaidBlock]:
 
 
 def _place(flags: Sequence[marks.Flag], length: int, height: float) -> tuple[list[_Pole], list[marks.Flag]]:
-    """Choose the names that go on poles, and those that go into their boxes; the others are left out."""
+    """Choose the names to draw on poles and the names to draw in their boxes; others are left out."""
     inside: list[marks.Flag] = []
     wanted: list[_Pole] = []
     for flag in flags:
@@ -277,7 +277,7 @@ def _place(flags: Sequence[marks.Flag], length: int, height: float) -> tuple[lis
 
 
 def _pole(flag: marks.Flag, length: int) -> _Pole:
-    """A pole in the middle of the box, or of the bracket over several."""
+    """A pole in the middle of the box, or of the bracket over several boxes."""
     inch = _CALL_PLOT / length
     wide = flag.count > 1 and (flag.end - flag.start) * inch >= _MIN_BRACKET
     left, right = (flag.start, flag.end) if wide else (flag.inner, flag.outer)
@@ -288,8 +288,8 @@ def _pole(flag: marks.Flag, length: int) -> _Pole:
 
 
 def _levels(wanted: Sequence[_Pole]) -> list[_Pole]:
-    """The poles from right to left, each higher than all whose poles would cross its text; none where two are in one
-    place, or a text has no room.
+    """The poles from right to left, each higher than all poles that would cross its text; empty if two poles coincide,
+    or if a text has no room.
     """
     poles: list[_Pole] = []
     for pole in sorted(wanted, key=lambda pole: -pole.x):
@@ -312,7 +312,7 @@ def _draw_call_panel(axes: Axes, panel: marks.CallPanel, blocks: Sequence[_LaidB
 
 
 def _draw_lane(axes: Axes, panel: marks.CallPanel, block: marks.CallBlock, laid: _Laid, *, ending: bool) -> None:
-    """Draw the idle time, the boxes on it, their names, and at the end the length of the call."""
+    """Draw the idle time, the boxes on it with their names, and the length of the call at the end."""
     lane, inch = laid.lane, panel.length / _CALL_PLOT
     pixel = inch / marks.DPI
     middle = (laid.top + laid.low) / 2
@@ -335,7 +335,7 @@ def _draw_lane(axes: Axes, panel: marks.CallPanel, block: marks.CallBlock, laid:
 
 
 def _draw_poles(axes: Axes, laid: _Laid, inch: float) -> None:
-    """Draw the names above a lane, each at the end of its pole, and brackets over boxes that share one."""
+    """Draw the names above a lane, each at the end of its pole, and brackets over boxes that share a name."""
     lines = []
     for pole in laid.poles:
         y = laid.top - _BASE - _LINE * (pole.level + 0.5)
@@ -355,7 +355,7 @@ def _draw_poles(axes: Axes, laid: _Laid, inch: float) -> None:
 def _draw_wedge(
     figure: Figure, axes: Sequence[Axes], laid: Sequence[Sequence[_LaidBlock]], closer: int, block: int
 ) -> None:
-    """Draw a pale wedge from the short call to the panel that shows it more closely."""
+    """Draw a pale wedge from the short call to the panel that enlarges it."""
     near, far = axes[closer], axes[1 - closer]
     small = laid[1 - closer][block]
     above = closer > 1 - closer  # the panel is below the call

@@ -269,7 +269,7 @@ class CallPanel:
 
 @dataclass(frozen=True)
 class Calls:
-    """Time axes from top to bottom; ``zoomed``: the enlarged panel and its call's number elsewhere, or None."""
+    """Time axes from top to bottom; ``zoomed``: the numbers of an enlarging panel and of its call, or None."""
 
     heading: Heading
     panels: Sequence[CallPanel]

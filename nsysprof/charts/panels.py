@@ -95,7 +95,7 @@ def draw_line(axes: Axes, line: Line) -> None:
 
 
 def along(axes: Axes, line: Line) -> list[Box]:
-    """Return squares along a line as drawn, and on the points of the line."""
+    """Return small squares along the drawn line and on its points."""
     points = np.array([inches(axes, x, y) for x, y in zip(line.x, line.y, strict=True)])
     joined = pairwise(points) if line.look != "none" else ()
     between = [np.linspace(one, other, 16) for one, other in joined]
@@ -103,7 +103,7 @@ def along(axes: Axes, line: Line) -> list[Box]:
 
 
 def _write_ends(axes: Axes, panel: LinePanel) -> list[Box]:
-    """Write names right of the ends of lines and levels, apart from one another; returns their places."""
+    """Write names to the right of the ends of lines and levels without overlap; return their places."""
     wide, high = size_of(axes)
     last = max(line.x[-1] for line in panel.lines)
     by_end: dict[float, list[tuple[float, str, str]]] = {}
@@ -133,7 +133,7 @@ def _write_ends(axes: Axes, panel: LinePanel) -> list[Box]:
 
 
 def _draw_spots(axes: Axes, panel: LinePanel, places: Places) -> None:
-    """Draw crosses, and rings with words beside them where there is room."""
+    """Draw crosses, and rings with a text beside them if there is room."""
     marks = [around(inches(axes, spot.x, spot.y), _RING) for spot in panel.spots]
     places.mark(*marks)
     for spot, mark in zip(panel.spots, marks, strict=True):
@@ -201,7 +201,7 @@ def _draw_panel(axes: Axes, panel: ViolinPanel) -> None:
 
 
 def _half(axes: Axes, values: Array, row: int, side: int, colour: str, strength: float) -> None:
-    """Draw half a violin above (-1) or below (1) its row, or a few samples one by one."""
+    """Draw half a violin above (-1) or below (1) its row, or individual samples if there are few."""
     reach = axes.get_xlim()[1]
     if len(values) < _MIN_FOR_VIOLIN:
         inside = values[np.abs(values) <= reach]
@@ -293,7 +293,7 @@ def _draw_times(axes: Axes, panel: SeriesPanel) -> None:
 
 
 def _draw_points(axes: Axes, panel: SeriesPanel) -> None:
-    """Draw the level, the steps above it, and the names of the slow ones."""
+    """Draw the level, the steps above it, and the names of slow steps."""
     for x in panel.marks:
         axes.axvline(x, color=RULE, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
     of_runs = panel.noun != _STEP
@@ -321,7 +321,7 @@ def _draw_points(axes: Axes, panel: SeriesPanel) -> None:
 
 
 def _draw_distribution(side: Axes, axes: Axes, panel: SeriesPanel) -> None:
-    """Draw how many steps take how long, with those of each colour beside those before it."""
+    """Draw the distribution of step times, with the bars of each colour beside the previous colour's."""
     for own in (side.xaxis, side.yaxis):
         own.set_visible(False)
     side.spines[["top", "right", "bottom"]].set_visible(False)

@@ -97,7 +97,7 @@ def _draw_slope(axes: Axes, plan: Roofs, slope: float, text: str, places: Places
 
 
 def _draw_paths(axes: Axes, plan: Roofs, places: Places) -> None:
-    """Draw paths with the names of their points: before the texts of ceilings, which may stand in more places."""
+    """Draw paths with the names of their points, before the texts of ceilings, which have more possible places."""
     for path in plan.paths:
         axes.plot(
             path.x, path.y, color=path.colour, marker=path.marker, markersize=6.5, linewidth=1.0,
@@ -112,7 +112,7 @@ def _draw_paths(axes: Axes, plan: Roofs, places: Places) -> None:
 
 
 def _named_points(axes: Axes, paths: Sequence[Line]) -> list[tuple[Box, str, str]]:
-    """The named points of paths as place, name and colour; of equal names close to each other the first."""
+    """The named points of paths as place, name and colour; of equal names close together, only the first."""
     points: list[tuple[Box, str, str]] = []
     for path in paths:
         for x, y, name in zip(path.x, path.y, path.names, strict=True):
@@ -128,7 +128,7 @@ def _named_points(axes: Axes, paths: Sequence[Line]) -> list[tuple[Box, str, str
 
 
 def _draw_ceilings(axes: Axes, plan: Roofs, places: Places) -> None:
-    """Draw the ceilings, from their slope to the right, each with its text above or below it where no mark is."""
+    """Draw the ceilings, from their slope to the right, each with its text above or below it, away from marks."""
     left, right = axes.get_xlim()
     levels = []
     for each in plan.ceilings:
@@ -155,7 +155,7 @@ def _draw_ceilings(axes: Axes, plan: Roofs, places: Places) -> None:
 
 
 def _draw_flat(axes: Axes, plan: Roofs, rows: Sequence[float], high: float) -> None:
-    """Draw a linear axis from 0, with a line at what no bubble can exceed."""
+    """Draw a linear axis from 0, with a line at the limit that no bubble can exceed."""
     most = max(bubble.x for bubble in plan.flat)
     end = max(most, plan.flat_end[0] if plan.flat_end else 0.0) * 1.09 or 1.0
     axes.set_xlim(0, end)
@@ -187,7 +187,7 @@ def _marks(axes: Axes, bubbles: Sequence[Bubble]) -> list[Box]:
 
 
 def _draw_arrows(axes: Axes, bubbles: Sequence[Bubble], marks: Sequence[Box], places: Places) -> None:
-    """Draw an arrow right of each bubble that belongs further right than the axes reach."""
+    """Draw an arrow to the right of each bubble whose true place is to the right of the axes."""
     for bubble, mark in zip(bubbles, marks, strict=True):
         if bubble.beyond:
             level = (mark.low + mark.high) / 2
@@ -201,7 +201,7 @@ def _draw_arrows(axes: Axes, bubbles: Sequence[Bubble], marks: Sequence[Box], pl
 
 
 def _draw_bubbles(axes: Axes, bubbles: Sequence[Bubble], marks: Sequence[Box], places: Places) -> None:
-    """Draw small bubbles on top of large ones, and write the names of the first."""
+    """Draw small bubbles on top of large ones, and write the names of the most important ones."""
     if not bubbles:
         return
     order = sorted(range(len(bubbles)), key=lambda at: -bubbles[at].size)

@@ -80,7 +80,7 @@ def shown(text: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def _advance(character: str) -> float:
-    """The width of a character in ems, as it is without hinting."""
+    """The width of a character in ems, without hinting."""
     return _font().load_char(ord(character)).linearHoriAdvance / 65536 / _SIZE
 
 
@@ -129,7 +129,7 @@ def write(
     at: Transform | None = None,
     **look: Any,
 ) -> None:
-    """Write a text at a point of the data, or of the transform ``at``, aligned by ``ha`` and ``va``."""
+    """Write a text at a point in data coordinates or, with ``at``, in this transform, aligned by ``ha`` and ``va``."""
     axes.text(x, y, text, ha=ha, va=va, fontsize=size, transform=at or axes.transData, **look)
 
 
@@ -243,7 +243,7 @@ def panel_grid(heading: Heading, count: int, *, high: float, left: float, right:
 
 
 def shown_rows(count: int, row: float, strong: Sequence[int] = ()) -> list[int]:
-    """Return the rows (of ``row`` inches each) whose labels fit: the ``strong`` rows, and others at regular steps."""
+    """Return the rows (each ``row`` inches high) whose labels fit: the ``strong`` rows, and evenly spaced others."""
     step = next(step for step in (1, 2, 5, 10, 20, 50, 100) if step * row >= WRITTEN or step == 100)
     shown: list[int] = []
     for at in (*strong, *range(0, count, step)):
@@ -332,7 +332,7 @@ def draw_plane(axes: Axes, x: Axis, y: Axis, title: str = "") -> None:
 
 
 def _apart(axes: Axes, ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """The ticks whose numbers do not touch: the last one, and each before it that has room."""
+    """The ticks whose numbers do not touch: the last tick, and each earlier one that has room."""
     shown: list[tuple[float, str]] = []
     edge = np.inf
     for tick, text in reversed(ticks):

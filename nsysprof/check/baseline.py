@@ -54,8 +54,8 @@ class Baseline:
     """Earlier calls.
 
     ``label`` is the file. ``gpus``: the names of the GPUs of the file, empty if not recorded. ``samples`` are its
-    `TIMES`. ``without_samples``: the ranges with known sums and medians but no single calls, by merged path and kind.
-    ``needs``: the `needs_of_kernels` of ranges, by merged path and kind.
+    `TIMES`. ``without_samples``: the ranges with known sums and medians but unknown single calls, by merged path and
+    kind. ``needs``: the `needs_of_kernels` of ranges, by merged path and kind.
     """
 
     label: str
@@ -87,8 +87,8 @@ def gpu_names(breakdown: Breakdown) -> frozenset[str]:
 def read_analysis(path: Path, budget: Budget, reading: Mapping[str, str] = _READING) -> Baseline:
     """Return the calls of an ``analysis.json``, from ``instances.csv`` beside it or from ranges with a single instance.
 
-    Raises `NsysprofError` if the file is not an analysis, or if it was written with options other than those of the
-    budget, or with another ``reading`` (the options ``graphs`` and ``ranges``).
+    Raises `NsysprofError` if the file is not an analysis, or if it was written with options other than the budget's, or
+    with another ``reading`` (the options ``graphs`` and ``ranges``).
     """
     analysis = read_analysis_document(path)
     _check_options(path, {**_READING, **analysis.options}, budget, reading)
@@ -110,7 +110,7 @@ def read_analysis(path: Path, budget: Budget, reading: Mapping[str, str] = _READ
 
 
 def _check_options(path: Path, options: Mapping[str, Any], budget: Budget, reading: Mapping[str, str]) -> None:
-    """Refuse an analysis whose calls were chosen or merged in another way than the budget's."""
+    """Refuse an analysis whose calls were chosen or merged differently from the budget's."""
     merge = None if budget.merge is None else list(budget.merge)
     instances = None if budget.instances is None else list(budget.instances)
     wanted: dict[str, Any] = {"threads": "follow", **reading, "by": None}
@@ -128,7 +128,7 @@ def _check_options(path: Path, options: Mapping[str, Any], budget: Budget, readi
 
 
 def _all_ranges(path: Path, count: int) -> pd.DataFrame:
-    """The rows of the ``ranges.csv`` beside a document that does not hold all of them."""
+    """The rows of the ``ranges.csv`` beside a document with only some of them."""
     dtypes = {**dict.fromkeys(_KEY, str), **dict.fromkeys(_TOTALS, np.int64)}
     try:
         ranges = _table(path, dtypes)
@@ -141,14 +141,14 @@ def _all_ranges(path: Path, count: int) -> pd.DataFrame:
 
 
 def _table(path: Path, dtypes: Mapping[str, Any]) -> pd.DataFrame:
-    """These columns of a CSV file, with names as the report has them."""
+    """The columns of a CSV file, with the report's original names."""
     with open_regular(path, MAX_TABLE_BYTES) as file:
         table = pd.read_csv(file, usecols=list(dtypes), dtype=dict(dtypes), keep_default_na=False)
     return table.assign(**{name: table[name].map(undo_spreadsheet_safe).astype(object) for name in _KEY})
 
 
 def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, list[str]]:
-    """The rows of an ``instances.csv``, or None where there is none that belongs to these ranges, and why not."""
+    """The rows of the ``instances.csv`` for these ranges, or None and the reason why it is missing."""
     if not os.path.lexists(path):
         return None, []
     numbers = dict.fromkeys(["start_ns", "end_ns", "unclosed", "span_ns", "busy_ns"], np.int64)
@@ -194,8 +194,8 @@ def growths(
     grow.
 
     Several baselines are runs of one program in order, and each run counts as one sample: growth must exceed the
-    differences between runs of the newest level. With one baseline, calls are compared; times that depend on the host
-    are then not judged, because they differ between runs.
+    differences between the runs since the last level shift. With one baseline, calls are compared; times that depend on
+    the host are then not judged, because they differ between runs.
     """
     out: dict[tuple[int, str], Growth] = {}
     tests: dict[tuple[int, str], Contrast] = {}
@@ -239,7 +239,7 @@ def growths(
 
 
 def _paced_by_host(samples: CallSamples, baseline: Baseline, key: tuple[str, str], row: int, measure: str) -> str:
-    """Why one earlier report cannot tell whether a time grew, if the host sets it; else nothing."""
+    """If the host determines a time, why one baseline cannot show whether it grew; otherwise an empty text."""
     other = "give --baseline three times, once per capture; or limit busy"
     if measure == "cpu":
         return f"CPU time varies between runs, and one baseline does not show by how much: {other}"
@@ -258,7 +258,7 @@ def _paced_by_host(samples: CallSamples, baseline: Baseline, key: tuple[str, str
 def _over_captures(
     several: Mapping[tuple[int, str], Sequence[Floats]], tolerances: Mapping[tuple[int, str], float], clock_step: int
 ) -> dict[tuple[int, str], Growth]:
-    """The growth of times over several captures, of each the calls of the baselines and then those of the report."""
+    """The growth of times over several captures; each time has the calls of the baselines, then of the report."""
     logs = [[float(np.log(np.median(calls))) for calls in captures] for captures in several.values()]
     roundings = [
         rounding_of(clock_step * (measure in OF_GPU_WORK), float(np.exp(values[-1])))
@@ -292,7 +292,7 @@ def _over_captures(
 
 
 def refuse_repeats(baselines: Sequence[Baseline], new: Baseline) -> None:
-    """Refuse a recording that is given twice and would seem not to vary; one baseline may be the report itself."""
+    """Refuse a recording that is given twice, as it would hide variation; one baseline may be the report itself."""
     if len(baselines) < 2:
         return
     given = [*baselines, new]
@@ -314,7 +314,7 @@ def _same_calls(one: CallSamples, other: CallSamples) -> bool:
 
 
 def _earlier(baseline: Baseline | None, key: tuple[str, str], measure: str) -> Floats | str:
-    """The calls of the baseline, or why there are none to compare with."""
+    """The calls of the baseline, or the reason why there are none."""
     if baseline is None:
         return "no --baseline given"
     if key in baseline.without_samples:

@@ -128,7 +128,7 @@ class RangeBudget:
 
     @property
     def of_kernels(self) -> bool:
-        """Return whether there is a limit on resources per thread of kernels."""
+        """Return whether there is a limit on the kernels' resources per thread."""
         return not {*self.caps, *self.growth}.isdisjoint(OF_KERNELS)
 
     @property
@@ -161,7 +161,7 @@ class _Growth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Range(msgspec.Struct, forbid_unknown_fields=True):
-    """A table as it stands in the file; the defaults of limits that it lacks mean nothing."""
+    """A table as read from the file; the values of absent limits have no meaning."""
 
     path: Text
     optional: bool = False
@@ -223,7 +223,7 @@ def read_budget(path: Path) -> Budget:
 
 
 def _listed(values: dict[str, Any], *keys: str) -> dict[str, Any]:
-    """The values, with a list in place of a single value of ``keys``."""
+    """The values, with single values of ``keys`` turned into lists."""
     return {key: [value] if key in keys and not isinstance(value, list) else value for key, value in values.items()}
 
 

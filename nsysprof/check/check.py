@@ -113,7 +113,7 @@ def check(
     ``analysis.json`` or its folder, or several of these from different runs, whose variation then limits the detectable
     growth. ``rules`` is a file of kernel rules with priority over the shipped rules; ``nsys`` exports a ``.nsys-rep``;
     ``threads``, ``graphs``, ``ranges`` and ``memory_limit`` (bytes) are as in `attribute`; ``progress`` receives each
-    task and the number of rows. Raises `NsysprofError` for unreadable or meaningless input, such as a report without
+    task and its number of rows. Raises `NsysprofError` for unreadable or meaningless input, such as a report without
     ranges or a backend without a rule; a broken limit raises nothing.
     """
     asked = budget if isinstance(budget, Budget) else read_budget(Path(budget))
@@ -178,7 +178,7 @@ def _baseline(
 
 
 def _checked(breakdown: Breakdown, budget: Budget, baselines: Sequence[Baseline], rules: Rules) -> BudgetCheck:
-    """Compare a report, broken down as the budget says, with the budget."""
+    """Check a report, broken down as the budget requires, against the budget."""
     report = str(breakdown.attribution.trace.report.path)
     _refuse_empty(breakdown, budget, report)
     _check_words(budget, rules)
@@ -212,7 +212,7 @@ def _missing(asked: RangeBudget, finder: RangeFinder, budget: Budget, *, near: b
 
 
 def _refuse_empty(breakdown: Breakdown, budget: Budget, report: str) -> None:
-    """Refuse a report without ranges or GPU work, or with an unreadable part: it would keep to any budget."""
+    """Refuse a report without ranges or GPU work, or with an unreadable part, because it would keep any budget."""
     for lost in breakdown.attribution.trace.unread:
         what = f"{report} cannot be checked: {lost.table} has {lost.rows:,} rows but lacks {' and '.join(lost.lacks)}"
         raise NsysprofError(what, "export it again: nsys export --type sqlite REPORT.nsys-rep")
@@ -236,7 +236,7 @@ def _refuse_empty(breakdown: Breakdown, budget: Budget, report: str) -> None:
 
 
 def _check_words(budget: Budget, rules: Rules) -> None:
-    """Refuse backends and causes that no rule gives: a misspelt one would never be found, nor missed."""
+    """Refuse backends and causes that no rule defines, because a misspelt name would silently never match."""
     backends = {rule.attention_backend for rule in rules.rules if rule.attention_backend} | {_MATH}
     folded = {backend.casefold() for backend in backends}
     templates = sorted({cause for rule in rules.rules for cause in rule.causes})

@@ -133,7 +133,7 @@ def _chosen(breakdown: Breakdown) -> Index:
 
 
 def _top_of(parent: Ints32, tops: Mask) -> Index:
-    """The row of ``tops`` that each row is or lies in; itself where it lies in none."""
+    """For each row, the row of ``tops`` that it is or is inside, otherwise the row itself."""
     out = np.arange(len(parent))
     for row, above in enumerate(parent.tolist()):  # parents stand before children
         if above >= 0 and not tops[row]:
@@ -142,7 +142,7 @@ def _top_of(parent: Ints32, tops: Mask) -> Index:
 
 
 def _glob(finder: RangeFinder, row: int) -> str:
-    """A glob that stands for this row alone, as readable as can be, and that TOML can hold."""
+    """A readable glob that matches only this row, and that TOML can contain."""
     text = _writable_text(finder.texts[row], "\0")
     text = re.sub(r"[\[?]", r"[\g<0>]", text).replace("\0", "?")
     if finder.find(text).tolist() == [row]:
@@ -151,12 +151,12 @@ def _glob(finder: RangeFinder, row: int) -> str:
 
 
 def _writable_text(text: str, other: str) -> str:
-    """The text with ``other`` for each character that TOML, or whoever reads it, may not take as it is."""
+    """The text with each unprintable character replaced by ``other``."""
     return "".join(char if char.isprintable() else other for char in text)
 
 
 def _largest(breakdown: Breakdown, globs: Sequence[str]) -> Callable[[str, str, str], float]:
-    """What tells the largest of a statistic of a measure among the ranges of a glob; 0 where there are none."""
+    """A function for the largest value of a measure's statistic among the ranges of a glob; 0 if there is none."""
     finder = RangeFinder(breakdown)
     spreads = _samples(breakdown, [row for glob in globs for row in finder.find(glob).tolist()]).spreads()
 
@@ -167,13 +167,13 @@ def _largest(breakdown: Breakdown, globs: Sequence[str]) -> Callable[[str, str, 
 
 
 def _samples(breakdown: Breakdown, rows: Sequence[int]) -> CallSamples:
-    """What every call did, of some rows also as steps, and the whole trace."""
+    """The samples of every call, also timed as steps for ``rows``, and of the whole trace."""
     rows = [row for row in rows if row < len(breakdown.merged)]
     return with_whole_trace(call_samples(breakdown, steps_of_calls(breakdown, rows)), breakdown)
 
 
 def _tables(breakdowns: Sequence[Breakdown], rules: Rules, finder: RangeFinder, globs: list[str]) -> Iterator[str]:
-    """The ``[[range]]`` tables of globs in the first report, with counts and times that all of the reports keep to."""
+    """The ``[[range]]`` tables of globs in the first report, with limits on counts and times that all reports keep."""
     breakdown, others = breakdowns[0], [_largest(other, globs) for other in breakdowns[1:]]
     rows_of = {glob: finder.find(glob) for glob in globs}
     ranges = np.unique(np.concatenate(list(rows_of.values())))
@@ -220,13 +220,13 @@ def _tables(breakdowns: Sequence[Breakdown], rules: Rules, finder: RangeFinder, 
 
 
 def _are_steps(breakdown: Breakdown, row: int) -> bool:
-    """Whether a row of ``merged`` is named as steps, with so many calls that a share of slow ones has a meaning."""
+    """Whether a row of ``merged`` is named like steps and has enough calls for a share of slow steps."""
     name, calls = (breakdown.merged[column].tolist()[row] for column in ("name", "instances"))
     return name.endswith("*") and names_step(name) and calls >= _JUDGED_STEPS
 
 
 def _duration(ns: int) -> str:
-    """A time with three digits, rounded up, as a budget takes it."""
+    """A time with three digits, rounded up, in the format of a budget."""
     step = 10 ** max(len(str(ns)) - 3, 0)
     ns = -(-ns // step) * step
     unit, size = next(pair for pair in _UNITS if ns >= pair[1])

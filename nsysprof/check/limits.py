@@ -73,7 +73,7 @@ class MatchedBudget(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts for comparison with limits, each computed once."""
+    """The values that limits are compared with, each computed once."""
 
     breakdown: Breakdown
     rules: Rules
@@ -147,7 +147,7 @@ class Facts:
 
     @cached_property
     def ops(self) -> dict[int, OpsInside]:
-        """Return the GPU ops in the rows with limits on names."""
+        """Return the GPU ops in the rows with limits on op names."""
         rows = self._rows_where(lambda asked: bool(asked.forbidden or asked.units))
         return ops_inside(self.breakdown, rows)
 
@@ -207,7 +207,7 @@ def outcomes(facts: Facts, matched: MatchedBudget) -> Iterator[Outcome]:
 
 @dataclass(frozen=True)
 class _LimitedRange:
-    """A row of ``merged`` with the limits that are asked of it; each method judges a kind of limit."""
+    """A row of ``merged`` with its limits; each method checks one kind of limit."""
 
     facts: Facts
     asked: RangeBudget
@@ -272,7 +272,7 @@ class _LimitedRange:
         return self.outcome(rule, MAX, allowed, found, unit, ok, evidence, stat=stat, instances=calls)
 
     def of_kernels(self, measure: str, allowed: float) -> Outcome:
-        """Check a maximum per thread of any kernel; untested if not recorded."""
+        """Check the maximum of a resource per thread over all kernels; untested if not recorded."""
         known = self.facts.needs_of_kernels[self.row].get(measure)
         if known is None:
             return self.outcome(f"max_{measure}", MAX, allowed, None, UNIT_COUNT, None, "not recorded")
@@ -296,7 +296,7 @@ class _LimitedRange:
         return self.outcome(rule, MAX, most, known[name], UNIT_COUNT, known[name] <= most, evidence, stat="max")
 
     def slow_steps(self, allowed: float) -> Outcome:
-        """Check the maximum share of slow steps: the largest of all GPUs and processes."""
+        """Check the share of slow steps: the largest share of any GPU and process counts."""
         chains = [chain for chain in self.facts.slow_steps.get(self.row, []) if chain.judged >= LEAST_STEPS]
         if not chains:
             evidence = f"fewer than {LEAST_STEPS} steps with GPU work after warm-up: too few to judge"
@@ -329,7 +329,7 @@ class _LimitedRange:
         return ", ".join([*texts, f"{more:,} more names"] if more > 0 else texts)
 
     def backend(self, wanted: str) -> Outcome:
-        """Check for this attention backend in every call."""
+        """Check that every call runs this attention backend."""
         if self.row == len(self.facts.breakdown.merged):
             evidence = "backends are known for ranges, not for a whole trace"
             return self.outcome("backend", IS, wanted, None, UNIT_TEXT, None, evidence)
@@ -346,7 +346,7 @@ class _LimitedRange:
         return self.outcome("backend", IS, wanted, found, UNIT_TEXT, ok, evidence)
 
     def unit_share(self, unit: UnitShare) -> Outcome:
-        """Check for the minimum share of a family's time on this unit."""
+        """Check that enough of a family's time is on this unit."""
         inside = self.facts.ops[self.row]
         inside = inside.take(self.facts.named("family", unit.family)[inside.name])
         there = self.facts.named("unit", unit.unit)[inside.name]
@@ -375,7 +375,7 @@ class _LimitedRange:
 
 
 def _in_whole_units(value: float, unit: str) -> float:
-    """Whole ns, and whole numbers as such."""
+    """Times rounded to whole ns, and counts as integers."""
     if unit == UNIT_NS or (unit == UNIT_COUNT and value.is_integer()):
         return round(value)
     return value

@@ -1,4 +1,4 @@
-"""Measures of the calls of ranges: counts, times, and the work inside the ranges that a glob matches."""
+"""Measures of calls: counts, times, and the work inside the ranges that a glob matches."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def with_whole_trace(
 
 
 def _parts_of_windows(answer: Why) -> tuple[Ints, dict[str, Floats]]:
-    """The range of each window, and what `OF_WINDOWS` are in it."""
+    """The range of each window, and the window's values of `OF_WINDOWS`."""
     waits, frame = answer.waits[answer.launch_bound], answer.windows
     length = (waits["end_ns"] - waits["start_ns"]).groupby(waits["window"]).sum()
     bound = length.reindex(frame.index, fill_value=0) / (frame["end_ns"] - frame["start_ns"])
@@ -189,7 +189,7 @@ def _parts_of_windows(answer: Why) -> tuple[Ints, dict[str, Floats]]:
 
 
 def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Floats]:
-    """Return the measures `OF_WINDOWS` of each range instance of some rows of ``breakdown.merged``.
+    """Return the measures `OF_WINDOWS` for each range instance in some rows of ``breakdown.merged``.
 
     The measures refer to the GPU window of the instance (see `gpu_windows`), and are NaN if there is no window. With
     several GPUs, the largest value counts.
@@ -209,7 +209,7 @@ def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
 
 
 def steps_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Floats]:
-    """Return the step time of each range instance of some rows of ``breakdown.merged``, see `step_times`.
+    """Return the step time of each range instance in some rows of ``breakdown.merged``, see `step_times`.
 
     Step time is NaN for instances that are not steps, and for warm-up unless the budget chooses instances.
     """
@@ -225,7 +225,7 @@ def steps_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
 
 
 def slow_steps(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, list[Chain]]:
-    """Return the calls of each of ``rows`` of ``breakdown.merged`` as steps, per process and GPU."""
+    """Return the calls in each of the ``rows`` of ``breakdown.merged`` as steps, per process and GPU."""
     instances, row = _instances(breakdown, rows)
     numbers = [str(number) for number in range(len(breakdown.merged))]  # paths of two kinds may have one text
     answer = steps_of_ranges(breakdown.attribution, instances, row[instances], numbers, breakdown.kinds)
@@ -256,7 +256,7 @@ def syncs_of_calls(breakdown: Breakdown) -> Floats:
 
 
 def samples_of_frame(frame: pd.DataFrame, measures: Sequence[str]) -> CallSamples:
-    """Return the samples in a frame of calls in time order, with ``merged_path``, ``kind`` and a column per measure."""
+    """Make samples from a frame of calls in time order, with ``merged_path``, ``kind`` and a column per measure."""
     named = ["merged_path", "kind"]
     row = frame.groupby(named, sort=False).ngroup().to_numpy()
     distinct = frame[named].drop_duplicates().to_numpy().tolist()
@@ -327,7 +327,7 @@ def backends_seen(breakdown: Breakdown, rows: Sequence[int], rules: Rules) -> pd
     """Return ``row, observed, instances, evidence``: the attention backends in each of some rows of
     ``breakdown.merged``.
 
-    If the instances of a row ran different backends, the row appears several times. The words are those of
+    If the instances of a row ran different backends, the row appears several times. The values are as in
     `BackendVerdict`.
     """
     instances, row = _instances(breakdown, rows)

@@ -124,12 +124,12 @@ def _table(broken: pd.DataFrame, path: int, why: int) -> TextTable:
 
 
 def _rule(row: Any) -> str:
-    """The limit with the statistic that it is on."""
+    """The limit with its statistic."""
     return f"{row.rule}, {row.stat}" if row.stat in ("median", "p95", "max") else str(row.rule)
 
 
 def _values(row: Any) -> tuple[str, str]:
-    """What was allowed and what was found, with as many digits as distinguish them."""
+    """The allowed and the found value, with enough digits to distinguish them."""
     allowed, found = _value(row.allowed, row), _value(row.found, row)
     if allowed == found and row.allowed != row.found:
         allowed, found = _exact(row.allowed, row.unit), _exact(row.found, row.unit)

@@ -179,7 +179,7 @@ def bench(
 
 
 def _refuse_options(context: typer.Context) -> None:
-    """Refuse options of a sweep in front of a subcommand: they would do nothing."""
+    """Refuse options of a sweep before a subcommand, because they would have no effect."""
     for parameter in context.params:
         source = context.get_parameter_source(parameter)
         if source is not None and source.name == "COMMANDLINE":
@@ -188,7 +188,7 @@ def _refuse_options(context: typer.Context) -> None:
 
 
 def _grids(preset: BenchPreset | None, calls: ShapeOptions) -> Sequence[Grid]:
-    """The grids of a preset, or the one that the options make; backends may replace those of a preset."""
+    """The grids of a preset, or the grid from the options; given backends replace a preset's."""
     sizes = {each.name: getattr(calls, each.name) for each in fields(calls) if each.name not in _NO_SIZES}
     given = {name: value for name, value in sizes.items() if value or (name == "causal" and value is not None)}
     given |= {"dtype": [each.value for each in calls.dtype]} if calls.dtype else {}
@@ -201,7 +201,7 @@ def _grids(preset: BenchPreset | None, calls: ShapeOptions) -> Sequence[Grid]:
 
 
 def _gpu_bytes() -> int | None:
-    """The memory of the largest GPU, None where there is none."""
+    """The memory of the largest GPU, or None without a GPU."""
     from nsysprof.tools.driver import ask_driver
 
     driver, _ = ask_driver()
@@ -210,7 +210,7 @@ def _gpu_bytes() -> int | None:
 
 
 def _named(folder: Path) -> Path:
-    """The folder of the results, with a name of its own."""
+    """The folder of the results, resolved if its path ends without a name."""
     if not folder.name:
         folder = folder.resolve()
     if folder.name in ("", ".."):
@@ -253,14 +253,14 @@ def run_job(job: SweepJob, made: ResultOptions, *, resume: bool, force: bool, as
 
 
 def _check_targets(results: BenchResults, targets: Sequence[str]) -> None:
-    """Print which targets are missed; `typer.Exit` 3 where some are."""
+    """Print the missed targets; raise `typer.Exit` 3 if there are any."""
     from nsysprof.bench.targets import missed_targets, read_targets
 
     _fail_with(f"missed: {line}" for line in missed_targets(results, read_targets(targets, results.backends)))
 
 
 def _fail_with(lines: Iterable[str]) -> None:
-    """Print the lines; `typer.Exit` 3 where there are some."""
+    """Print the lines; raise `typer.Exit` 3 if there are any."""
     for line in (lines := list(lines)):
         print_message(f"nsysprof: {line}")
     if lines:
@@ -331,7 +331,7 @@ def report_bench(
 
 
 def _folder(place: Path, made: ResultOptions, **more: Any) -> ResultFolder:
-    """The folder of the results; it and the database are refused before anything is made."""
+    """The folder of the results; an unusable folder or database is refused before anything is written."""
     from nsysprof.bench.files import bench_folder, check_database_place
 
     if made.database:
@@ -342,7 +342,7 @@ def _folder(place: Path, made: ResultOptions, **more: Any) -> ResultFolder:
 
 
 def _make_results(folder: Path, *, charts: bool) -> BenchResults:
-    """Make of the ``samples.json`` in a folder all that belongs beside it."""
+    """Make all results of the ``samples.json`` in a folder."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # starting more takes longer than what they do here
     from nsysprof.bench.files import write_bench_results
     from nsysprof.bench.results import read_bench_results

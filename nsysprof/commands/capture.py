@@ -110,7 +110,7 @@ class RecordingOptions:
         )
 
     def request(self, command: tuple[str, ...], workload: bool) -> Request:
-        """Return the request to capture a command, possibly a workload's."""
+        """Return the request to capture a command, which may run a workload."""
         from nsysprof.capture.compose import Request, metrics_options
         from nsysprof.errors import NsysprofError
         from nsysprof.tools.nsys import find_nsys
@@ -220,7 +220,7 @@ def _capture_with_torch(
     names: bool,
     as_json: bool,
 ) -> None:
-    """Capture with PyTorch's profiler, and print what came of it; a program that failed keeps its traces."""
+    """Capture with PyTorch's profiler, and print the result; the traces of a failed program are kept."""
     from nsysprof.capture.outputs import TORCH_ENDINGS, making, outputs_of
     from nsysprof.capture.text import backend_table, not_run_lines, overhead_lines
     from nsysprof.capture.torch_session import capture_with_torch, captured_line, next_command
@@ -258,7 +258,7 @@ def _capture_with_torch(
 
 
 def _say_differences(verdict: BackendVerdict) -> bool:
-    """Print each range that ran another backend than was asked for; whether there is one."""
+    """Print each range that ran a backend other than requested; return whether there is one."""
     from nsysprof.capture.text import difference_lines
 
     differ = difference_lines(verdict)
@@ -268,7 +268,7 @@ def _say_differences(verdict: BackendVerdict) -> bool:
 
 
 def _resumed_outputs(recorded: Path, output: str | None) -> Outputs:
-    """Choose the names of a resumed capture's results: beside what was left, unless another name is given."""
+    """Choose the names of a resumed capture's results: beside the kept files, unless another name is given."""
     from nsysprof.capture.outputs import Outputs, outputs_of
     from nsysprof.errors import NsysprofError
 
@@ -289,9 +289,9 @@ def _report(
     *,
     as_json: bool,
 ) -> None:
-    """Print what was captured and what ran, and last the command to go on with.
+    """Print the captured data, the backends that ran, and the next command.
 
-    Raises `typer.Exit` with 3 where another backend ran than was asked for, or no range was recorded.
+    Raises `typer.Exit` 3 if a backend other than requested ran, or if no range was recorded.
     """
     from nsysprof.capture.text import backend_table, captured_summary
     from nsysprof.commands.screen import print_json, show

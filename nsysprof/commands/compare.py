@@ -110,7 +110,7 @@ def _refuse(
     slowest: bool,
     one_report: bool,
 ) -> None:
-    """Raise `typer.BadParameter` for options that do not go together."""
+    """Raise `typer.BadParameter` for options that exclude each other."""
     if instance and (len(instance) > 2 or skip):
         raise typer.BadParameter("give --instance once, or once per side, and without --skip")
     if instance and slowest:

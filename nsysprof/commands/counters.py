@@ -52,7 +52,7 @@ class CountingOptions:
     )
 
     def request(self, command: tuple[str, ...], workload: bool) -> CountRequest:
-        """Return the request to count a command, possibly a workload's."""
+        """Return the request to count the kernels of a command, which may run a workload."""
         from nsysprof.counters.ncu_run import CountRequest
         from nsysprof.tools.nsight import find_ncu
 
@@ -109,7 +109,7 @@ def counters(
 
 
 def _outputs(output: str | None, default: str) -> Outputs:
-    """Choose the names of the results: `NAME.counters`, whichever of the files of a name was given."""
+    """Choose the names of the results: `NAME.counters`, even if another file of this name was given."""
     from nsysprof.capture.outputs import Outputs, outputs_of
 
     named = outputs_of(output, default)

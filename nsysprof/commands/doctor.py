@@ -1,4 +1,4 @@
-"""``nsysprof doctor``: can this machine capture, and how to fix it if not."""
+"""``nsysprof doctor``: whether this machine can capture, and how to fix it if not."""
 
 from __future__ import annotations
 

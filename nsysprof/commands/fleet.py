@@ -130,7 +130,7 @@ def _tasks(files: Sequence[ReportFile], choice: Choice, reading: options.Reading
 
 @contextlib.contextmanager
 def _interruptible(kept: Path, total: int) -> Iterator[None]:
-    """Let an interrupt end the command, with a line that says how to go on."""
+    """Let an interrupt end the command with a line about how to resume."""
     from nsysprof.commands.progress import print_message
     from nsysprof.fleet.examine import count_kept
     from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
@@ -149,7 +149,7 @@ def _interruptible(kept: Path, total: int) -> Iterator[None]:
 def _answers(
     tasks: Sequence[ReportTask], kept: Path, choice: ClusterChoice, *, resume: bool, strict: bool
 ) -> tuple[list[ReportAnswer | ReportFailure], ClusterChoice | None]:
-    """Get the answers of all reports, each kept as soon as it is there; and the cluster, None where all were there."""
+    """Get the answers of all reports, each saved immediately, and the cluster (None if all were already saved)."""
     from nsysprof.commands.progress import progress_bar
     from nsysprof.fleet.cluster import complete_choice, examine_all
     from nsysprof.fleet.examine import keeping, kept_answers
@@ -162,7 +162,7 @@ def _answers(
 
 
 def _cost(answer: Fleet, where: ClusterChoice) -> str:
-    """Describe the most memory that any worker took, and what it was allowed."""
+    """Describe the peak memory of any worker, and its limit."""
     from nsysprof.core.text import plural
     from nsysprof.core.units import format_bytes
 

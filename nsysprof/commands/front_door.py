@@ -25,10 +25,10 @@ _OF_ONE_REPORT = ("analyze", "why", "steps", "forecast", "ranges", "export", "sc
 
 
 class _OneScreen:
-    """A help with the options that fit a screen, in groups; `--help-all` has all of them."""
+    """Help with the options that fit on one screen, in groups; `--help-all` shows all options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Print everything if `--help-all` is among the options."""
+        """Print the complete help if `--help-all` is given."""
         own = takewhile(lambda each: each != "--", args)
         if _ALL in (own if ctx.allow_interspersed_args else [*takewhile(lambda each: each[:1] == "-", own)]):
             ctx.meta[_ALL] = True
@@ -72,7 +72,7 @@ class _OneScreen:
 
 
 def _fitting(formatter: Any, rows: list[Any], room: int) -> list[Any]:
-    """The rows that fit so many lines."""
+    """The rows that fit into ``room`` lines."""
     count = len(rows)
     while count:
         trial = type(formatter)(width=formatter.width)
@@ -131,7 +131,7 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _reports_in(folder: Path) -> list[str]:
-    """The reports in a folder that is none itself."""
+    """The reports in a folder that is not itself a report."""
     if not folder.is_dir() or any(folder.glob("*.parquet")):
         return []
     from nsysprof.trace.report import report_endings

@@ -39,7 +39,7 @@ class Question(Generic[A]):
     ``doing`` is the text of the progress bar, ``earlier`` the name of an earlier result in messages. ``write`` makes
     the ``files`` in a folder, the first of which is the document with ``schema``; ``page`` is a function in the
     package's `page.py`. ``drawn`` selects from the ``charts``. ``ending`` is the ending of the folder name (by default,
-    the room). ``pictures`` are the files of charts that ``charts`` may lack if no chart is drawn.
+    ``room``). ``pictures``: the names of all picture files, if ``charts`` may be incomplete.
     """
 
     room: str
@@ -140,7 +140,7 @@ def give_answer(
 
 
 def _options(document: Path) -> dict[str, Any]:
-    """What the answer in a folder was asked for; empty where there is none, or nothing is known of it."""
+    """The options of the earlier result in a folder; empty if there is none, or if they are unknown."""
     from nsysprof.core.document import members_at_head
 
     options = members_at_head(document).get("options")

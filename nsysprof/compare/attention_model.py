@@ -86,12 +86,12 @@ def read_shape(text: str) -> RecordedRun:
 
 
 def shape_of(name: str, run: RecordedRun | None) -> RecordedRun | None:
-    """Return the run with the sizes that the name of its range has (`RUN::flash::B4::S4096`); these take precedence."""
+    """Return the run, with sizes from the name of its range (`RUN::flash::B4::S4096`) replacing the recorded ones."""
     return msgspec.structs.replace(run, **_sizes(name.split("::"))) if run else None
 
 
 def _sizes(words: Iterable[str]) -> dict[str, Any]:
-    """The sizes among some words, such as `B4` and `S=4096`, by their field."""
+    """The sizes among some words, such as `B4` and `S=4096`, by field."""
     return {_FIELDS[part[1]]: int(part[2]) for part in map(_PART.fullmatch, words) if part}
 
 
@@ -170,8 +170,9 @@ def expected(run: RecordedRun | None, ledger: SideLedger) -> Expected | None:
 def _unfused(shape: AttentionShape, given: int, held: int) -> dict[str, int]:
     """The bytes of each cause of PyTorch's math attention: ``given`` and ``held`` are bytes of an element.
 
-    Of each score: Q·Kᵀ writes it; the mask is added in place; softmax reads and writes it; its guard compares it (a
-    byte each), searches for rows, and copies the result; P·V reads it; the weights are returned in the input's dtype.
+    For each score: Q·Kᵀ writes it; the mask is added in place; softmax reads and writes it; the guard of softmax
+    compares it (a byte per score), searches for rows, and copies the result; P·V reads it; the weights are returned in
+    the input's dtype.
     """
     scores, mask, each = shape.scores, shape.seq**2, shape.elements
     return {

@@ -142,7 +142,7 @@ def plan_calls(comparison: Comparison) -> Calls:
 
 
 def _block(name: str, call: MedianCall, labels: Sequence[str], length: int, *, named: bool) -> CallBlock:
-    """The lanes of one call; only where ``named`` do its kernels get names, and its host calls a lane."""
+    """The lanes of one call; with ``named``, its kernels have names, and its host calls have a lane."""
     by_time = np.argsort(-np.bincount(call.stream, call.end - call.start, len(call.streams)), kind="stable")
     streams = np.sort(by_time[:MAX_STREAMS]).tolist()
     lanes = [_stream_lane(call, stream, shorten(labels[call.streams[stream]], _LABEL), named) for stream in streams]
@@ -175,7 +175,7 @@ def _stream_lane(call: MedianCall, stream: int, label: str, named: bool) -> Call
 
 
 def _columns(start: Ints, end: Ints, family: Bytes) -> tuple[Ints, Ints, Bytes, Array]:
-    """Columns of a pixel in place of too many boxes: how busy each is, and the family of the longest GPU op in it."""
+    """Pixel-wide columns that replace too many boxes: the busy share and the family of the longest GPU op in each."""
     edges = np.unique(np.linspace(0, max(int(end.max()), 1), _COLUMNS + 1).astype(np.int64))
     first, last = merge(start, end)
     busy = np.diff(cover_before(first, last, edges))
@@ -190,8 +190,8 @@ def _columns(start: Ints, end: Ints, family: Bytes) -> tuple[Ints, Ints, Bytes, 
 
 
 def _flags(call: MedianCall, ops: Index) -> list[Flag]:
-    """A name for each run of GPU ops of one name, the run with the most time first; of names with many runs only one
-    stands on a pole, with the count and time of all.
+    """A label for each run of equally named GPU ops, longest run first; a name with many runs has only one label on a
+    pole, with the count and time of all its ops.
     """
     # one code for each name on the chart: the cause, or the kernel's where the cause is `other`
     own = np.array([cause == "other" for cause in call.causes], bool)[call.cause[ops]]
@@ -215,7 +215,7 @@ def _flags(call: MedianCall, ops: Index) -> list[Flag]:
 
 
 def _flag(call: MedianCall, ops: Index, every: tuple[int, int] | None, *, pole: bool) -> Flag:
-    """The name of some GPU ops in a row; ``every``: the count and time of all of that name."""
+    """The label of a run of GPU ops; ``every``: the count and time of all ops of this name."""
     length = (call.end - call.start)[ops]
     longest = int(ops[np.argmax(length)])
     text, amount = _text(call, longest), format_ns(int(length.sum()))
@@ -244,7 +244,7 @@ def _text(call: MedianCall, op: int) -> str:
 
 
 def _with_gaps(lane: CallLane, call: MedianCall) -> CallLane:
-    """The lane with the causes of its longest gaps, for the gaps that have room for them."""
+    """The lane with the causes of its longest gaps as labels, which are drawn if they fit."""
     length = call.gap_end - call.gap_start
     flags = [
         Flag(
@@ -262,7 +262,7 @@ def _with_gaps(lane: CallLane, call: MedianCall) -> CallLane:
 
 
 def _host_lane(call: MedianCall, length: int) -> CallLane:
-    """The host calls of the call that lie on the axis; of very many, those close together as one."""
+    """The call's host calls within the axis; if there are too many, neighbours are joined."""
     inside = np.flatnonzero((call.launch_end > 0) & (call.launch_start < length))
     start, end = np.maximum(call.launch_start[inside], 0), np.minimum(call.launch_end[inside], length)
     if len(start) > MAX_BOXES:
@@ -279,7 +279,7 @@ def _kernels(call: MedianCall) -> str:
 
 
 def _title(pair: Mapping[str, Any], calls: Sequence[MedianCall]) -> str:
-    """The finding: the time of one call of either side, and the comparison over all calls, by the verdict."""
+    """The finding: the time of one call of each side, and the comparison over all calls, by the verdict."""
     names = shorten_both(pair["base_name"], pair["new_name"], _TITLED)
     times = [call.length_ns for call in calls]
     if pair["clock"] == STEP:  # the one drawn is the nearest to the median

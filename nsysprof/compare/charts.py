@@ -66,7 +66,7 @@ class _Step:
 
 
 def _steps(shown: Sequence[Difference]) -> list[_Step]:
-    """The columns between the totals: the causes by their mean change, the small ones together."""
+    """The columns between the totals: the causes by mean change, with small causes joined."""
     weight: dict[str, float] = {}
     for gaps in (difference.gaps for difference in shown):
         longer = max(int(gaps["base_ns"].sum()), int(gaps["new_ns"].sum()), 1)
@@ -116,7 +116,7 @@ def _panel(difference: Difference, steps: Sequence[_Step], *, titled: bool) -> W
 
 
 def _digits(base: int, new: int) -> tuple[int, int, int, str]:
-    """The last digit written, in ns; decimals, divisor and unit: four digits of the longer side, two of the other."""
+    """The last written digit in ns, decimals, divisor and unit: four digits for the longer side, two for the other."""
     longer, shorter = max(base, new, 1), max(min(base, new), 1)
     divisor, unit = scale_ns(longer)
     if divisor >= _MINUTES:
@@ -127,7 +127,7 @@ def _digits(base: int, new: int) -> tuple[int, int, int, str]:
 
 
 def _remarks(difference: Difference, steps: Sequence[_Step]) -> list[str]:
-    """The kernels per call, in all and of each cause that has any."""
+    """The kernels per call, in total and for each cause with kernels."""
     changed = []
     for step in steps:
         base, new = (step.of(difference, f"{side}_kernels") for side in SIDES)
@@ -142,13 +142,13 @@ def _kernels(count: float) -> str:
 
 
 def _common_names(shown: Sequence[Difference]) -> tuple[str, str]:
-    """The names of the sides where all pairs are drawn."""
+    """The names of the sides if all pairs are drawn."""
     names = {difference.pair.names for difference in shown}
     return shorten_both(*(next(iter(names)) if len(names) == 1 else SIDES), _NAME)
 
 
 def _single_title(difference: Difference) -> str:
-    """The finding: how much slower, and which causes make most of it."""
+    """The finding: the slowdown, and the causes with most of it."""
     row, names = difference.row, shorten_both(*difference.pair.names, _NAME)
     text = compared(row, names, shorten(row["place"], _NAME) if row["place"] else "")
     if row["verdict"] == NO_CLEAR_CHANGE:
@@ -171,7 +171,7 @@ def _single_title(difference: Difference) -> str:
 
 
 def _common_title(shown: Sequence[Difference]) -> str:
-    """The finding of many pairs: the range of ratios, or how many pairs have which verdict; and the largest causes."""
+    """The finding for many pairs: the range of ratios or the number of pairs per verdict, and the largest causes."""
     base, new = _common_names(shown)
     rows = [difference.row for difference in shown]
     clear = [row for row in rows if row["verdict"] in (FASTER, SLOWER)]
@@ -196,7 +196,7 @@ def _common_title(shown: Sequence[Difference]) -> str:
 
 
 def _largest_causes(shown: Sequence[Difference]) -> Iterator[str]:
-    """The largest cause of what is clear, and in which pairs; the most frequent ones first."""
+    """The largest cause of each clear difference, with its pairs; most frequent causes first."""
     places: dict[str, list[str]] = {}
     for number, difference in enumerate(shown, 1):
         place = difference.row["place"]

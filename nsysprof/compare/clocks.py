@@ -1,4 +1,4 @@
-"""Time calls by five clocks: step, host, CUDA events, first to last GPU op, and busy.
+"""Time calls by five clocks: step, host, CUDA events, first to last GPU op, and busy time.
 
 Also sum the host calls and copies of whole traces per report.
 """
@@ -51,7 +51,7 @@ def clock_rows(
     *,
     recordings: bool = False,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return a row per pair and clock, and warnings about the samples behind the verdicts.
+    """Return a row per pair and clock, and warnings about the samples on which verdicts are based.
 
     A pair consists of a name, the names of its sides (for warnings), and the samples of both sides. ``steps`` are the
     resolutions of the GPU clocks (`clock_step`). ``recordings``: whether the sides are from two recordings, which
@@ -92,16 +92,16 @@ def clock_rows(
 
 
 def _host_paced(sides: Sequence[Samples], clock: str) -> bool:
-    """Whether the GPU is idle for so much of the time of either side that the host sets it."""
+    """Whether the GPU is idle for so much of either side's time that the host determines this time."""
     both = [(side.get(BUSY, ()), side[clock]) for side in sides]
     return any(len(busy) and np.median(busy) < HOST_PACED * np.median(times) for busy, times in both)
 
 
 def _of_recordings(one: Contrast, *, recordings: bool, paced: bool) -> Contrast:
-    """The verdict where samples are few, or two recordings differ anyway.
+    """The verdict if samples are few, or if two recordings would differ even without a change.
 
-    Few samples show a difference where those of the two sides lie far apart, and none of two recordings that differ by
-    less than unchanged programs do. A host sets no pace twice: what it makes faster takes more recordings to show.
+    Few samples show a difference only if the two sides are far apart, and if two recordings differ by more than
+    recordings of an unchanged program. Host-bound times vary between recordings, so small changes need more recordings.
     """
     effect = noise_of(one.ratio)
     if one.verdict in (FASTER, SLOWER) and paced and effect <= HOST_NOISE:
@@ -124,7 +124,7 @@ def _of_recordings(one: Contrast, *, recordings: bool, paced: bool) -> Contrast:
 
 
 def _contrast(names: tuple[str, str], base: Ints, new: Ints, resamples: int) -> Contrast | None:
-    """The contrast of two samples; None where one is empty, or has a median of 0, which has no ratio."""
+    """The contrast of two samples, or None if one is empty, or has a median of 0 and thus no ratio."""
     if not len(base) or not len(new):
         return None
     try:
@@ -146,7 +146,7 @@ def _summary(side: str, samples: Ints) -> dict[str, int]:
 
 
 def _numbers(verdict: Contrast | None) -> dict[str, Any]:
-    """The numbers of a contrast, its ratio inverted: how many times as long the base takes."""
+    """The numbers of a contrast, with its ratio inverted: base time ÷ new time."""
     numbers = ("ratio", "ratio_low", "ratio_high", "level", "delta", "p", "adjusted_p")
     if verdict is None:
         return {**dict.fromkeys(numbers, np.nan), "verdict": "", "reason": ""}

@@ -152,7 +152,7 @@ def shares_of(one: Kernels, other: Kernels) -> tuple[float, float]:
 
 
 def _alike(one: Kernels, other: Kernels, levels: Sequence[Level]) -> bool:
-    """Whether two loops run the same kernels, as often in each iteration."""
+    """Whether two loops run the same kernels equally often in each iteration."""
     if min(shares_of(one, other)) < MIN_ALIKE:
         return False
     both = one.keys() & other.keys()

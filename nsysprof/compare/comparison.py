@@ -53,13 +53,13 @@ class Comparison(Shown):
     by that clock, ``base_busy_median_ns, new_busy_median_ns``, and the ``verdict`` about the new side. ``gaps``: the
     columns of ``gap.csv``; the ``delta_ns`` of the causes of a pair add up to the pair's ``delta_ns``. ``clocks``: the
     columns of `clock_rows`. ``evidence``: ``pair, cause, side, kernel, math_unit, grid, count, sum_ns`` over all calls.
-    ``models``: for each pair, the expected work per call on each side, if the call's shape is known; ``traffic``:
-    ``pair, cause``, and for each side the bytes by that model, and bytes per second of the side's time. ``work``:
-    ``pair`` and the columns of `work_rows`. ``sides`` are the pairs as objects, with all GPU ops. ``options``: the
-    arguments of `compare`. ``measured``: for each pair, the hardware counter measurement of each side, empty without
-    counters; ``gaps`` then also has the columns `traffic.COLUMNS` for each side. ``records``: the run record of each
-    report, None if a report has none; ``conditions``: the result of `conditions`. ``totals``: the result of
-    `compare_totals`, for whole traces.
+    ``models``: the expected work per call on each side of each pair, if the call's shape is known; ``traffic``: ``pair,
+    cause``, and for each side the bytes by that model, and bytes per second of the side's time. ``work``: ``pair`` and
+    the columns of `work_rows`. ``sides`` are the pairs as objects, with all GPU ops. ``options``: the arguments of
+    `compare`. ``measured``: for each pair, the hardware counter measurement of each side, empty without counters;
+    ``gaps`` then also has the columns `traffic.COLUMNS` for each side. ``records``: the run record of each report, None
+    if a report has none; ``conditions``: the result of `conditions`. ``totals``: the result of `compare_totals`, for
+    whole traces.
     """
 
     pairs: pd.DataFrame
@@ -159,15 +159,15 @@ def compare(
     ``base`` and ``new`` are globs of range paths, in ``report`` and in ``other`` (or both in one report); two ranges
     form a pair if the wildcards match the same text. For two reports, ``select`` pairs equal paths; without any glob,
     the outermost ranges are paired. ``per`` is a glob of the inner ranges that count as calls; by default these are
-    numbered ``iter*`` and ``step*``, otherwise whole instances. ``skip`` leaves out the first instances of repeated
-    ranges; ``instances`` keeps only some instances of each range (`"3"` or `"20-39"`, counted from 0), or a pair of
-    these, so that a range can be compared with itself; ``slowest`` keeps the longest instance of each range. With one
-    report and ``select``, the chosen instance is compared with a typical one of median time. ``records`` are the run
-    records of the reports; a record beside a report is found. ``shape`` is the attention shape, if no record has it:
-    `B=1,H=8,D=64,fp16,causal`. ``counters`` are the hardware counters of the reports, as written by `nsysprof
-    counters`; files beside a report are found. ``also_base`` and ``also_new`` are more recordings of either side; the
-    verdict on the largest difference then covers several runs; ``noise`` are recordings of unchanged code: a change
-    must exceed their differences.
+    numbered ``iter*`` and ``step*`` ranges or, if there are none, whole instances. ``skip`` leaves out the first
+    instances of repeated ranges; ``instances`` keeps only some instances of each range (`"3"` or `"20-39"`, counted
+    from 0), or a pair of these, so that a range can be compared with itself; ``slowest`` keeps the longest instance of
+    each range. With one report and ``select``, the chosen instance is compared with a typical one of median time.
+    ``records`` are the run records of the reports; a record beside a report is found automatically. ``shape`` is the
+    attention shape, if no record has it: `B=1,H=8,D=64,fp16,causal`. ``counters`` are the hardware counters of the
+    reports, as written by `nsysprof counters`; files beside a report are found automatically. ``also_base`` and
+    ``also_new`` are more recordings of either side; the verdict on the largest difference then covers several runs;
+    ``noise`` are recordings of unchanged code: a change must exceed their differences.
 
     Raises `NsysprofError` if a glob matches nothing, or if nothing can be compared.
     """
@@ -246,7 +246,7 @@ def _over_recordings(
 
 
 def _expected(side: Selection, given: RecordedRun | None) -> Expected | None:
-    """The model of a side, where the record, or the shape that was given, has its shape; whole traces have none."""
+    """The model of a side, if its shape is in the record or was given; whole traces have none."""
     if side.is_whole:
         return None
     return expected(shape_of(side.name, side.loaded.runs.get(side.name, given)), side.ledger)
@@ -264,9 +264,9 @@ def _report_warnings(reports: Sequence[LoadedReport], records: Sequence[Path | N
 
 
 def _pair_rows(pairs: Sequence[Pair], clocks: pd.DataFrame) -> pd.DataFrame:
-    """The frame ``pairs``; its medians are those of the calls by the clock of the pair, and by busy time.
+    """The frame ``pairs``; medians are over calls, by the clock of the pair and by busy time.
 
-    Where the time of no call is known by itself, the mean replaces its median.
+    If the time of no single call is known, the mean replaces the median.
     """
     rows = pd.DataFrame([_pair_row(pair) for pair in pairs])
     of = dict(zip(rows["pair"], rows["clock"], strict=True))
@@ -311,7 +311,7 @@ def _pair_row(pair: Pair) -> dict[str, Any]:
 
 
 def _gaps(pair: Pair, measured: BothMeasured | None) -> pd.DataFrame:
-    """The columns of ``gap.csv`` for one pair, with those of the counters where any were read."""
+    """The columns of ``gap.csv`` for one pair, with the columns of counters if any were read."""
     frame = gap_rows(pair.base.ledger, pair.new.ledger)
     texts = [
         evidence_texts(side.evidence, side.gaps, side.work, side.edges, whole=side.is_whole) for side in pair.sides
@@ -340,7 +340,7 @@ def _evidence(pairs: Sequence[Pair]) -> pd.DataFrame:
 
 
 def compared_reports(comparison: Comparison) -> list[str]:
-    """Return the files, GPUs and nsys versions behind a comparison, as parts of a subtitle."""
+    """Return the files, GPUs and nsys versions of a comparison, as parts of a subtitle."""
     reports = [loaded.report for loaded in comparison.reports]
     gpus = [gpu.name or "GPU not recorded" for report in reports for gpu in report.about.cuda_gpus]
     versions = [report.about.nsys_version or "version not recorded" for report in reports]

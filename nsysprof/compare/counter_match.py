@@ -42,7 +42,7 @@ _Call = tuple[str | None, Index]
 def match_counters(
     side: Selection, counters: CounterFile, merge: Sequence[str] | None = DEFAULT_MERGE
 ) -> CounterMatch | None:
-    """Match the counters of a side; returns None if the counters lack the range of the side. ``merge`` as in `compare`.
+    """Match the counters of a side; returns None if the counters lack the side's range. ``merge`` as in `compare`.
 
     Whole traces get no counters: the counted run has fewer calls, so order cannot be matched.
     """
@@ -75,7 +75,7 @@ def match_counters(
 
 
 def _calls(side: Selection) -> Iterator[_Call]:
-    """The launches of each call of a side, and of each window outside of its calls, in their order."""
+    """The launches of each call of a side, and of each window outside its calls, in launch order."""
     work, loaded = side.work, side.loaded
     trace = loaded.trace
     rows = np.flatnonzero(trace.ops.kind[work.op] == KERNEL)
@@ -92,7 +92,7 @@ def _calls(side: Selection) -> Iterator[_Call]:
 
 
 def _measured_calls(side: Selection, counters: CounterFile, merge: Sequence[str] | None) -> Iterator[_Call]:
-    """The same of the counters: the launches in a range with the path of a call, by process."""
+    """The counted launches of each call: the launches in a range with the path of a call, by process."""
     texts = [side.loaded.texts[code] for code in np.unique(side.loaded.code_of[side.calls]).tolist()]
     paths: dict[tuple[str, ...], str | None] = {tuple(split_path(text)): text for text in texts}
     paths.setdefault(tuple(split_path(side.text)), None)
@@ -113,7 +113,7 @@ def _measured_calls(side: Selection, counters: CounterFile, merge: Sequence[str]
 
 
 def _codes(side: Selection, counters: CounterFile) -> tuple[Ints, Ints]:
-    """A number per GPU op of the side and per row of the counters, equal for one name and, if recorded, one grid."""
+    """A code per GPU op of the side and per row of the counters, equal for equal names and (if recorded) grids."""
     work, trace = side.work, side.loaded.trace
     numbers: dict[str, int] = {}
     name = trace.ops.name[work.op]
@@ -138,7 +138,7 @@ def _codes(side: Selection, counters: CounterFile) -> tuple[Ints, Ints]:
 
 
 def _in_order(wanted: Ints, measured: Ints, rows: Index) -> Index:
-    """Match each place of the sequence ``wanted`` with one of ``rows``, -1 for none; ``measured`` are their codes.
+    """Match each position of the sequence ``wanted`` with one of ``rows`` (-1: none), whose codes are ``measured``.
 
     Returns a line for each time that ``measured`` repeats ``wanted``.
     """
@@ -162,7 +162,7 @@ def _in_order(wanted: Ints, measured: Ints, rows: Index) -> Index:
 
 
 def _only_place(whole: Ints, part: Ints) -> int | None:
-    """The place of ``part`` in ``whole``; None where there is none, or several."""
+    """The position of ``part`` in ``whole``, or None if there is none or more than one."""
     text, wanted, step = whole.tobytes(), part.tobytes(), whole.itemsize
     places: list[int] = []
     at = text.find(wanted)
@@ -174,5 +174,5 @@ def _only_place(whole: Ints, part: Ints) -> int | None:
 
 
 def _medians(values: Floats, rows: Index) -> Floats:
-    """The median for each place over the calls that have a value there; NaN where none has."""
+    """The median for each position over the calls with a value there, or NaN."""
     return pd.DataFrame(np.where(rows >= 0, np.append(values, np.nan)[rows], np.nan)).median().to_numpy()

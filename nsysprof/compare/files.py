@@ -93,7 +93,7 @@ def gap_document(comparison: Comparison) -> dict[str, Any]:
 
 
 def _counters(both: BothMeasured) -> dict[str, Any]:
-    """The measurement: the part of either side that has counters, its totals per call, and its kernels, per launch."""
+    """The measurement of each side: the share with counters, the totals per call, and the kernels per launch."""
     document: dict[str, Any] = {"base_counters": None, "new_counters": None, "counters": []}
     for name, side in zip(SIDES, both, strict=True):
         if side is not None:

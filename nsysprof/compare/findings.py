@@ -69,7 +69,7 @@ _UNITS = {"FP32 FMA": "FP32 units (CUDA cores)"}
 
 @dataclass(frozen=True)
 class Difference:
-    """A pair with its rows of every frame of a `Comparison`: its ``row`` of ``pairs``, and the rows of other frames."""
+    """A pair with its rows of every frame of a `Comparison`: its ``row`` of ``pairs``, and its rows of the others."""
 
     pair: Pair
     row: Mapping[str, Any]
@@ -117,7 +117,7 @@ class Difference:
 
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
-        """Return doubts that the new side does the same work as the base."""
+        """Return doubts about whether the new side does the same work as the base."""
         return () if self.work.empty else tuple(find_doubts(self.work, self.pair.sides, self.pair.names, self.noun))
 
     @cached_property
@@ -187,7 +187,7 @@ def _headline(difference: Difference) -> str:
 
 
 def _verdict(difference: Difference, span: Mapping[str, Any]) -> Iterator[str]:
-    """State the test of the samples, call by call, and by how much the median call differs; or what would show it."""
+    """State the test result of the samples and the difference of the median calls, or what would show a difference."""
     pair, two = difference.row, not difference.pair.one_report
     if not span["verdict"]:
         return
@@ -213,7 +213,7 @@ def _verdict(difference: Difference, span: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _elsewhere(difference: Difference, clocks: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Where the time of a step and the span of its GPU ops disagree: what lies beside the span, and why."""
+    """If step time and GPU span disagree, name the time outside the span and its causes."""
     pair, sides = difference.row, difference.pair.sides
     if difference.clock != STEP or not all(clocks[name]["ratio"] > 0 for name in (STEP, SPAN)):
         return
@@ -246,12 +246,12 @@ def calls_text(pair: Mapping[str, Any]) -> str:
 
 
 def counts_text(base: int, new: int) -> str:
-    """The same of any two counts."""
+    """Format two counts in the same way."""
     return f"n = {base:,}" if base == new else f"n = {base:,} and {new:,}"
 
 
 def _causes(difference: Difference) -> Iterator[str]:
-    """Name the causes that make most of the difference; where they cancel, their changes."""
+    """Name the causes with most of the difference or, if causes cancel, their changes."""
     gaps = difference.gaps
     if difference.no_shares:
         if not causes_cancel(gaps):
@@ -273,7 +273,7 @@ def _causes(difference: Difference) -> Iterator[str]:
 
 
 def _kernels(difference: Difference) -> Iterator[str]:
-    """State the number of kernels per call of each side, and the units of matrix products where those differ."""
+    """State the number of kernels per call of each side, and the units of matrix products if these differ."""
     names, evidence = difference.pair.names, difference.evidence
     kernels, units = [], []
     for side in SIDES:
@@ -292,7 +292,7 @@ def _kernels(difference: Difference) -> Iterator[str]:
 
 
 def _bound(difference: Difference, span: Mapping[str, Any], busy: Mapping[str, Any]) -> Iterator[str]:
-    """Name the sides that idle, and the ratio of the busy times then."""
+    """Name the sides whose GPUs idle, and the ratio of busy times."""
     pair = difference.row
     texts: list[str] = []
     if not pair["base_mean_ns"] or not pair["new_mean_ns"]:
@@ -320,7 +320,7 @@ def _bound(difference: Difference, span: Mapping[str, Any], busy: Mapping[str, A
 
 
 def _sampled_clock(difference: Difference) -> Iterator[str]:
-    """Say by how much the clock of the GPU differs, where it was sampled: compute-bound kernels take as much longer."""
+    """State the difference of the sampled GPU clocks, which affects compute-bound kernels."""
     base, new = (side.clock_hz for side in difference.pair.sides)
     if change := clock_change(base, new):
         part = format_share(abs(new - base) / base)
@@ -328,7 +328,7 @@ def _sampled_clock(difference: Difference) -> Iterator[str]:
 
 
 def _recorded(difference: Difference) -> Iterator[str]:
-    """Of whole traces: how long the recordings are, of which the span is a part, and how busy the GPU is in them."""
+    """For whole traces, state the lengths of the recordings, and the share of each in which GPUs are busy."""
     if not difference.whole:
         return
     recorded = [side.loaded.report.about.duration_ns or 0 for side in difference.pair.sides]
@@ -339,7 +339,7 @@ def _recorded(difference: Difference) -> Iterator[str]:
 
 
 def _events(pair: Mapping[str, Any], events: Mapping[str, Any]) -> Iterator[str]:
-    """State the ratio by CUDA events where it differs from that of the span."""
+    """State the ratio by CUDA events if it differs from the ratio of the spans."""
     by_span = pair["base_median_ns"] / max(pair["new_median_ns"], 1)
     if not math.isnan(events["ratio"]) and _apart(events["ratio"], by_span):
         yield (
@@ -349,7 +349,7 @@ def _events(pair: Mapping[str, Any], events: Mapping[str, Any]) -> Iterator[str]
 
 
 def _skewed(pair: Mapping[str, Any], span: Mapping[str, Any]) -> Iterator[str]:
-    """Warn where the mean, to which the ledger adds up, is far from the median call."""
+    """Warn if the mean, to which the ledger adds up, is far from the median call."""
     for side in SIDES:
         median, mean = span[f"{side}_median_ns"], pair[f"{side}_mean_ns"]
         if median > 0 and mean > MAX_RATIO_OF_EQUALS * median:
@@ -366,7 +366,7 @@ def _apart(one: float, other: float) -> bool:
 
 
 def _traffic(difference: Difference) -> Iterator[str]:
-    """Compare the expected and the measured traffic; nothing where neither a model nor counters know the sides."""
+    """Compare the expected and the measured traffic, if a model or counters cover the sides."""
     names, models, measured = difference.pair.names, difference.models, difference.measured
     if not any(measured):
         yield from _expected(names, models)
@@ -416,7 +416,7 @@ def _moved(name: str, model: Expected | None, measured: Measured | None) -> str:
 
 
 def _surprise(name: str, model: Expected, measured: Measured) -> Iterator[str]:
-    """State where the measurement differs from the model: for the call, or else for a cause that makes much of it."""
+    """State a difference between measurement and model: for the call or, otherwise, for a large cause."""
     expected, size = model.total_bytes, measured.total["dram_bytes"]
     if not measured.complete or not expected or math.isnan(size):
         return
@@ -452,7 +452,7 @@ def _more_or_less(size: float, expected: float) -> str:
 
 
 def _tensor_cores(names: tuple[str, str], measured: BothMeasured) -> Iterator[str]:
-    """State the part of each side's FLOPs on tensor cores."""
+    """State the share of each side's FLOPs on tensor cores."""
     parts = []
     for name, counted in zip(names, measured, strict=True):
         share = tensor_share(counted.total) if counted else math.nan

@@ -132,7 +132,7 @@ def side_ledger(
 
 
 def _distinct(code: Ints32, launch: Ints32, count: int) -> Ints:
-    """The number of different launches of each code; what nobody launched, -1, has none."""
+    """The number of distinct launches of each code; -1 (no recorded launch) does not count."""
     known = launch >= 0
     pair = np.unique(code[known].astype(np.int64) << 32 | launch[known].astype(np.int64))
     return np.bincount(pair >> 32, minlength=count)
@@ -208,11 +208,11 @@ def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
 def evidence_rows(
     index: WorkIndex, work: RangeWork, causes: Causes, kinds: Kinds, grids: Ints
 ) -> tuple[pd.DataFrame, Index]:
-    """Return ``cause, kernel, math_unit, grid, count, sum_ns``: the GPU ops behind each cause over all calls, most time
+    """Return ``cause, kernel, math_unit, grid, count, sum_ns``: the GPU ops of each cause over all calls, most time
     first.
 
     ``kernel`` is the full name (or the name of a memory operation); ``grid`` is the number of blocks as `32x32x8`, if
-    recorded. Also returns the row for each GPU op.
+    recorded. Also returns the row number of each GPU op.
     """
     trace = index.attribution.trace
     name = trace.ops.name[work.op]

@@ -77,7 +77,7 @@ class LoadedReport:
 
     @cached_property
     def _by_code(self) -> tuple[Index, Index]:
-        """The range instances in the order of their merged paths, and where those of each path begin."""
+        """The range instances in the order of their merged paths, and the first instance of each path."""
         order = np.argsort(self.code_of, kind="stable")
         return order, np.searchsorted(self.code_of, np.arange(len(self.merged) + 1), sorter=order)
 

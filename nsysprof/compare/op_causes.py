@@ -1,6 +1,6 @@
 """Assign each GPU op a cause (Q·Kᵀ GEMM, softmax, mask, …) from the kernel name and the neighbours in the call.
 
-Unfused attention is a matrix product, a softmax and a matrix product, with only small kernels in between. In such a
+Unfused attention is a matrix product, a softmax and a matrix product, with only small kernels in between. In this
 sequence, the first product is Q·Kᵀ, the second is P·V, and the kernels around these belong to the same attention. A
 fill before Q·Kᵀ builds the mask; a fill after the softmax handles rows without valid keys. Kernels outside such
 sequences (convolutions, backward passes, optimizers) keep the cause of their rule.
@@ -77,7 +77,7 @@ def _own_cause(name: str, kinds: Kinds, code: int) -> str:
 
 
 def _direction(cause: str) -> str:
-    """Whether a cast goes up or down: PyTorch casts to 16 bits from wider types, and to 32 from narrower ones.
+    """The direction of a cast: PyTorch casts to 16 bits from wider types, and to 32 bits from narrower types.
 
     `cast half→float` is up, `cast to half` down.
     """
@@ -102,9 +102,9 @@ def _role(kinds: Kinds, code: int, cause: str) -> int:
 
 
 def _by_order(role: Bytes, group: AnyInts) -> list[tuple[str, Mask]]:
-    """Causes that follow from the order, each with the GPU ops that have it.
+    """Causes that follow from the order of ops, each with its GPU ops.
 
-    They depend on the nearest anchors before and behind a GPU op: matrix products, softmaxes and fused kernels.
+    They depend on the nearest anchors before and after a GPU op: matrix products, softmaxes and fused kernels.
     """
     anchors = np.flatnonzero(_IS_ANCHOR[role])
     kind, of_group = role[anchors], group[anchors]
@@ -141,7 +141,7 @@ def _by_order(role: Bytes, group: AnyInts) -> list[tuple[str, Mask]]:
 
 
 def _neighbours(anchors: Index, group: AnyInts) -> tuple[Index, Index]:
-    """For each GPU op the nearest anchor before it and the nearest behind it in its group, -1 where there is none.
+    """For each GPU op, the nearest anchors before and after it in its group, -1 for none.
 
     An anchor is never its own neighbour.
     """
@@ -161,7 +161,7 @@ def _at(mark: Mask, rows: Index) -> Mask:
 
 
 def _shared(behind: Index, some: Mask) -> Mask:
-    """Which GPU ops stand between the same anchors as one of ``some``."""
+    """Mark the GPU ops between the same anchors as one of ``some``."""
     stretch = marked(behind[some], len(some) + 1)
     stretch[-1] = False
     return stretch[behind]

@@ -82,7 +82,7 @@ def _pair(difference: Difference, *, opened: bool) -> dict[str, Any]:
 
 
 def _sides(difference: Difference) -> list[tuple[str, ...]]:
-    """The facts about each side that are one number or name, where at least one side has it."""
+    """The facts about each side with a single number or name, if at least one side has a value."""
     row, gaps, models, both = difference.row, difference.gaps, difference.models, difference.measured
 
     def of_each(name: str, text: Callable[[Any], str]) -> list[str]:
@@ -114,7 +114,7 @@ def _bytes(size: float) -> str:
 
 
 def _kernels(difference: Difference) -> Iterator[dict[str, Any]]:
-    """For each cause the kernels of either side, per call."""
+    """The kernels of each cause on each side, per call."""
     parts = dict(iter(difference.evidence.groupby(["cause", "side"], sort=False)))
     for cause in difference.gaps["cause"].head(MAX_CAUSES).tolist():
         cells = []
@@ -200,7 +200,7 @@ def _rows(side: Selection, call: MedianCall, group: str, length: int, names: _Na
 
 
 def _codes(side: Selection, call: MedianCall, ops: Index, names: _Names) -> Ints:
-    """The number of each GPU op's name and cause in ``names`` of both sides, which grows."""
+    """The index of each GPU op's name and cause in ``names``, which both sides share and extend."""
     kinds = side.loaded.kinds
     pairs = call.name[ops].astype(np.int64) * len(call.causes) + call.cause[ops]
     distinct, place = np.unique(pairs, return_inverse=True)

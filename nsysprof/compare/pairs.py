@@ -67,7 +67,7 @@ class Pair:
 
     @property
     def covered(self) -> float:
-        """Return the share of all GPU op time of the side with the smaller share."""
+        """Return the smaller of the two sides' shares of all GPU op time."""
         return min(side.loaded.covered(side.code) for side in self.sides)
 
     @property
@@ -89,7 +89,7 @@ class Paired:
 
 
 def find_pairs(reports: Sequence[LoadedReport], request: Request, merge: Sequence[str] | None) -> Paired:
-    """Find the requested pairs, or pairs of work in both reports; raises `NsysprofError` if there are none."""
+    """Find the requested pairs, or pairs of work that both reports have; raises `NsysprofError` if there are none."""
     wanted, agreement = request.wanted, Agreement()
     if request.is_open:
         agreement = agree(reports[0], reports[-1], merge)
@@ -118,7 +118,7 @@ def find_pairs(reports: Sequence[LoadedReport], request: Request, merge: Sequenc
 def match_ranges(
     reports: Sequence[LoadedReport], base: str | None, new: str | None, select: str | None, *, apart: bool = False
 ) -> tuple[Matched, list[str]]:
-    """Return pairs of merged paths, and paths without a partner; ``apart``: a range may be compared with itself."""
+    """Return pairs of merged paths, and paths without a partner; ``apart`` allows pairs of a range with itself."""
     first, last = reports[0], reports[-1]
     if base is None or new is None:
         return _match_equal_paths(first, last, select)
@@ -137,7 +137,7 @@ def match_ranges(
 
 
 def _find(loaded: LoadedReport, glob: str) -> list[Match]:
-    """The ranges that a glob matches; of a name with a number in it the error says how to name that instance."""
+    """The ranges that a glob matches; for a name with a number, the error shows how to select this instance."""
     try:
         return find_matches(loaded.merged, loaded.texts, glob, str(loaded.path))
     except NsysprofError as error:
@@ -150,9 +150,9 @@ def _find(loaded: LoadedReport, glob: str) -> list[Match]:
 
 
 def _match_equal_paths(first: LoadedReport, last: LoadedReport, select: str | None) -> tuple[Matched, list[str]]:
-    """Pair the paths that two reports share; without a glob, only those that own work where any do.
+    """Pair the paths that two reports share; without a glob, only paths that own work, if there are any.
 
-    Without a glob the whole traces are a pair too, unless both reports have ranges of NVTX; `WHOLE_TRACE` asks for it.
+    Without a glob, the whole traces also form a pair, unless both reports have NVTX ranges; `WHOLE_TRACE` requests it.
     """
     annotated = first.annotated, last.annotated
     whole = not all(annotated) if select is None else select == WHOLE_TRACE and WHOLE_TRACE not in first.texts
@@ -179,7 +179,7 @@ def _match_equal_paths(first: LoadedReport, last: LoadedReport, select: str | No
 def _match_reports(
     first: LoadedReport, last: LoadedReport, agreement: Agreement
 ) -> tuple[Matched, list[str], Agreement]:
-    """The pairs of two reports without named ranges: what they agree on comes first."""
+    """The pairs of two reports if no ranges are named, with the pairs of the agreement first."""
     main = [(_match(first, one), _match(last, other)) for one, other in agreement.codes]
     try:
         matched, unmatched = _match_equal_paths(first, last, None)
@@ -199,7 +199,7 @@ def _match(loaded: LoadedReport, code: int) -> Match:
 
 
 def _annotated_once(first: LoadedReport, last: LoadedReport) -> Iterator[str]:
-    """Say what is compared where one of two reports has ranges of NVTX."""
+    """State what is compared if only one of two reports has NVTX ranges."""
     if first.annotated != last.annotated:
         have, lack = (first, last) if first.annotated else (last, first)
         yield (
@@ -209,7 +209,7 @@ def _annotated_once(first: LoadedReport, last: LoadedReport) -> Iterator[str]:
 
 
 def _of_like_kinds(first: LoadedReport, last: LoadedReport, pairs: Matched) -> Matched:
-    """Leave out pairs of a push/pop with a start/end range of one path where like kinds of that path pair as well."""
+    """Leave out pairs of a push/pop and a start/end range of one path if ranges of equal kinds form a pair, too."""
 
     def like(pair: tuple[Match, Match]) -> bool:
         return bool(first.merged.kind[pair[0].code] == last.merged.kind[pair[1].code])
@@ -219,7 +219,7 @@ def _of_like_kinds(first: LoadedReport, last: LoadedReport, pairs: Matched) -> M
 
 
 def _owns(loaded: LoadedReport, match: Match) -> bool:
-    """Whether ranges own work; start/end ranges may only span work that push/pop ranges own."""
+    """Whether ranges own work; start/end ranges may merely span work that push/pop ranges own."""
     if loaded.merged.kind[match.code] != START_END:
         return True
     return bool(loaded.attribution.exclusive_sum_ns[loaded.instances([match.code])].any())
@@ -236,7 +236,7 @@ def _alone(reports: Sequence[LoadedReport], matches: Sequence[Sequence[Match]], 
 
 
 def _largest_pairs(matched: Matched, reports: Sequence[LoadedReport]) -> tuple[Matched, list[str]]:
-    """The `MAX_PAIRS` pairs with the largest sums of GPU ops, and a warning where there are more."""
+    """The `MAX_PAIRS` pairs with the most GPU op time, and a warning if there are more."""
     if len(matched) <= MAX_PAIRS:
         return matched, []
 
@@ -263,10 +263,10 @@ def _select_pairs(
     instances: Wanted = (None, None),
     as_steps: Sequence[tuple[int, int]] = (),
 ) -> tuple[list[Pair], list[str]]:
-    """The pairs whose sides both have GPU work, and a warning for each side that has none.
+    """The pairs with GPU work on both sides, and a warning for each side without any.
 
-    ``instances``: of either side only these. ``as_steps`` are pairs of merged paths of which each instance is a call,
-    whatever repeats inside.
+    ``instances``: the only instances to use of each side. ``as_steps`` are pairs of merged paths whose instances are
+    calls, even if inner ranges repeat.
     """
     requests = list(zip((reports[0], reports[-1]), instances, strict=True))
     if len(reports) == 1 and instances[0] == instances[1]:
@@ -326,7 +326,7 @@ def _pair(base: Selection, new: Selection, instances: Wanted) -> Pair:
 
 
 def _distinct_names(one: Path, other: Path) -> tuple[str, str]:
-    """The names of two files, with as many folders as make them differ; bytes that are no UTF-8 are spelt out."""
+    """The names of two files, with enough folders to distinguish them; bytes that are not UTF-8 are escaped."""
     names = report_stem(one), report_stem(other)
     parts = [path.absolute().parts for path in (one, other)]
     for count in range(1, max(map(len, parts)) + 2):
@@ -352,14 +352,14 @@ def pair_warnings(pairs: Sequence[Pair]) -> Iterator[str]:
 
 
 def _shared_time(pair: Pair) -> list[float]:
-    """The part of the time of the GPU ops of either side that those of a name take which both sides run."""
+    """The share of each side's GPU op time in ops whose name both sides run."""
     base, new = (side.evidence.groupby("kernel")["sum_ns"].sum() for side in pair.sides)
     both = base.index.intersection(new.index)
     return [float(times[both].sum() / max(times.sum(), 1)) for times in (base, new)]
 
 
 def _unlike(pair: Pair) -> Iterator[str]:
-    """In what the two sides differ, apart from what is compared."""
+    """Describe differences between the two sides other than the compared one."""
     if pair.base.per != pair.new.per and (pair.base.per == pair.base.name) != (pair.new.per == pair.new.name):
         yield (
             f"times are per {pair.base.per} on one side and per {pair.new.per} on the other: choose the "

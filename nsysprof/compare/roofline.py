@@ -114,7 +114,7 @@ def _side_points(name: str, side: Selection, measured: Measured) -> pd.DataFrame
 
 
 def _ceilings(gpu: Gpu | None, dtype: str) -> tuple[FlopCeiling, ...]:
-    """The peaks of CUDA cores and tensor cores, as far as the GPU is known."""
+    """The peaks of CUDA cores and tensor cores, if known for this GPU."""
     if gpu is None or not (gpu.compute_capability and gpu.sm_count and gpu.clock_hz):
         return ()
     capability = ".".join(map(str, gpu.compute_capability))
@@ -132,7 +132,7 @@ def _ceilings(gpu: Gpu | None, dtype: str) -> tuple[FlopCeiling, ...]:
 def _possible(
     points: pd.DataFrame, bandwidth: float | None, ceilings: tuple[FlopCeiling, ...]
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The points that are below the ceilings, and a sentence for each cause with some that are not."""
+    """The points below the ceilings, and a sentence for each cause with points above."""
     highest = max((ceiling.flops_per_s for ceiling in ceilings), default=np.inf)
     refused: dict[str, str] = {}
     kept = np.ones(len(points), bool)
@@ -191,7 +191,7 @@ def plan_roofline(comparison: Comparison) -> Roofs | Message:
 
 
 def _edge(roofs: Roofline) -> float:
-    """FLOPs per byte at the end of the axis: kernels with more have their data in caches, and no place on it."""
+    """The FLOPs per byte at the end of the axis; kernels with more have their data in caches and are off the axis."""
     if roofs.ridges:
         return max(roofs.ridges.values()) * EDGE_TO_RIDGE
     known = roofs.points.loc[roofs.points["dram_bytes"] > 0, "intensity"]
@@ -199,7 +199,7 @@ def _edge(roofs: Roofline) -> float:
 
 
 def _point(row: Mapping[str, Any], edge: float, largest: float) -> Bubble:
-    """A kernel with FLOPs; one beyond the edge stands there, with its bytes."""
+    """A kernel with FLOPs; a kernel beyond the edge is drawn at the edge, with its bytes."""
     rate = row["flops_per_s"] / 1e12
     if row["intensity"] <= edge:
         return _bubble(row, row["intensity"], rate, largest)
@@ -220,7 +220,7 @@ def _names(roofs: Roofline) -> dict[str, str]:
 
 
 def _title(roofs: Roofline) -> str:
-    """The finding: the part of either side's time that memory limits, and which side uses tensor cores."""
+    """The finding: the share of each side's time that memory limits, and the side that uses tensor cores."""
     names = _names(roofs)
     where = f" at {shorten(roofs.pair.place, _NAME)}" if roofs.pair.place else ""
     parts = _with_flops(roofs)
@@ -237,7 +237,7 @@ def _title(roofs: Roofline) -> str:
 
 
 def _with_flops(roofs: Roofline) -> dict[str, pd.DataFrame]:
-    """The kernels of each side whose FLOPs are known, of those sides that have any."""
+    """The kernels with known FLOPs of each side that has any."""
     known = roofs.points[roofs.points["flops"].notna()]
     return {str(side): part for side, part in known.groupby("side", sort=False)}
 
@@ -247,7 +247,7 @@ def _part(share: float) -> str:
 
 
 def _memory_bound(roofs: Roofline, points: pd.DataFrame) -> float | None:
-    """The part of the time of some kernels with so few FLOPs per byte that memory limits them."""
+    """The share of some kernels' time in memory-bound kernels (few FLOPs per byte)."""
     ridges = roofs.ridges
     if len(ridges) < 2:
         return None

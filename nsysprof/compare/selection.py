@@ -96,9 +96,9 @@ def select_calls(
 def _counted(
     loaded: LoadedReport, selected: SelectedCalls, instances: Instances | None, steps: StepTimes | None
 ) -> SelectedCalls:
-    """Leave out warm-up, and all but the wanted instances.
+    """Leave out warm-up, and all instances except the requested ones.
 
-    A window whose first calls are warm-up counts from its first other call on.
+    If the first calls of a window are warm-up, the window counts from its first other call.
     """
     if instances is None and loaded.left_out is None:
         return selected
@@ -189,7 +189,7 @@ class Selection(SelectedCalls):
     def parts_ns(self) -> dict[str, int]:
         """Return the parts of the mean step time outside the span of the GPU ops; empty if there are no steps.
 
-        ``between`` is the pause before the first code of the step, ``before`` the remaining time until the first GPU
+        ``between`` is the pause before the step's first code runs, ``before`` the remaining time until the first GPU
         op, ``behind`` the time after the last GPU op.
         """
         if self.steps is None or not len(self.steps):
@@ -232,7 +232,7 @@ def complete_pieces(pieces: Pieces) -> Mask:
 
 
 def steps_of_calls(loaded: LoadedReport, wanted: Sequence[SelectedCalls]) -> dict[int, StepTimes]:
-    """Return the times of the calls of each merged path that are steps, over all instances; empty for other paths."""
+    """Return the step times of each merged path over all instances; empty for paths that are not steps."""
     replay = loaded.attribution.replay
     if replay is not None and (replay >= 0).any():  # what a capture replays has no place on the host
         return {}
@@ -304,8 +304,8 @@ def _selection(loaded: LoadedReport, index: WorkIndex, selected: SelectedCalls, 
 def _samples(
     loaded: LoadedReport, selected: SelectedCalls, work: RangeWork, pieces: Pieces
 ) -> tuple[dict[str, Ints], int]:
-    """How long each call took, in ns: by the host's clock (``CPU``), by ``CUDA events`` where they were recorded, from
-    its first op to that of the next call (``span``), and of that without the gaps (``busy``); and the mean of that.
+    """The time of each call in ns: on the host (``CPU``), by ``CUDA events`` if recorded, from its first op to the
+    first op of the next call (``span``), and this span without its gaps (``busy``); also the mean busy time.
     """
     ranges = loaded.trace.ranges
     span = pieces.end - pieces.start
@@ -328,7 +328,7 @@ def _samples(
 def _causes(loaded: LoadedReport, work: RangeWork, *, by_name: bool) -> Causes:
     """The causes of the GPU ops of a range, found call by call and stream by stream.
 
-    ``by_name``: kernels that no rule knows have their short names as causes, which those of one name share.
+    ``by_name``: a kernel without a rule has its short name as cause, which kernels of equal names share.
     """
     trace = loaded.trace
     stream = trace.ops.stream[work.op].astype(np.int64)
@@ -348,7 +348,7 @@ def _causes(loaded: LoadedReport, work: RangeWork, *, by_name: bool) -> Causes:
 
 
 def _named(causes: Causes, loaded: LoadedReport, name: Ints32) -> Causes:
-    """The same, with short names as the causes of kernels that no rule knows; ``name`` is that of each GPU op."""
+    """The same causes, with short names for kernels without a rule; ``name`` is the name of each GPU op."""
     unknown = np.array([rule == UNMATCHED for rule in loaded.kinds.rule], bool)
     codes = {text: code for code, text in enumerate(causes.texts)}
     used = np.unique(name[unknown[name] & (causes.of == codes.get("other", -1))])
@@ -387,7 +387,7 @@ def selection_warnings(selection: Selection) -> Iterator[str]:
 
 
 def _unknown(selection: Selection) -> Iterator[str]:
-    """Name work whose kernels are hidden in whole graphs, or whose names no rule knows."""
+    """Name work whose kernels are hidden in graphs traced as a whole, or have no rule."""
     trace, span = selection.loaded.trace, selection.ledger.total_ns
     whole = trace.ops.kind[selection.work.op] == GRAPH
     share = int((selection.work.end - selection.work.start)[whole].sum()) / span if span else 0.0

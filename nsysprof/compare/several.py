@@ -34,8 +34,8 @@ class OverRecordings:
 def over_recordings(
     pair: Pair, more: Sequence[Sequence[Attribution]], rules: Rules, merge: Sequence[str] | None
 ) -> OverRecordings:
-    """Compare a pair, each recording as one sample; ``more`` recordings are of the base, of the new side, and of one
-    unchanged program.
+    """Compare a pair, with each recording as one sample; ``more`` recordings are of the base, of the new side, and of
+    one unchanged program.
 
     Raises `NsysprofError` if a recording lacks the range of its side, or is given twice.
     """
@@ -81,7 +81,7 @@ def to_record(pair: Pair) -> str:
 
 
 def _refuse_repeats(sides: Sequence[Selection]) -> None:
-    """Refuse a recording that is given twice, which would seem not to vary; the two that are compared come first."""
+    """Refuse a recording that is given twice, as it would hide variation; the two compared recordings come first."""
     for number, each in enumerate(sides[2:], 2):
         for other in sides[:number]:
             if all(np.array_equal(each.samples[clock], other.samples.get(clock, ())) for clock in each.samples):

@@ -72,7 +72,7 @@ def comparison_text(comparison: Comparison, *, top: int = 20, every: bool = Fals
 
 
 def _notes_on_both(comparison: Comparison) -> Iterator[str]:
-    """What is compared, and under which other conditions, where a reader would not expect it."""
+    """The compared ranges and the differences in recording conditions, if a reader would not expect them."""
     yield from comparison.agreement.notes
     unlike = [f"{name} {one} against {other}" for name, (one, other) in comparison.conditions.items()]
     if unlike:
@@ -80,7 +80,7 @@ def _notes_on_both(comparison: Comparison) -> Iterator[str]:
 
 
 def _head(comparison: Comparison, shown: Callable[[str], str], *, every: bool) -> Iterator[list[str]]:
-    """The reports and the warnings, made fit for their place by ``shown``; warnings as a count without ``every``."""
+    """The reports and the warnings, formatted by ``shown``; without ``every``, only the number of warnings."""
     reports = [shown(_report(loaded.report)) for loaded in comparison.reports]
     yield reports if len(reports) == 1 else [f"base: {reports[0]}", f"new:  {reports[1]}"]
     warnings = drop_repeats([each for each in comparison.warnings if each not in comparison.agreement.notes])
@@ -232,7 +232,7 @@ def work_table(difference: Difference, top: int) -> TextTable | None:
 
 
 def _change(both: Sequence[float], shown: Callable[[float], str]) -> str:
-    """The amount of either side, one where they are the same; nothing where neither has any."""
+    """The amounts of both sides, or one if they are equal; empty if neither side has any."""
     texts = [shown(each) if each > 0 else "-" for each in both]
     return "" if set(texts) == {"-"} else " → ".join(dict.fromkeys(texts))
 
@@ -246,7 +246,7 @@ def totals_tables(comparison: Comparison, top: int) -> Iterator[TextTable]:
 
 
 def _interval(row: Mapping[str, Any]) -> str:
-    """The interval, with its level where that is less than 95 %; nothing where the samples are too few."""
+    """The interval, with its level if this is below 95 %; empty if samples are too few."""
     if row["verdict"] == TOO_FEW_SAMPLES:
         return ""
     level = "" if row["level"] > MIN_LEVEL else f" ({100 * row['level']:.0f} %)"
@@ -254,7 +254,7 @@ def _interval(row: Mapping[str, Any]) -> str:
 
 
 def _evidence(difference: Difference, top: int, markdown: bool) -> list[str]:
-    """The evidence of each cause, beside it."""
+    """A table of the evidence for each cause."""
     gaps, head = difference.gaps.head(top), f"Evidence, {difference.each}"
     texts = {cause: text for cause, text in zip(gaps["cause"], gaps["evidence"], strict=True) if text}
     width = min(max(map(len, texts), default=0), _NAME_WIDTH, screen_width() // 4) + 2
@@ -280,7 +280,7 @@ def traffic_tables(difference: Difference) -> Iterator[TextTable]:
 
 
 def _expected(difference: Difference) -> TextTable:
-    """The expected bytes of each cause, and their rate, where the shape is known."""
+    """The expected bytes of each cause, and their rate, if the shape is known."""
     rows = []
     for row in row_dicts(difference.traffic):
         cells = [one_line(row["cause"], _NAME_WIDTH)]
@@ -300,7 +300,7 @@ def _expected(difference: Difference) -> TextTable:
 
 
 def _measured(name: str, causes: list[str], model: Expected | None, measured: Measured, *, last: bool) -> TextTable:
-    """A side's causes with expected and measured figures, without columns that have none."""
+    """A side's causes with expected and measured figures, without empty columns."""
     figures = row_dicts(measured.causes.reindex(causes))
     rows = [[one_line(cause, _NAME_WIDTH), *_figures(row)] for cause, row in zip(causes, figures, strict=True)]
     rows.append(["total", *_figures(measured.total)])
@@ -313,7 +313,7 @@ def _measured(name: str, causes: list[str], model: Expected | None, measured: Me
 
 
 def _notes(model: Expected | None, measured: Measured, *, last: bool) -> Iterator[str]:
-    """The sources of the figures and how many kernels have them; below the ``last`` table also their meaning."""
+    """The sources of the figures and the number of kernels with them; below the ``last`` table, also their meaning."""
     calls = f"median of {measured.calls:,} calls" if measured.calls > 1 else "one call"
     yield f"per call, {calls} in {measured.path.name}"
     yield (

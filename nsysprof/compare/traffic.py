@@ -115,7 +115,7 @@ def _kernel_rows(side: Selection, match: CounterMatch) -> pd.DataFrame:
 def _cause_rows(
     side: Selection, kernels: pd.DataFrame, expected_bytes: Mapping[str, int]
 ) -> tuple[pd.DataFrame, list[str]]:
-    """`COLUMNS` by cause, and a sentence where figures are refused."""
+    """`COLUMNS` by cause, and a sentence if figures are refused."""
     calls = side.ledger.calls
     each = kernels[["cause", "sum_ns", "matched_ns"]].copy()
     for name in AMOUNTS:  # a row without figures counts nothing; too many of them, and the cause has none
@@ -137,7 +137,7 @@ def _cause_rows(
 
 
 def _refused(beyond: Mapping[str, float]) -> Iterator[str]:
-    """One sentence on the causes that would have moved more than the memory can."""
+    """One sentence on the causes whose traffic would exceed the memory bandwidth."""
     if not beyond:
         return
     worst = max(beyond, key=lambda cause: beyond[cause])
@@ -150,7 +150,7 @@ def _refused(beyond: Mapping[str, float]) -> Iterator[str]:
 
 
 def _total(causes: pd.DataFrame, kernels: pd.DataFrame, calls: int) -> dict[str, float]:
-    """`AMOUNTS` of a call, with its DRAM bytes, those expected, and its FLOPs, over the kernels with figures."""
+    """`AMOUNTS` of a call, with measured and expected DRAM bytes and FLOPs, over the kernels with figures."""
     some = kernels[kernels["matched"] > 0]
     total: dict[str, Any] = {
         name: float((some[name] * some["count"]).sum(skipna=False)) / calls if len(some) else np.nan for name in AMOUNTS
@@ -173,7 +173,7 @@ def tensor_share(amounts: Mapping[str, float]) -> float:
 
 
 def _unmatched(kernels: pd.DataFrame, match: CounterMatch, share: float) -> Iterator[str]:
-    """Name the kernels without figures and their part of the time."""
+    """Name the kernels without figures and their share of the time."""
     lost = kernels[kernels["matched"] < kernels["count"]]
     if lost.empty:
         return
@@ -220,7 +220,7 @@ def load_counters(
 
 
 def _check_gpu(loaded: LoadedReport, counters: CounterFile) -> None:
-    """Raise `NsysprofError` where the counters are of another GPU than all of the report's."""
+    """Raise `NsysprofError` if the counters are from a GPU that is none of the report's."""
     names = [str(gpu.name) for gpu in loaded.report.about.cuda_gpus]
     if counters.gpus and names and not set(names) & set(counters.gpus):
         raise NsysprofError(
@@ -231,7 +231,7 @@ def _check_gpu(loaded: LoadedReport, counters: CounterFile) -> None:
 
 
 def _other_versions(loaded: LoadedReport, counters: CounterFile, known: Mapping[str, str]) -> Iterator[str]:
-    """Warn of libraries of other versions, whose kernels may differ under the same name."""
+    """Warn about libraries of other versions, whose kernels may differ despite equal names."""
     changed = [
         f"{name} {counters.libraries[name]} there, {version} in the report"
         for name, version in known.items()

@@ -127,7 +127,7 @@ def _amounts(side: Selection) -> pd.DataFrame:
 
 
 def _launched(details: OpDetails, op: Index, of: Index, count: int) -> pd.Series:
-    """With what grids, blocks, registers and bytes of shared memory the GPU ops of each name are launched."""
+    """The grids, blocks, registers and shared memory with which the GPU ops of each name are launched."""
     how = (details.grid, details.block, details.registers, details.shared)
     rows = np.unique(np.column_stack([of, *(each[op] for each in how)]), axis=0)
     parts = np.split(rows[:, 1:], np.searchsorted(rows[:, 0], np.arange(1, count)))
@@ -179,7 +179,7 @@ def find_doubts(rows: pd.DataFrame, sides: Sequence[Selection], names: tuple[str
 
 
 def _threads(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
-    """Kernels of a name run fewer threads, in as many launches or more; or more, in as many launches or fewer."""
+    """Kernels of one name run fewer threads, but not fewer launches; or more threads, but not more launches."""
     swapped = {
         f"{one}_{name}": f"{other}_{name}" for name in _AMOUNTS for one, other in (("base", "new"), ("new", "base"))
     }
@@ -206,7 +206,7 @@ def _threads(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
 
 
 def _flops(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
-    """Matrix products compute fewer FLOPs, or more, by their shapes, where both sides recorded those of nearly all."""
+    """Matrix products compute fewer or more FLOPs by their shapes, if both sides recorded nearly all shapes."""
     products = rows[rows["family"].isin(_PRODUCTS)]
     flops = [products[f"{side}_flops"] for side in ("base", "new")]
     known = [
@@ -223,7 +223,7 @@ def _flops(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
 
 
 def _one_program(rows: pd.DataFrame) -> bool:
-    """Whether families of half of the time launch as often, or move as many bytes."""
+    """Whether families with half of the time launch equally often, or move as many bytes, on both sides."""
     amounts = ["launches", "bytes"]
     sums = rows.groupby("family")[
         ["base_ns", *(f"{side}_{each}" for each in amounts for side in ("base", "new"))]
@@ -237,7 +237,7 @@ def _about_one(ratio: Any) -> Any:
 
 
 def _quicker(rows: pd.DataFrame, base: LoadedReport, names: tuple[str, str]) -> Iterator[Doubt]:
-    """A kernel takes much less time, launched alike: of unified memory it may have waited for pages before."""
+    """A kernel takes much less time with equal launches; with unified memory, it may have waited for pages before."""
     alike = rows[_about_one(rows["often"]) & (rows["kind"] == "kernel")]
     quick = alike[alike["as_launched"] & (alike["new_ns"] < MIN_FASTER * alike["base_ns"])]
     quick = quick[quick["base_ns"] >= MIN_QUICK * rows["base_ns"].sum()]
@@ -252,7 +252,7 @@ def _quicker(rows: pd.DataFrame, base: LoadedReport, names: tuple[str, str]) -> 
 
 
 def _managed(loaded: LoadedReport) -> bool:
-    """Whether a program uses unified memory, as far as its copies, migrations and calls tell."""
+    """Whether a program uses unified memory, judging by its copies, migrations and calls."""
     trace = loaded.trace
     managed = [MEMORY_KINDS.index(name) for name in ("managed", "managed static")]
     copies = trace.copies
@@ -263,7 +263,7 @@ def _managed(loaded: LoadedReport) -> bool:
 
 
 def _fewer_launches(rows: pd.DataFrame, names: tuple[str, str], noun: str) -> Iterator[Doubt]:
-    """Most kernels run less often, and hardly any others instead."""
+    """Most kernels run less often, and hardly any other kernels replace them."""
     kernels = rows[rows["kind"] == "kernel"]
     total = kernels["base_ns"].sum()
     ratio = kernels["often"]
@@ -277,7 +277,7 @@ def _fewer_launches(rows: pd.DataFrame, names: tuple[str, str], noun: str) -> It
 
 
 def _spills(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
-    """Kernels whose threads need more local memory than in the base; of new names those that take much time."""
+    """Kernels whose threads need more local memory than in the base, and long new kernels with local memory."""
     base = rows["base_local_memory"].where(rows["base_launches"] > 0, 0.0)
     known = (rows["base_launches"] > 0) | (rows["new_ns"] >= MIN_LOST * rows["new_ns"].sum())
     grown = rows[(rows["new_local_memory"] > base) & known]
@@ -294,7 +294,7 @@ def _spills(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
 
 
 def _others(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
-    """How much of either side's time is in kernels that the other lacks, and in those whose work is not known."""
+    """The share of each side's time in kernels that the other side lacks, and in kernels whose work is unknown."""
     kernels = rows[rows["kind"] == "kernel"]
     other, unknown = kernels[kernels["verdict"] == OTHER], kernels[kernels["verdict"] == UNKNOWN]
     total = kernels[["base_ns", "new_ns"]].sum().clip(lower=1)
@@ -321,7 +321,7 @@ def _others(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
 
 
 def _moved(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt]:
-    """What one side runs in its calls, and the other outside of them: set-up, warm-up, capture, prefetch."""
+    """Work that one side runs in its calls, and the other outside its calls: set-up, warm-up, capture, prefetch."""
     base, new = sides
     if base.loaded is new.loaded:
         return
@@ -347,7 +347,7 @@ def _moved(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt
 
 
 def _migrated_before(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt]:
-    """Migrations of unified memory before the first GPU op, as by a prefetch, which no time of a whole trace holds."""
+    """Unified-memory migrations before the first GPU op, such as a prefetch, which times of whole traces exclude."""
     leads, spans = [], [side.span_ns for side in sides]
     for side in sides:
         ops, first = side.loaded.trace.ops, int(side.work.start.min())
@@ -360,7 +360,7 @@ def _migrated_before(sides: Sequence[Selection], names: tuple[str, str]) -> Iter
 
 
 def _by_kind(side: Selection) -> tuple[dict[str, int], dict[str, int]]:
-    """For how long families of kernels, copies by direction and migrations run in the calls, and outside of them."""
+    """The time of kernel families, copies by direction and migrations, in the calls and outside them."""
     trace, work = side.loaded.trace, side.work
     ops = trace.ops
     begin, end = (side.steps.start, side.steps.end) if side.steps is not None else (work.first_ns, work.last_ns)

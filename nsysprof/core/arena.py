@@ -80,7 +80,7 @@ class ColumnArena:
         return out
 
     def cast(self, values: Array, dtype: DTypeLike) -> Array:
-        """Convert values to a column of the given type; an array in memory that has this type is returned unchanged."""
+        """Convert values to a column of the given type; without a limit, an array of this type is returned as is."""
         if self.limit is None and values.dtype == dtype:
             return values
         out = self.empty(len(values), dtype)
@@ -88,7 +88,7 @@ class ColumnArena:
         return out
 
     def repeat(self, values: Array, counts: AnyInts) -> Array:
-        """Repeat each value by its count, in a new column."""
+        """Copy each value as often as its count says, into a new column."""
         out = self.empty(int(counts.sum()), values.dtype)
         stop = 0
         for value, count in zip(values.tolist(), counts.tolist(), strict=True):
@@ -133,7 +133,7 @@ IN_MEMORY = ColumnArena()
 def sort_groups(
     group: AnyInts, start: Ints, end: Ints, arena: ColumnArena, *, longest: bool = False
 ) -> tuple[Index, Ints]:
-    """Return the order by group, start and end, and the starts in this order.
+    """Return the row order by group, start and end, and the starts in that order.
 
     With ``longest``, rows with equal starts are sorted longest first. Takes linear time if rows are already sorted by
     time, or consist of a few sorted tables.
@@ -145,7 +145,7 @@ def sort_groups(
 
 
 def parse_size(text: str) -> int:
-    """Parse ``3GB`` (powers of 1,000), ``3GiB`` (of 1,024) or bytes; raises `NsysprofError` for other texts."""
+    """Parse ``3GB`` (powers of 1,000), ``3GiB`` (of 1,024) or bytes; raises `NsysprofError` for any other text."""
     match = _SIZE.fullmatch(text.strip())
     size = round(float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2].upper()]) if match else 0
     if not size:
@@ -159,7 +159,7 @@ def default_limit() -> int:
 
 
 def group_limits() -> Iterator[int]:
-    """Yield the memory limits of the control groups (version 1 or 2) of this process, including outer ones."""
+    """Yield the memory limits of this process's control groups (version 1 or 2) and of the groups around these."""
     for line in _read("/proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         kinds, _, group = rest.partition(":")
@@ -185,7 +185,7 @@ def _machine_memory() -> int:
 
 @contextmanager
 def enough_space(size: int = 0) -> Iterator[None]:
-    """Report a failure to write a scratch file of ``size`` bytes as an error with the folder and a hint."""
+    """Raise `NsysprofError` with the folder and a hint if a scratch file (of ``size`` bytes) cannot be written."""
     try:
         yield
     except OSError as error:

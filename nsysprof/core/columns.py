@@ -28,8 +28,8 @@ _FACTORS = [np.uint64((0x9E3779B97F4A7C15 * (2 * k + 1) | 1) % (1 << 64)) for k 
 
 
 def first_appearances(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return an int32 code for each value (in order of first appearance), and the index of each code's first
-    appearance.
+    """Return an int32 code for each value, numbered by first appearance, and the index at which each code first
+    appears.
 
     Takes half the time of `numpy.unique` with ``return_inverse``.
     """
@@ -71,7 +71,7 @@ def distinct(*columns: Array) -> tuple[Index, Index]:
 
 
 def pick(values: Array, rows: AnyInts, missing: int) -> Ints:
-    """Return ``values[rows]`` of an integer column as int64, and ``missing`` for rows -1 and rows past the end."""
+    """Return ``values[rows]`` of an integer column as int64, with ``missing`` for rows -1 and rows past the end."""
     out = np.full(len(rows), missing, np.int64)
     some = np.flatnonzero((rows >= 0) & (rows < len(values)))
     out[some] = values[rows[some]]
@@ -85,7 +85,7 @@ def _ranked(column: Ints) -> tuple[Ints, int]:
 
 
 def sums(group: AnyInts, values: Array, count: int) -> Ints:
-    """Add up integers in ``count`` groups; ``group`` has one code below ``count`` per value, -1 for the last group."""
+    """Sum the integers in each of ``count`` groups; ``group`` is the group of each value, -1 for the last group."""
     most = max(int(values.max(initial=0)), -int(values.min(initial=0)))
     if len(values) * most < 1 << 53 and group.min(initial=0) >= 0:  # exact in float64
         return np.bincount(group, values, count).astype(np.int64)
@@ -111,8 +111,8 @@ def ranks(texts: Sequence[Any] | Array) -> Ints32:
 class Coder:
     """Distinct int64 values in order of first appearance, and their codes.
 
-    A table of 2^16 slots finds the codes of nearly all values (in a few ns per row). New values and values with the
-    same slot are found with `np.unique` and a dict.
+    A table of 2^16 slots finds the codes of nearly all values (in a few ns per row). New values, and values that share
+    a slot, are found with `np.unique` and a dict.
     """
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class Coder:
 
 
 class RowCoder:
-    """Codes for distinct rows of int64 columns, like `Coder`."""
+    """Codes for distinct rows of several int64 columns, as in `Coder`."""
 
     def __init__(self, columns: int) -> None:
         self._values = [Coder() for _ in range(columns)]
@@ -185,7 +185,7 @@ def _slots(values: np.ndarray) -> np.ndarray:
 class Words:
     """Distinct texts and their codes; `words[code]` is the text.
 
-    Texts are stored and compared as bytes, so only equal bytes share a code; invalid UTF-8 shows as replacement
+    Texts are stored and compared as bytes, so only equal bytes share a code; invalid UTF-8 is shown as replacement
     characters.
     """
 
@@ -205,7 +205,7 @@ class Words:
         return self._raw[code].decode("utf-8", "replace")
 
     def add(self, raw: bytes) -> int:
-        """Return the code of one text, which gets a new code if it is new."""
+        """Return the code of a text; a new text gets the next code."""
         code = self._codes.setdefault(raw, len(self._raw))
         if code == len(self._raw):
             self._raw.append(raw)
@@ -307,7 +307,7 @@ class Texts:
         return Texts(self.codes[rows], self.words)
 
     def tolist(self) -> list[str]:
-        """The text of each row; the strings are shared."""
+        """The text of each row; rows with equal texts share one string."""
         words = self.words
         return [words[code] for code in self.codes.tolist()]
 
@@ -321,7 +321,7 @@ Column = Array | Texts
 
 @dataclass(frozen=True)
 class ColumnTable:
-    """Columns of equal length by name; ``keyed``: for adjacent columns, codes that determine their values."""
+    """Columns of equal length by name; ``keyed``: adjacent columns, with row codes that determine their values."""
 
     columns: Mapping[str, Column]
     keyed: Mapping[tuple[str, ...], AnyInts] = field(default_factory=dict)
@@ -357,7 +357,7 @@ class ColumnTable:
             yield dict(zip(self.columns, row, strict=True))
 
     def summed(self, keys: Sequence[str], added: Sequence[str]) -> ColumnTable:
-        """Merge rows with equal keys, in order of first appearance; return keys, and sums of the other columns."""
+        """Merge rows with equal keys, in order of first appearance; return the keys and the sums of other columns."""
         group, example = np.zeros(len(self), np.int64), np.zeros(0, np.intp)
         for name in keys:
             codes = codes_of(self.columns[name])
@@ -381,7 +381,7 @@ class ColumnTable:
 
 
 def codes_of(column: Column) -> Ints:
-    """Non-negative numbers; two numbers are equal only if their values are equal."""
+    """Return a non-negative code per row; codes are equal only if the values are equal."""
     if not isinstance(column, Texts):
         return first_appearances(column)[0].astype(np.int64)
     known: dict[str, int] = {}
@@ -390,7 +390,7 @@ def codes_of(column: Column) -> Ints:
 
 
 def stack_tables(tables: Sequence[ColumnTable]) -> ColumnTable:
-    """Stack tables that have the same columns, and the same words for their texts."""
+    """Concatenate tables that have the same columns and the same ``words``."""
     if len(tables) == 1:
         return tables[0]
     return ColumnTable({name: _joined([table.columns[name] for table in tables]) for name in tables[0].columns})

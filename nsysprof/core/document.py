@@ -41,9 +41,9 @@ _LONG_KEY = re.compile(rf"(?:^|[\[{{,]){_WORD}(?:\.{_WORD}){{32}}", re.MULTILINE
 def parse_as(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool = False) -> _T:
     """Convert a decoded value to a struct or other type; custom types have a classmethod ``read``.
 
-    With ``cells``, numbers are given as texts, as in a CSV row. Raises `NsysprofError` that starts with ``where`` and
-    the place inside, such as `a.json: points[3].seq`. For an unknown key or word, the hint starts with the valid keys
-    or words, the most similar first.
+    With ``cells``, numbers are given as texts, as in a CSV row. Raises `NsysprofError`; its message starts with
+    ``where`` and the field, such as `a.json: points[3].seq`. For an unknown key or word, the hint starts with the valid
+    keys or words, the most similar first.
     """
     try:
         return msgspec.convert(value, kind, dec_hook=_read, strict=not cells)
@@ -68,7 +68,7 @@ def parse_as(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool =
 
 
 def parse_leniently(value: dict[str, Any], kind: type[_T]) -> _T:
-    """Convert the valid fields to a struct. Invalid fields get their defaults, for files that may be imperfect."""
+    """Convert the valid fields to a struct; missing and invalid fields get their defaults."""
     known = {}
     for field in _fields(kind):
         try:
@@ -79,12 +79,12 @@ def parse_leniently(value: dict[str, Any], kind: type[_T]) -> _T:
 
 
 def texts(value: str | list[str] | None) -> list[str]:
-    """Make a list of `Texts`, empty for None."""
+    """Return one text or several as a list, empty for None."""
     return [value] if isinstance(value, str) else value or []
 
 
 def format_value(value: Any) -> str:
-    """Format a value of a file for a message, shortened."""
+    """Format a value from a file for a message, shortened."""
     try:
         text = repr(value)
     except ValueError:  # an integer of thousands of digits
@@ -93,7 +93,7 @@ def format_value(value: Any) -> str:
 
 
 def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
-    """Read the object in a JSON file with one of these schemas; ``what`` names it in messages. NaN becomes None.
+    """Read a JSON object with one of these schemas from a file; messages call it ``what``. NaN becomes None.
 
     Raises `NsysprofError` if the file cannot be read, is not JSON, or has another schema.
     """
@@ -110,7 +110,7 @@ def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = M
 
 
 def read_if_document(path: Path, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
-    """Read the object of a JSON file with one of these schemas (or any), empty if there is none; NaN becomes None."""
+    """Read a JSON object with one of these schemas (or any) from a file, empty if it has none; NaN becomes None."""
     try:
         document = read_json(path, most, parse_constant=lambda name: None)
     except (OSError, ValueError):

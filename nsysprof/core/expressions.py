@@ -25,7 +25,7 @@ def compiled(text: str) -> re.Pattern[str]:
 
 @contextmanager
 def bounded(what: str, where: str) -> Iterator[None]:
-    """Stop searches for expressions that backtrack endlessly (only in the main thread).
+    """Stop searches whose expressions backtrack endlessly (only in the main thread).
 
     Raises `NsysprofError` if ``what`` takes too many seconds; ``where`` names the place of the expression.
     """

@@ -1,7 +1,7 @@
 """Files: safe reading, atomic writing, and CSV cells that are safe in a spreadsheet.
 
 A name may refer to a pipe without a writer, or to an endless device. So these functions read only regular files of
-plausible size, and links to such files.
+plausible size, directly or through links.
 """
 
 import csv
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)").fullmatch
 def whole_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
     """Yield a path for writing a file. The file gets its name when it is complete; after a failure, nothing is left.
 
-    The path is in a new private folder beside the file, so that writing does not follow a link of another user. An
+    The path is in a new private folder beside the file, so that writing does not follow another user's link. An
     existing file or link with this name is replaced, unless ``replace`` is False: then this raises `FileExistsError`.
     An `OSError` names the file.
     """
@@ -49,7 +49,7 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
 
 
 def give_final_name(part: Path, final: Path) -> None:
-    """Give a file a new, free name on its file system; the old name may remain.
+    """Rename a file to a free name on the same file system; the old name may remain.
 
     Raises `FileExistsError` if the name is taken (even by a dangling link), and `OSError` if renaming fails.
     """
@@ -125,7 +125,7 @@ def with_few_levels(value: Any) -> Any:
 
 
 def unusable_warning(path: Path) -> str | None:
-    """Warn about an unreadable JSON file beside a report, or None if it is readable or missing."""
+    """Return a warning about an unreadable JSON file beside a report, None if it is readable or missing."""
     try:
         read_json(path)
     except FileNotFoundError:

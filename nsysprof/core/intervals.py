@@ -1,4 +1,4 @@
-"""Intervals on sorted int64 arrays: union, containment, overlap, and the time in each of many equal columns.
+"""Intervals on sorted int64 arrays: union, containment, overlap, and the time in each column of a timeline.
 
 All functions use numpy on whole arrays and are near-linear in the number of intervals, at any nesting depth. Intervals
 are half-open ``[start, end)`` for lengths; containment includes both ends.
@@ -45,7 +45,7 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def tied(order: Index, start: Ints, *others: Array) -> Mask:
-    """Mask of the consecutive rows with equal values: ``start`` in this ``order``, all ``others`` in their own."""
+    """Mark each row that equals the next one in ``order``; ``start`` is already in this order, ``others`` are not."""
     equal: Mask = start[1:] == start[:-1]
     some = np.flatnonzero(equal)
     one, next_one = order[some], order[some + 1]
@@ -55,7 +55,7 @@ def tied(order: Index, start: Ints, *others: Array) -> Mask:
 
 
 def settled(order: Index, equal: Mask, *keys: Array) -> Index:
-    """Sort each run of rows marked ``equal`` to the next row by ``keys``; the last key is the most important.
+    """Sort the rows in each run of ``equal`` rows (see `tied`) by ``keys``; the last key is the most important.
 
     Fast if few rows are equal.
     """
@@ -199,11 +199,11 @@ def slice_reduce(ufunc: np.ufunc, values: Ints, low: Index, high: Index, empty: 
 
 @dataclass(frozen=True)
 class Overlaps:
-    """Pairs of overlapping intervals, from which the union of consecutive intervals is computed fast.
+    """Pairs of overlapping intervals, for fast computation of the union of consecutive intervals.
 
-    At every moment, running intervals are sorted by index, and each pair of neighbours gets the length of the moment.
-    For any set of intervals that is contiguous in each of these orders, ``union length = sum of lengths - sum of ns of
-    the pairs in the set``.
+    At every moment, the running intervals are sorted by index; ``ns`` is the time for which a pair are neighbours. For
+    any set of intervals that is contiguous in each of these orders, ``union length = sum of lengths - sum of ns of the
+    pairs in the set``.
     """
 
     first: Index
@@ -296,7 +296,7 @@ def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
 
 
 def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
-    """For each moment, return how much of the time before it disjoint, sorted intervals cover."""
+    """Return how much of the time before each moment the disjoint, sorted intervals cover."""
     before = np.append(0, np.cumsum(end - start))
     place = np.searchsorted(start, moment, side="right")
     last_end = np.append(_FIRST, end)[place]
@@ -304,7 +304,7 @@ def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
 
 
 def covered(line: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
-    """For each ``[start, end]``, return the time that disjoint, sorted intervals cover."""
+    """Return the time in each ``[start, end]`` that the disjoint, sorted intervals cover."""
     return cover_before(*line, end) - cover_before(*line, start)
 
 
@@ -319,7 +319,7 @@ def held(line: Line, start: Ints, end: Ints) -> Mask:
 
 
 def covered_by(lines: Mapping[int, tuple[Ints, Ints]], line: AnyInts, start: Ints, end: Ints) -> Ints:
-    """For each ``[start, end]``, return the time that the intervals of ``lines[line]`` cover, 0 without such a line."""
+    """Return the time in each ``[start, end]`` that the intervals ``lines[line]`` cover, 0 if there is no such line."""
     out, end = np.zeros(len(start), np.int64), np.maximum(end, start)
     for number in lines:
         rows = np.flatnonzero(line == number)
@@ -352,8 +352,8 @@ def column(times: Ints, edges: Ints) -> Ints:
 def time_per_group(start: Ints, end: Ints, group: Bytes, edges: Ints) -> Ints:
     """Sum the time of intervals in each (group, column): int64 ns of shape (groups, columns).
 
-    Most intervals are in one column. For longer intervals, complete columns are counted from the starts and ends of the
-    intervals.
+    Most intervals are in one column. The columns that longer intervals fill are counted from the starts and ends of
+    these intervals.
     """
     columns, groups = len(edges) - 1, int(group.max(initial=0)) + 1
     first, last = column(start, edges), column(np.maximum(end - 1, start), edges)

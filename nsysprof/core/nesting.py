@@ -1,4 +1,4 @@
-"""Nested intervals: enclosing ones, sums along parents, and lanes without crossings.
+"""Nested intervals: enclosing intervals, sums over ancestors, and lanes without crossings.
 
 Like `intervals`, this module uses numpy on whole arrays. Parents are row numbers, -1 for none.
 """
@@ -22,9 +22,9 @@ def enclosing(end: Ints) -> Ints32:
     The intervals must be sorted by start, and by length (longest first) for equal starts. If intervals are identical,
     the earlier one contains the later one. Intervals that overlap only in part do not contain each other.
 
-    The answer for an interval is the nearest earlier interval that ends at the same time or later. All candidates are
-    replaced by their own candidates at once, which usually takes a few rounds. The remaining intervals, such as those
-    after deeply nested ones, are found by search.
+    The answer for an interval is the nearest earlier interval that ends at the same time or later. In each round, all
+    candidates that end too early are replaced by their own candidates; a few rounds usually suffice. The remaining
+    answers, such as after deeply nested intervals, are found by search.
     """
     count = len(end)
     up = np.arange(-1, count - 1, dtype=np.int32)
@@ -69,7 +69,7 @@ def _last_reaching(end: Ints, rows: Index) -> Ints32:
 
 @dataclass(frozen=True)
 class Nest:
-    """Sorted intervals (by start, longest first), prepared for finding the innermost one around a moment or span."""
+    """Intervals sorted by start, longest first, prepared to find the innermost one around a moment or period."""
 
     start: Ints
     end: Ints
@@ -132,7 +132,7 @@ def outermost(parent: Ints32, marked: Mask) -> Mask:
 
 
 def innermost_marked(parent: Ints32, marked: Mask) -> AnyInts:
-    """Return the innermost marked row around each row (or the row itself), otherwise its outermost ancestor."""
+    """Return for each row the innermost marked row around it (or itself); if there is none, its outermost ancestor."""
     up = np.where(marked | (parent < 0), np.arange(len(parent)), parent)
     while (up[up] != up).any():
         up = up[up]
@@ -156,8 +156,7 @@ class Lane:
 
 
 def stack(start: Ints, end: Ints, parent: Ints32) -> list[Lane]:
-    """Stack intervals into lanes without crossings: an interval inside another interval of its lane is a descendant of
-    the other.
+    """Stack intervals into lanes without crossings: an interval inside another of its lane is a descendant of it.
 
     Intervals must be sorted by start, longest first, each after its ``parent`` (-1: none). An interval is drawn inside
     its parent if possible, otherwise alone. Intervals that touch do not cross. The number of lanes is small, but not

@@ -40,5 +40,5 @@ def map_in_order(
 
 
 def side_by_side(*tasks: Callable[[], Any], apart: bool) -> list[Any]:
-    """Return the results of independent tasks in order; with ``apart``, threads on several cores run the tasks."""
+    """Return the results of independent tasks in order; with ``apart``, the tasks run in parallel threads."""
     return list(map_in_order(lambda task: task(), tasks, min(len(tasks), cores()) if apart else 1))

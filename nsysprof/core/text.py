@@ -51,7 +51,7 @@ def one_line(text: str, width: int) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """Shorten a text for a chart: printable, without its middle if too long, as both ends distinguish names."""
+    """Shorten a text for a chart: printable, and without its middle if too long (the ends distinguish names)."""
     # Names may be kilobytes long: skip what can never be shown.
     if len(text) > 4 * most:
         text = text[: 2 * most] + "…" + text[-2 * most :]
@@ -136,7 +136,7 @@ def join_first(texts: Sequence[str], most: int, shown: Callable[[str], str] = st
 
 
 def drop_repeats(sentences: Sequence[str]) -> list[str]:
-    """Keep one of several sentences that differ only in numbers and in the name before a colon, with their count."""
+    """Merge sentences that differ only in numbers and in the name before a colon into the first, with their count."""
     alike: dict[str, list[str]] = {}
     for text in sentences:
         alike.setdefault(re.sub(r"\d[\d,.]*", "#", text.partition(": ")[2] or text), []).append(text)
@@ -157,7 +157,7 @@ def read_list(text: str, option: str, known: Sequence[str], alone: str) -> list[
 
 
 def path_part(name: str) -> str:
-    r"""Escape a name within a path: ``/`` becomes ``\/``; ``\`` before it and at the end becomes ``\\``."""
+    r"""Escape a name within a path: ``/`` becomes ``\/``; a ``\`` before a ``/`` or at the end becomes ``\\``."""
     if "/" not in name and not name.endswith("\\"):
         return name
     return _BEFORE_SLASH.sub(r"\1\1", name).replace("/", "\\/")

@@ -46,7 +46,7 @@ def format_count(count: int) -> str:
 def format_share(share: float) -> str:
     """Format a fraction of 1 as percent: `44 %`, `4.4 %`, `<0.1 %`, `100 %`; never rounded up to 100 nor down to 0.
 
-    `-` if not a number (a share of nothing).
+    `-` for NaN (a share of nothing).
     """
     if math.isnan(share):
         return "-"

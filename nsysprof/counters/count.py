@@ -134,7 +134,7 @@ Counted: TypeAlias = tuple[dict[str, Path], list[CounterRow], dict[str, Any]]
 
 
 def counter_endings(request: CountRequest) -> list[str]:
-    """Return the endings of the files of a count."""
+    """Return the name endings of the files that a count writes."""
     runs = plan_runs(None, quick=request.quick) if request.keep_reports else []
     return [_TABLE, _RECORD, *(f".{run.name}{_REPORT}" for run in runs)]
 
@@ -161,9 +161,9 @@ def count_program(
 ) -> Counted:
     """Run a program under ncu and tabulate the counters of its kernels, all within ``folder``.
 
-    ``command`` is the user's command line, for the record. Returns the files by ending (renamed to their final names
-    later), the rows and the record. Raises `NsysprofError`, with the program's exit code if it failed, and `Interrupt`;
-    the log is then in ``folder``.
+    ``command`` is the user's command line, to be recorded. Returns the files by ending (renamed to their final names
+    later), the rows and the record. Raises `NsysprofError` (with the exit code of a failed program) or `Interrupt`;
+    ``folder`` then has the log.
     """
     check_program(request.program[0], "ncu")
     options = ncu_options(request.ncu)

@@ -1,9 +1,9 @@
-"""Metrics of Nsight Compute that form each column of the counters, by chip and run.
+"""The Nsight Compute metrics behind each column of the counters, by chip and run.
 
-The *traffic* run requests so few metrics that one pass counts them all. If a kernel is replayed, ncu saves and
-restores its memory between replays. This flushes the L2 cache, regardless of ``--cache-control``, so the kernel would
-read data from DRAM that the previous kernel had left in L2. Metrics that need several passes, above all FLOPs, do not
-depend on caches and are counted in a separate run, the *work*.
+The *traffic* run requests so few metrics that one pass counts them all. If a kernel is replayed, ncu saves and restores
+its memory between replays. This flushes the L2 cache, regardless of ``--cache-control``, so the kernel would read data
+from DRAM that the previous kernel had left in L2. Metrics that need several passes, above all FLOPs, do not depend on
+caches and are counted in a separate run, *work*.
 """
 
 import re
@@ -58,7 +58,7 @@ _CHOICES: dict[str, dict[str, list[Terms]]] = {
 
 @dataclass(frozen=True)
 class CountingRun:
-    """A run under ncu: ``columns`` with their metrics; ``missing`` are columns without metrics on the chip."""
+    """A run under ncu: ``columns`` with their metrics; ``missing``: columns for which the chip has no metrics."""
 
     name: str
     columns: Mapping[str, Terms]

@@ -1,4 +1,4 @@
-"""One run of ``ncu``: its metrics, its command line, and the reason if ncu or the program failed."""
+"""One run of ``ncu``: its metrics, its command line, and the reason why ncu or the program failed."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -44,11 +44,12 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class CountRequest:
-    """A count to make: the program, the ncu, and what to count.
+    """A requested count: the program, the ncu installation, and what to count.
 
-    Kernels count in ranges that ``select`` matches (None: all), with ``threads`` as in `attribute`. ``cache_control``
-    (none, all) and ``clock_control`` (none, base) are ncu options; ``extra`` is passed to ncu unchanged. ``results``:
-    the program accepts ``--results FILE``, as the workloads do. ``keep_reports``: also keep ncu's own reports.
+    Only kernels in ranges that ``select`` matches are counted (None: all), with ``threads`` as in `attribute`.
+    ``cache_control`` (none, all) and ``clock_control`` (none, base) are ncu options; ``extra`` is passed to ncu
+    unchanged. ``results``: whether the program accepts ``--results FILE``, as workloads do. ``keep_reports``: whether
+    to keep ncu's own reports.
     """
 
     program: tuple[str, ...]
@@ -69,8 +70,8 @@ def ncu_command(
     """Compose the ncu command that runs a program and writes ``out`` plus ``.ncu-rep``.
 
     ``options`` are the options that this ncu supports; the program writes its own measurements to ``results``. Clocks,
-    including tensor core boost, stay unchanged unless requested otherwise. Raises `NsysprofError` for further arguments
-    that would write the results elsewhere.
+    including tensor core boost, stay unchanged unless requested otherwise. Raises `NsysprofError` for extra arguments
+    that nsysprof sets itself.
     """
     for argument in request.extra:
         name = argument.partition("=")[0]
@@ -123,7 +124,7 @@ def _filters(select: str | None) -> Iterator[str]:
 
 @contextmanager
 def kernels_counted(echo: Callable[[str], None], *, program: bool) -> Iterator[Callable[[str], None]]:
-    """Yield a function that receives the output of a run and passes the visible part to ``echo``.
+    """Yield a function that receives the output of a run and passes the part to show to ``echo``.
 
     Lines about single kernels are replaced by an occasional count, which becomes rarer as the number of kernels grows.
     All output of a ``program`` is passed on, but no output of a workload, because ncu distorts its times. Warnings and
@@ -160,7 +161,7 @@ def ncu_messages(log: Path, since: int) -> str:
 def check_counted(ended: Ended, messages: str, request: CountRequest, report: Path) -> None:
     """Raise `NsysprofError` if a run left nothing to read; ``messages`` are ncu's own.
 
-    A failed program sets the exit code, unless ncu was the reason. Warnings of ncu are no errors.
+    The error has the exit code of a failed program, unless ncu was the reason. Warnings from ncu are not errors.
     """
     errors = [line.strip() for line in _ERROR.findall(messages)]
     reasons = [line for line in errors if not _FOLLOWS.search(line)]
@@ -194,7 +195,7 @@ def check_counted(ended: Ended, messages: str, request: CountRequest, report: Pa
 
 
 def profiled_kernels(messages: str) -> tuple[int, tuple[int, ...]]:
-    """Return how many kernels ncu profiled according to its messages, and the set of numbers of passes."""
+    """Return how many kernels ncu profiled according to its messages, and the distinct numbers of passes."""
     profiled = _PASSES.findall(messages)
     kernels = max((int(number) + 1 for number, _ in profiled), default=0)
     return kernels, tuple(sorted({int(passes) for _, passes in profiled if passes}))

@@ -52,7 +52,7 @@ def counters_summary(rows: Sequence[CounterRow], record: Mapping[str, Any], fami
 
 
 def compare_command(rows: Iterable[CounterRow], report: str, table: str) -> str:
-    """Compose the command that matches the counters with a report, for the first two kinds of ranges."""
+    """Compose the ``compare`` command for a report with these counters and the first two kinds of ranges."""
     paths = dict.fromkeys(row.path for row in rows if row.path)
     outer = list(dict.fromkeys(merged_names([split_path(path)[0] for path in paths])))
     kinds = list(dict.fromkeys("::".join(name.split("::")[:2]) for name in outer if name.startswith("RUN::")))

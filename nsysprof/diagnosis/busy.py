@@ -1,4 +1,4 @@
-"""Collect the kernels of steps, to compute the gain of shorter kernels: a bound, or a replay if possible."""
+"""Collect the kernels of steps, and compute the gain if they were shorter: by a replay, or as a bound."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _FULL = 0.75  # of the steps: more than is left where launching takes twice as l
 class Busy:
     """The compute kernels of the steps of a ``place``: rows ``op`` of `Trace.ops`, sorted by start.
 
-    ``alone``: the time (ns) of each kernel in which no other kernel runs.
+    ``alone``: for each kernel, the time (ns) in which no other kernel runs.
     """
 
     case: Case
@@ -49,7 +49,7 @@ class Busy:
 
     @cached_property
     def with_copies(self) -> Index:
-        """Return the rows of all GPU ops of the steps except collectives, including copies, by stream and start."""
+        """Return the rows of the steps' GPU ops, including copies but not collectives, sorted by stream and start."""
         trace = self.case.facts.attribution.trace
         copies = np.flatnonzero(np.isin(trace.ops.kind, COPYING) & (trace.op_gpu == self.place.gpu))
         rows = np.concatenate([self.op, copies[_in_steps(self.case, self.place, trace.ops.start[copies])]])
@@ -57,10 +57,10 @@ class Busy:
         return rows[np.argsort(trace.ops.stream[rows], kind="stable")]
 
     def gained(self, op: Index, shorter: Ints, ns: int | None = None) -> int:
-        """Return the maximal gain over all steps if GPU ops were ``shorter`` (ns of each op), by arithmetic and by a
-        replay.
+        """Return the maximal gain over all steps if each GPU op were ``shorter`` by this many ns: by arithmetic or a
+        replay, whichever is less.
 
-        ``ns`` is the sum for ops that do not run at the same time.
+        ``ns`` replaces the sum of ``shorter`` if ops run at the same time.
         """
         length = np.maximum(self._length_of(op) - shorter, 0)
         gains = self.case.shorter(self.place, lambda network: edits.lengthen(network, op, length))
@@ -102,7 +102,7 @@ class Busy:
         return ops.end[op] - ops.start[op]
 
     def finding(self, kind: str, cause: str, text: str, remedy: str, gain: int, ns: int | None = None) -> Finding:
-        """Make the finding with this maximal gain over all steps; ``text`` has ``{amount}`` for the time ``ns``."""
+        """Make a finding with the maximal ``gain`` over all steps; ``{amount}`` in ``text`` becomes the time ``ns``."""
         amount = each_step(self.place, gain if ns is None else ns)
         return counted(self.place, kind, cause, text.format(amount=amount), remedy, gain, gain)
 

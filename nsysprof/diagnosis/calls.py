@@ -175,7 +175,7 @@ def _waits_for_input(case: Case) -> Mask:
 
 
 def source_sleeps(case: Case, group: Group) -> bool:
-    """Return whether another thread, which sets the pace, sleeps until shortly before most waits for input end."""
+    """Return whether most waiting for input ends soon after a sleep of another thread, which sets the pace."""
     calls, threads = case.facts.activity.calls, case.facts.attribution.trace.threads
     end, ns, thread = (case.pieces[name][group.rows] for name in ("end_ns", "ns", "thread"))
     sleeps = np.flatnonzero((case.purpose[:-1] == SLEEP) & (calls.end - calls.start >= np.median(ns) / 2))
@@ -189,7 +189,7 @@ def source_sleeps(case: Case, group: Group) -> bool:
 
 
 def writes(case: Case) -> Mask:
-    """In long calls that write to a file or a terminal."""
+    """Mark pieces in long calls that write to a file or a terminal."""
     calls = case.facts.activity.calls
     named = np.array([*(_OUTPUT.match(name) is not None for name in calls.names), False], bool)
     return _each_step(INPUT_OUTPUT, long=True)(case) & named[np.append(calls.name, -1)[case.pieces["call"]]]

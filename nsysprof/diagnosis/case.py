@@ -67,8 +67,8 @@ class Place:
 class Case:
     """The steady steps ``rows`` of the windows ``chosen``, with the ``facts`` about their trace; made by `diagnose`.
 
-    ``merge_names`` is the same as for the paths. ``part_of``: if this case is a part of another case, the other case,
-    and the rows of this part's GPU ops in the other case. ``launched``: the launches of the case, if already known.
+    ``merge_names`` is the same as for the paths. ``part_of``: the case of which this case is a part, and the rows of
+    this part's GPU ops in that case. ``launched``: the launches of the case, if already known.
     """
 
     chosen: Chosen
@@ -107,7 +107,7 @@ class Case:
 
     @cached_property
     def pieces(self) -> dict[str, Ints]:
-        """Return the pieces of waits of the steady steps: columns `PIECE`, and ``ns``."""
+        """Return the pieces of the waits in the steady steps: columns `PIECE`, and ``ns``."""
         parts = [wait_pieces(self.facts, self.windows, gpu, lines) for gpu, lines in self.lines.items()]
         none = np.empty(0, np.int64)
         names = (*PIECE, "communication_ns", "copies_ns")
@@ -129,7 +129,7 @@ class Case:
 
     @cached_property
     def place_of(self) -> Ints:
-        """Return the place of each piece, as a number in `places`."""
+        """Return the place of each piece, as an index into `places`."""
         of_window = np.empty(len(self.windows), np.int64)
         for number, place in enumerate(self.places):
             of_window[place.windows] = number
@@ -160,7 +160,7 @@ class Case:
 
     @property
     def inflation(self) -> float:
-        """Return the factor by which recording lengthens launches on the CPU, at least in the measured programs."""
+        """Return the factor by which recording lengthens launches on the CPU, as measured in a few programs."""
         return INFLATION.get(self.facts.attribution.trace.report.reader.recorder, _NSYS)
 
     @cached_property
@@ -183,14 +183,14 @@ class Case:
         return self._made[make]
 
     def waited(self, place: Place, rows: Index) -> Ints:
-        """Return the time that the GPU waited in each step of a place for some pieces."""
+        """Return how long the GPU waits in each step of a place, in these pieces."""
         at = np.full(len(self.windows), -1, np.int64)
         at[place.windows] = np.arange(place.steps)
         return sums(at[self.pieces["window"][rows]], self.pieces["ns"][rows], place.steps)
 
     @cached_property
     def program(self) -> Program:
-        """Return the program with all its steps, including warm-up, for trying changes."""
+        """Return the program with all its steps, including warm-up, to replay changes."""
         return Program(self.facts, self.chosen.windows, self.merge_names)
 
     @cached_property

@@ -1,5 +1,5 @@
-"""Make findings about a recording of a single pass that is mostly set-up: facts without advice, because such a
-recording cannot support advice.
+"""Make findings about a recording of a single pass that is mostly set-up: facts without advice, because it cannot
+support any.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ _WARM = "record steps after a warm-up, because this pass is mostly set-up"
 def set_up(case: Case) -> Iterator[tuple[str, int]]:
     """Yield one-time host work by purpose of call, with its time in ns, the longest first.
 
-    Creation of memory and streams counts before the first GPU operation; their release counts after the last.
+    Calls for memory and streams count only before the first GPU operation or after the last.
     """
     calls, ops = case.facts.activity.calls, case.facts.attribution.trace.ops
     if not len(ops):

@@ -251,7 +251,7 @@ def _sampled_in(case: Case, group: Group) -> str:
 
 
 def most_samples(found: CpuSamples | None, mine: Index | None) -> str:
-    """Return the innermost function that is in most of some samples (None: all samples); empty if unknown."""
+    """Return the innermost function that most of the samples contain (None: of all samples); empty if unknown."""
     if found is None:
         return ""
     mine = np.arange(len(found.time)) if mine is None else mine

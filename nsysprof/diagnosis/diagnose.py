@@ -34,9 +34,9 @@ _IDLE = 0.05  # of the steps that idle, exposed and unknown time may take where 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The parts of the time of all steady steps of a path on a GPU, in ns. The parts add up to the whole time.
+    """How all steady steps of a path on a GPU spend their time, in ns. The parts add up to the whole time.
 
-    ``step_ns`` is the median step; communication and copies are exposed (without compute).
+    ``step_ns`` is the median step; communication and copies count only while nothing computes.
     """
 
     path: str
@@ -58,18 +58,18 @@ class StepTimes:
 class Diagnosis:
     """The bottlenecks of a program's steps: ``findings``, largest gain first.
 
-    ``chosen`` are the steps; ``steps``: the number of steady steps; ``once``: one-time work of the host, as text with
-    its ns, longest first; ``doubt``: why nothing was replayed, otherwise empty; ``idle_share``: the part of the steady
-    steps in which the GPU computes nothing; ``busy_ns``: the time in which GPUs are busy in the recording; ``times``:
-    the `StepTimes` of each path on its GPU; ``left_out``: the number of warm-up steps; ``early_share``: the part of a
-    recording without steps that is spent waiting in warm-up ranges; ``busiest``: the kernels with most time, with their
-    shares of the steps; ``recorded_ns``: the time from the first to the last of all calls and GPU operations;
+    ``chosen`` are the steps; ``steps``: the number of steady steps; ``once``: one-time host work in words, with its ns,
+    longest first; ``doubt``: why nothing was replayed, otherwise empty; ``idle_share``: the part of the steady steps in
+    which the GPU computes nothing; ``busy_ns``: the time in which GPUs are busy in the recording; ``times``: the
+    `StepTimes` of each path on its GPU; ``left_out``: the number of warm-up steps; ``early_share``: for a recording
+    without steps, the share of time spent waiting in warm-up ranges; ``busiest``: the kernels with the most time, and
+    their shares of the step time; ``recorded_ns``: the time from the first to the last of all calls and GPU operations;
     ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the GPUs' busy time outside all steps; ``outside``:
-    the largest contributor to this time, with its own time. ``idle_outside_ns``: mean idle time of a GPU outside
-    detected steps, between the first and last operations; ``gap_ns``: the longest gap in this time; ``during``: the
-    activity of the CPU meanwhile; ``mostly``: without a finding, the largest cause of waits in the steps, with its
-    share; ``tried``: whether a replay that reproduces the steps showed that no fix helps; ``launches``: the number of
-    recorded launches; ``before``: the longest range that ends before the first GPU operation, and its time in ns.
+    the largest contributor to this time, with its time. ``idle_outside_ns``: mean idle time of a GPU outside detected
+    steps, between the first and last operations; ``gap_ns``: the longest gap in this time; ``during``: what the CPU
+    does during this gap; ``mostly``: if there is no finding, the largest cause of waits in the steps, with its share;
+    ``tried``: whether a replay that reproduces the steps showed that no fix helps; ``launches``: the number of recorded
+    launches; ``before``: the longest range that ends before the first GPU operation, and its time in ns.
     """
 
     chosen: Chosen
@@ -113,7 +113,7 @@ class Diagnosis:
 def diagnose(case: Case) -> Diagnosis:
     """Diagnose the steps of a case. In large recordings, diagnose only some steps in the middle of each path.
 
-    Takes near-linear time in ops and calls, times the number of replayed causes.
+    Takes near-linear time in ops and calls for each replayed cause.
     """
     if len(case.facts.attribution.trace.ops) <= MAX_OPS:
         return _diagnosis_of(case)

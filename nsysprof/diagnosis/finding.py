@@ -27,16 +27,16 @@ NAME = 60  # characters of a name in a sentence
 
 @dataclass(frozen=True)
 class Finding:
-    """One cause that costs the steps of a program time.
+    """A cause that costs time in a program's steps.
 
     ``kind`` is a section of the fix guide; ``path``: the steps; ``gpu``: the GPU that loses most; ``often``: `EVERY`,
-    `ONCE` or `3 of 20 steps`; ``steps``: the number of steady steps in the sums; ``text``: symptom and cause;
-    ``claim``: the evidence for the cause. ``lost_ns``: the loss of all steady steps together, recorded minus replayed
-    without the cause; ``gain_ns`` (from ``gain_low_ns`` to ``gain_high_ns``): the gain of these steps with ``change``,
-    the options of ``nsysprof forecast``; 0 if ``basis`` is `UNTRIED`. All int ns, as profiled. ``remedy`` is empty if
-    there is none. ``total_ns``: the time of all steady steps; ``step_ns``: the median step; ``culprits``: the culprits
-    of the finding in ``why.csv``; ``recording_ns``: the part of the gain that may be recording cost; ``where``: the
-    place of the cause according to CPU samples.
+    `ONCE` or `3 of 20 steps`; ``steps``: the number of steady steps that the sums cover; ``text``: symptom and cause;
+    ``claim``: the evidence for the cause. ``lost_ns``: the time that all steady steps lose together (recorded minus
+    replayed without the cause); ``gain_ns`` (from ``gain_low_ns`` to ``gain_high_ns``): the gain of these steps with
+    ``change`` (options of ``nsysprof forecast``); 0 if ``basis`` is `UNTRIED`. All are int ns, as profiled. ``remedy``
+    is empty if there is none. ``total_ns``: the time of all steady steps; ``step_ns``: the median step; ``culprits``:
+    the culprits of the finding in ``why.csv``; ``recording_ns``: the part of the gain that may be profiling overhead;
+    ``where``: the code with the cause, according to CPU samples.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Finding:
 
     @property
     def likely_ns(self) -> float:
-        """Return the gain by which findings are ranked: without recording cost; an upper limit counts half."""
+        """Return the gain by which findings are ranked: without profiling overhead; an upper bound counts half."""
         bound = self.basis == BOUND and not self.recording_ns
         return max(self.gain_ns - self.recording_ns, 0) * (_HALF if bound else 1.0)
 
@@ -143,7 +143,7 @@ def worth_telling(found: Sequence[Finding]) -> list[Finding]:
     """Return the ranked findings with a remedy or a large loss, and the first finding of a path if its loss is large
     enough.
 
-    Slow steps appear only once: as slow steps, unless a finding about some steps has a remedy.
+    Slow steps appear only once: as ``slow-steps``, or in a finding about some steps that has a remedy.
     """
     kept: dict[str, list[Finding]] = {}
     for each in found:
@@ -167,7 +167,7 @@ def _same(cause: Finding, slow: Finding) -> bool:
 
 
 def scaled(finding: Finding, times: float, steps: int) -> Finding:
-    """Scale a finding about a part of the steps to all ``steps``; ``times`` is the ratio of both numbers of steps."""
+    """Scale a finding about some of the steps to all ``steps``, which are ``times`` as many."""
     names = ("lost_ns", "gain_ns", "gain_low_ns", "gain_high_ns", "total_ns", "recording_ns")
     values = {name: round(getattr(finding, name) * times) for name in names}
     return replace(finding, steps=steps, **values)

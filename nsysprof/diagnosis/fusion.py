@@ -1,4 +1,4 @@
-"""Find kernels that read and write memory although one kernel could do all: attention, pointwise chains, layouts."""
+"""Find kernels that pass data via memory although one kernel could do all: attention, pointwise chains, layouts."""
 
 import re
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ _UNEQUAL = 8  # kernels of a row that work on as many elements take less than so
 
 
 def fusion_findings(busy: Busy) -> Iterator[Finding]:
-    """Yield the time saved if one kernel replaced several: memory traffic, and launches (from a replay)."""
+    """Yield findings about kernels that one kernel could replace, to save memory traffic and launches (by a replay)."""
     ops = busy.with_copies
     used = np.zeros(len(ops), bool)
     for finder in (_attention, _chains):

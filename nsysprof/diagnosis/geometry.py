@@ -56,7 +56,7 @@ _FULLER = {
 
 
 def geometry_findings(busy: Busy) -> Iterator[Finding]:
-    """Yield kernels with a too small grid or blocks; a full GPU would save kernel time × idle share."""
+    """Yield kernels whose grid or blocks are too small; a full GPU would save kernel time × idle share."""
     found = busy.case.launches
     if found is None or not found.sms or not len(busy.op):
         return
@@ -101,7 +101,9 @@ def held_warps(found: Launches) -> Floats:
 
 
 def part_used(found: Launches) -> Floats:
-    """Return the share of the GPU that each launch keeps busy: multiprocessors, the warps these need, and lanes."""
+    """Return the share of the GPU that each launch keeps busy: the shares of SMs, of the warps they need, and of lanes,
+    multiplied.
+    """
     of_block = -(-np.maximum(found.threads, 1) // _WARP)
     each = found.blocks / max(found.sms, 1)
     warps = np.minimum(np.maximum(each, 1) * of_block, np.where(each < 1, np.inf, held_warps(found)))

@@ -30,7 +30,7 @@ LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
 
 @dataclass(frozen=True)
 class Group:
-    """The pieces ``rows`` of waits in a place that have one cause. ``waited``: the ns in each step of the place."""
+    """The pieces ``rows`` of the waits in a place that share one cause. ``waited``: the ns in each step."""
 
     place: Place
     cause: str
@@ -39,12 +39,12 @@ class Group:
 
     @property
     def waited_ns(self) -> int:
-        """Return the GPU's waiting time in all steps."""
+        """Return the GPU's total waiting time (ns) over all steps."""
         return int(self.waited.sum())
 
     @property
     def often(self) -> str:
-        """Return the kind of steps in which the GPU waits for the cause."""
+        """Return in which steps the GPU waits for the cause."""
         return often(self.place, self.waited)
 
 
@@ -53,8 +53,8 @@ class Remedy:
     """A change of the program. ``text`` is an imperative; ``changes`` are the replayed changes; ``basis`` is the basis
     of the gain.
 
-    `Changes.remove` of the cause itself removes `Kind.whole`. ``most_ns``: the upper limit of the gain in all steps.
-    ``least``: whether the gain must not exceed the loss by much.
+    `Changes.remove` of the cause itself removes `Kind.whole`. ``most_ns``: the upper bound of the gain in all steps.
+    ``least``: whether the gain may not be much larger than the loss.
     """
 
     text: str
@@ -73,7 +73,7 @@ def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns
 
 
 def often(place: Place, waited: Ints) -> str:
-    """Name the steps that have most of the amount ``waited`` (per step): all typical steps, a few steps, or one."""
+    """Say which steps have most of the time ``waited`` (per step): every step, some steps, or one."""
     count = int((waited >= _HAS * waited.max()).sum())
     typical = float(np.median(waited)) >= MIN_SHARE * float(np.median(place.length))
     if place.path == WHOLE or 2 * count > place.steps or typical:
@@ -93,7 +93,9 @@ def in_steps(case: Case, group: Group) -> bool:
 
 
 def repeats(case: Case, group: Group, alike: AnyInts) -> bool:
-    """Return whether a remedy for a loop fits: work in steps, or work that the program often does ``alike``."""
+    """Return whether a remedy for a loop fits: the cause is in the steps, or many pieces have the same code in
+    ``alike``.
+    """
     return in_steps(case, group) or int(np.unique(alike, return_counts=True)[1].max(initial=0)) >= _OFTEN
 
 
@@ -112,7 +114,7 @@ def whole_cause(case: Case, group: Group) -> Cause:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of finding, a section of the fix guide.
+    """A kind of finding, with a section in the fix guide.
 
     ``claims`` marks the pieces of waits that may belong to this kind. ``codes`` gives equal numbers to pieces of one
     cause; ``words`` gives the name of the cause. ``symptom`` is a sentence with the placeholders ``{amount}`` and
@@ -120,8 +122,8 @@ class Kind:
     cause. ``set_up``: the wait happens once, and is never ranked first. ``tried`` is False if no replay can remove the
     cause. ``least_launches``: there is no finding if steps have fewer launches. ``least_share``: there is no finding if
     the loss (or the wait, if it ``exposes`` other waits) is a smaller share of the steps. ``inflated``: recording makes
-    the wait longer. ``note``: the end of the sentence if there is no remedy. ``where``: more facts about the place of
-    the cause. ``arithmetic``: without a replay, the wait is the upper limit of the gain.
+    the wait longer. ``note``: the end of the sentence if there is no remedy. ``where``: more about where the cause is.
+    ``arithmetic``: without a replay, the wait is the upper bound of the gain.
     """
 
     name: str
@@ -163,7 +165,7 @@ def of_host(case: Case) -> Mask:
 
 
 def in_mpi(case: Case) -> Mask:
-    """Mark pieces in MPI, with all calls that MPI makes."""
+    """Mark pieces in MPI, including all calls that MPI makes."""
     named = [
         purpose_of(text) == MPI or _MPI.search(text.partition("@")[0]) is not None for text in case.facts.texts.words
     ]
@@ -172,7 +174,7 @@ def in_mpi(case: Case) -> Mask:
 
 
 def in_calls(case: Case, *purposes: int) -> Mask:
-    """Mark pieces in which the host was in a call for one of some purposes, in every step."""
+    """Mark pieces in which the host is in a call with one of these purposes, without one-time calls."""
     call = case.pieces["call"]
     return of_host(case) & np.isin(case.purpose[call], purposes) & ~case.once[call]
 

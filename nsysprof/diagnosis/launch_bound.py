@@ -1,4 +1,4 @@
-"""Find the CPU busy launching while the GPU waits for launch after launch."""
+"""Find steps in which the GPU waits for launch after launch from a busy CPU."""
 
 import re
 from collections.abc import Iterable
@@ -111,8 +111,8 @@ def _of_optimizer(case: Case) -> Mask:
 
 
 def launching_time(case: Case, place: Place, only: AnyInts | None = None) -> Cause:
-    """Return a cause that consists of all time in which threads launch in the steps of a place, with little code
-    between launches.
+    """Return a cause that covers all time in the steps of a place in which threads launch, with little code between
+    launches.
 
     The cause includes all calls that launch or do not wait, or ``only`` some of these calls.
     """

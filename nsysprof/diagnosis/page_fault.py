@@ -1,4 +1,4 @@
-"""Find kernels that wait for pages of unified memory, and an idle GPU while the host fetches pages."""
+"""Find kernels that wait for pages of unified memory, and GPUs that idle while the host fetches pages."""
 
 import re
 from collections.abc import Iterator

@@ -29,7 +29,7 @@ _TENSOR_CORES, _ISSUE = "tensor cores", "instruction issue"
 
 @dataclass(frozen=True)
 class Reached:
-    """Shares of a GPU's peaks, by `COMPUTE` and `MEMORY`, and the basis of these shares.
+    """The shares of a GPU's peaks that kernels reach, by `COMPUTE` and `MEMORY`, and their basis.
 
     ``unit`` is the computing unit. FLOPs and bytes per second are NaN if unknown. ``suspect`` names the value that may
     be wrong if a share is impossible.
@@ -225,5 +225,5 @@ def shares_of(busy: Busy, rows: Index) -> Mapping[str, float]:
 
 
 def least_part(shares: Mapping[str, float]) -> float:
-    """Return the smallest part of their time that kernels need for their memory traffic; 0 if unknown."""
+    """Return the share of kernel time that memory traffic needs at least; 0 if unknown."""
     return min(shares.get(MEMORY, 0.0) / REACHABLE[MEMORY], 1.0)

@@ -137,7 +137,7 @@ SYNCHRONIZATION = Kind(
 
 
 def blocking_launches(case: Case, place: Place) -> Iterator[Finding]:
-    """Launches that return only after their kernel has ended. The gain is at most the GPU's idle time: without the
+    """Find launches that return only after their kernel has ended. The gain is at most the GPU's idle time: without the
     waits, the CPU can launch ahead.
     """
     trace = case.facts.attribution.launched.trace

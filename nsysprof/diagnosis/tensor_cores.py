@@ -57,7 +57,9 @@ _ALIGNED_SPEEDUP = 5.0
 
 
 def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
-    """Yield matrix products that tensor cores would run several times as fast by the GPU's peaks (an upper bound)."""
+    """Yield matrix products that tensor cores would run several times as fast, going by the GPU's peaks (an upper
+    bound).
+    """
     kinds, names = busy.case.facts.kinds, busy.case.facts.attribution.trace.op_names
     family, unit, cause = (np.array(each) for each in (kinds.family, kinds.math_unit, kinds.cause))
     speedup, convolution, product = _speedup(busy), cause == "convolution", family == "gemm"

@@ -99,7 +99,7 @@ def _outside_text(diagnosis: Diagnosis) -> str:
 
 
 def once_text(diagnosis: Diagnosis) -> str:
-    """Name one-time work of the program if steps repeat; empty if no such work is long."""
+    """Name the program's long one-time work if steps repeat; empty if there is none."""
     once = [f"{name} {format_ns(ns)}" for name, ns in diagnosis.once if ns >= MIN_NS]
     if not once or not diagnosis.repeats:
         return ""
@@ -156,7 +156,9 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
 
 
 def kernels_first(diagnosis: Diagnosis) -> str:
-    """Name the kernel to begin with, if kernels take most time and the first finding gains little; otherwise empty."""
+    """Name the kernel to optimize first if kernels take most of the time and the first finding gains little; otherwise
+    empty.
+    """
     first = diagnosis.findings[0]
     compute = 1 - diagnosis.idle_share
     little = not first.remedy and compute >= _HALF and first.lost_ns < _MUCH * max(first.total_ns, 1)
@@ -197,7 +199,7 @@ def sentence(finding: Finding) -> str:
 def findings_text(
     diagnosis: Diagnosis, file: Any, asked_by: str, most: int | None = None, width: int | None = None
 ) -> str:
-    """List the top bottlenecks, each with fix, gain and next command, and one-time work.
+    """List the top bottlenecks (each with fix, gain and next command) and one-time work.
 
     With ``most``, only the first bottleneck has a command, and no fix is repeated.
     """
@@ -227,7 +229,7 @@ def findings_text(
 
 
 def next_command(finding: Finding, file: Any, asked_by: str) -> str:
-    """Return the command that tries the change, or shows more; never the current command."""
+    """Return the command that tries the change, or shows more; never ``asked_by`` itself."""
     report = quote_path(file)
     path = finding.path.replace("[", "[[]")
     if finding.change:

@@ -1,4 +1,4 @@
-"""Write a report to files of other tools in one call, completely or not at all, without overwriting other files."""
+"""Write a report to files for other tools in one call, completely or not at all, without overwriting other files."""
 
 import errno
 import gzip
@@ -78,7 +78,7 @@ def pyarrow_parquet() -> Any:
 
 
 def write_parquet(tables: Sequence[RecordTable], about: Mapping[str, str], folder: Path) -> None:
-    """Write each table as ``NAME.parquet`` into an existing folder: typed columns, texts as dictionaries, zstd.
+    """Write each table as ``NAME.parquet`` into an existing folder: typed columns, dictionary-encoded texts, zstd.
 
     Row groups have 262,144 rows. The metadata of each file contains ``about``, and the metadata of each column
     contains its ``description``.

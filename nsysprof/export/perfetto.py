@@ -45,7 +45,7 @@ def perfetto_protos() -> Any:
 
 
 class Writable(Protocol):
-    """A binary file, or a file that compresses."""
+    """A binary file, or a compressing wrapper."""
 
     def write(self, data: bytes, /) -> object:
         """Append bytes."""
@@ -295,7 +295,7 @@ class _Arrows:
     piece_ends: wire.Pieces
 
     def of_ops(self, rows: AnyInts) -> list[wire.Pieces]:
-        """Return the flows that start and end at ops."""
+        """Return the flows that start, and those that end, at these ops."""
         return [self.begins.take(rows), self.ends.take(rows)]
 
 

@@ -35,7 +35,7 @@ class Pieces:
     size: Ints
 
     def take(self, rows: AnyInts | slice) -> Pieces:
-        """Return the pieces of some rows, with shared data."""
+        """Return the pieces of some rows, without copying data."""
         return Pieces(self.data, self.first[rows], self.size[rows])
 
     def spread(self, rows: AnyInts, count: int) -> Pieces:
@@ -130,7 +130,7 @@ class TraceTexts:
         return bytes(event.SerializeToString())
 
     def counted(self, key: str, values: AnyInts) -> Pieces:
-        """Encode an integer note in each row under this name."""
+        """Encode an integer note named ``key`` for each row."""
         note = self._protos.DebugAnnotation(name_iid=self._number(_KEY, key))
         return fields(self._notes, numbers(values, note.SerializeToString() + self._integer))
 

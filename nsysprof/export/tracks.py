@@ -30,9 +30,10 @@ _TOTALS = ("launches", "kernels", "busy_ns", "sum_ns")  # that a projected range
 class Slices:
     """Nested slices, sorted by start, outermost first.
 
-    ``row`` int32 in ``calls``, ``trace.ranges``, ``trace.ops`` or the `PathPieces`, depending on ``what``. ``start``,
-    ``end`` int64 ns, never with negative lengths; ``up`` int32: the enclosing slice of each slice, -1 for none. For
-    ranges projected on a stream, ``totals`` has the work of each range in this stream (columns of `Totals` by name).
+    ``row`` int32: a row of ``calls``, ``trace.ranges``, ``trace.ops`` or the `PathPieces`, depending on ``what``.
+    ``start``, ``end`` int64 ns, with no negative length; ``up`` int32: the enclosing slice of each slice, -1 for none.
+    For ranges projected on a stream, ``totals`` has the work of each range in this stream (columns of `Totals` by
+    name).
     """
 
     what: What
@@ -45,7 +46,7 @@ class Slices:
 
 @dataclass(frozen=True)
 class Steps:
-    """A counter with a ``value`` (int64, in ``unit``) from each ``time`` (int64 ns, sorted) on."""
+    """A counter that has a ``value`` (int64, in ``unit``) from each ``time`` (int64 ns, sorted) on."""
 
     unit: Literal["count", "bytes", "percent", "Hz"]
     time: Ints
@@ -251,10 +252,10 @@ def _add_projection(out: list[Track], ranges: StreamRanges, stream: str, parent:
 
 @dataclass(frozen=True)
 class StreamRanges:
-    """The ranges of one thread with work on a stream: start/end ranges (``window``), or all other ranges.
+    """The ranges of one thread that have work on a stream: start/end ranges (``window``), or all other ranges.
 
     ``row`` are rows of ``trace.ranges``, ascending; ``inside`` is the work of each range on that stream, including ops
-    that other threads launched for the range. Summed over all streams, launches, ops and sums equal
+    that other threads launched for the range. Over all streams, launches, ops and sums add up to
     `Attribution.inclusive`, except for launches with work in several streams.
     """
 

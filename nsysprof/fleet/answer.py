@@ -1,4 +1,4 @@
-"""The result over all ranks: stragglers, who waits for whom, and how the slowest rank spends its time."""
+"""The result over all ranks: stragglers, which rank waits for which, and how the slowest rank spends its time."""
 
 import re
 from collections import Counter
@@ -66,9 +66,9 @@ class RankLane:
 class Fleet(Shown):
     """The result over all ranks; all frames have a default index, times are int64 ns.
 
-    ``ranks``: a row per rank with the columns of ``ranks.csv``: identity, parts of its iterations, collectives, and
+    ``ranks``: a row per rank with the columns of ``ranks.csv``: identity, parts of its iteration time, collectives, and
     whether the rank is a straggler. ``paths``: a row per path and rank (``fleet.csv``). ``iterations``: a row per path
-    and iteration, the distribution over ranks (``iterations.csv``). ``spread``: a row per path. ``outliers``:
+    and iteration with the distribution over ranks (``iterations.csv``). ``spread``: a row per path. ``outliers``:
     exceptionally long iterations of single ranks. ``split``: for each kind of time, the mean per iteration of the
     slowest rank and of the median rank, in ns.
 
@@ -77,7 +77,7 @@ class Fleet(Shown):
     without a result.
 
     ``usual`` are the ``ranks`` with sums over usual iterations only, as in text, page and charts. Iterations that take
-    more than `FAR_LONGER` times the median on some rank, such as warm-up, are in ``left_out``.
+    more than `FAR_LONGER` times the median on any rank, such as warm-up, are in ``left_out``.
     """
 
     iteration_path: str
@@ -105,11 +105,11 @@ def fleet_answer(
     rank_from: re.Pattern[str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Fleet:
-    """Build the `Fleet` from the answers of reports, in the order given.
+    """Build the `Fleet` from the reports' answers, in the order given.
 
     ``rank_from`` finds the rank's number in a file name; ``options`` are kept unchanged; the option ``per`` names the
-    requested iterations. Raises `NsysprofError` if no report could be read, if no report has these iterations, and like
-    `identify_ranks`.
+    requested iterations. Raises `NsysprofError` if no report could be read, if no report has these iterations, and as
+    `identify_ranks` does.
     """
     good = [answer for answer in answers if isinstance(answer, ReportAnswer)]
     failures = [answer for answer in answers if isinstance(answer, ReportFailure)]

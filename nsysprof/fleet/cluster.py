@@ -57,7 +57,7 @@ def check_dask(*, local: bool) -> None:
 
 
 def complete_choice(choice: ClusterChoice, reports: int) -> ClusterChoice:
-    """Fill in the open parts of a choice, with at most one local worker per report."""
+    """Fill in the unset fields of a choice, with at most one local worker per report."""
     if choice.scheduler is not None:
         return choice
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -75,12 +75,11 @@ def examine_all(
     strict: bool = False,
     progress: Callable[[str, int], None] = lambda step, done: None,
 ) -> list[ReportAnswer | ReportFailure]:
-    """Return the answers to tasks, in their order. ``known`` are existing answers, by number; other answers are kept in
-    the folder ``keep``. Interrupts are delayed while local workers start and end.
+    """Return the answers to tasks, in their order. ``known`` are existing answers, by task number; new answers are kept
+    in the folder ``keep``. Interrupts are delayed while local workers start and end.
 
     If a worker dies, it is replaced, and another worker reads its report. With ``strict``, the first failure raises
-    `NsysprofError`. Also raises `NsysprofError` if no scheduler answers, or if the workers of the scheduler lack
-    nsysprof.
+    `NsysprofError`. Also raises `NsysprofError` if no scheduler answers, or if the scheduler's workers lack nsysprof.
     """
     answers: dict[int, ReportAnswer | ReportFailure] = dict(known or {})
     progress("analysing reports", len(answers))

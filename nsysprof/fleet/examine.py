@@ -1,4 +1,4 @@
-"""The work of a worker on one report: open it, attribute it, and answer in a few kilobytes."""
+"""Examine one report in a worker: open it, attribute it, and answer in a few kilobytes."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ class ReportTask:
 
 @dataclass(frozen=True)
 class ReportFailure:
-    """The reason why a report has no answer (one line), and a hint that may be a command."""
+    """Why a report has no answer (one line), and a hint, possibly a command."""
 
     report: str
     reason: str
@@ -74,7 +74,7 @@ def dask_setup(worker: object) -> None:  # noqa: ARG001  Dask calls it with that
 
 
 def examine_report(task: ReportTask) -> ReportAnswer | ReportFailure:
-    """Answer for one report; returns a `ReportFailure` for a report that cannot be read."""
+    """Answer for one report; returns a `ReportFailure` if it cannot be read."""
     began = time.monotonic()
     try:
         with local_copy(task.file) as path, open_report(path, nsys=task.nsys) as report:
@@ -195,7 +195,7 @@ def count_kept(kept: Path) -> int:
 
 
 def check_unfinished(folder: Path) -> None:
-    """Refuse a result folder with kept answers of an unfinished run."""
+    """Refuse a result folder that has kept answers from an unfinished run."""
     if unfinished := count_kept(kept_in(folder)):
         raise NsysprofError(
             f"{folder} has results of {plural(unfinished, 'report')} from an unfinished run",

@@ -84,8 +84,8 @@ def fleet_folder(
 
 
 def default_folder(names: Sequence[str], reports: Sequence[str]) -> Path:
-    """Name the folder after the given folder or report. For several, use the common folder and the common start of the
-    names.
+    """Name the folder after the given folder or report. For several reports, use their common folder and the common
+    start of their names.
 
     An earlier ``reports.fleet`` for these reports is reused.
     """

@@ -80,7 +80,7 @@ def _where_time_goes(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, l
 
 
 def time_shares(ranks: pd.DataFrame) -> dict[str, str]:
-    """Return the shares of the ranks' iteration time, by kind of time."""
+    """Return the share of each kind of time in the ranks' iterations."""
     total = sum(int(ranks[f"{part}_ns"].sum()) for part in _PART_WORDS)
     parts = {_PART_WORDS[part]: part for part in (COMPUTE, EXPOSED, COPIES)} | {"idle": "idle"}
     return {name: format_share(int(ranks[f"{part}_ns"].sum()) / max(total, 1)) for name, part in parts.items()}
@@ -168,7 +168,7 @@ class StragglerState:
 def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerState:
     """Describe a fleet without a proven straggler: there is none, there may be one, or the data does not show it.
 
-    A straggler is excluded only with proof. ``whole``: whole reports are compared, not iterations.
+    It says that there is no straggler only if this is proven. ``whole``: whole reports are compared, not iterations.
     """
     known = ranks[ranks["ratio"].notna()].sort_values("ratio", ascending=False, kind="stable")
     if known.empty:
@@ -227,7 +227,7 @@ def awaited_rank(ranks: pd.DataFrame) -> int | None:
 
 
 def waiting_words(ranks: pd.DataFrame) -> str:
-    """Name the rank for which the others wait in collectives, in a few words; empty if waits have no cause."""
+    """Name the rank for which the others wait in collectives, in a few words; empty if no rank causes waits."""
     total, most = int(ranks["caused_ns"].sum()), awaited_rank(ranks)
     if not total or not int(ranks["collective_ns"].sum()):
         return ""

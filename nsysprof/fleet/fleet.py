@@ -1,4 +1,4 @@
-"""Find the slow rank of many, and the ranks that wait for it.
+"""Find the slow rank among many, and the ranks that wait for it.
 
 Reports are read one after the other, in this process.
 """

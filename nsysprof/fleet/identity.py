@@ -54,9 +54,9 @@ def identify_ranks(
     """Number all processes of all readable reports.
 
     Uses ``pattern`` if given. Otherwise uses run records, environments, or the order of reports: the first of these
-    that gives a number to every rank. If a report has several processes, these are separate ranks and are numbered in
-    order, by GPU. If each report is one rank, unreadable reports keep their place in the order. Raises `NsysprofError`
-    if ``pattern`` does not match a name, or if two reports are the same rank.
+    that gives a number to every rank. Several processes in one report are separate ranks, numbered in the order of
+    their GPUs. If each report is one rank, unreadable reports keep their place in the order. Raises `NsysprofError` if
+    ``pattern`` does not match a name, or if two reports are the same rank.
     """
     placed = [(at, answer) for at, answer in enumerate(outcomes) if isinstance(answer, ReportAnswer)]
     answers = [answer for _, answer in placed]

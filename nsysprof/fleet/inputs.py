@@ -35,7 +35,7 @@ class ReportFile:
 
 
 def find_reports(names: Sequence[str]) -> tuple[list[ReportFile], list[str]]:
-    """Find the reports behind names, in order, with natural order inside folders and globs; also return notes.
+    """Find the named reports, in order (inside folders and globs, in natural order); also return notes.
 
     A name may be a file, a folder (for all reports in it, at any depth), a glob, or a URL that fsspec can open. If both
     a report and its export are named, only the export counts. A file with two names counts once. Raises `NsysprofError`
@@ -55,7 +55,7 @@ def find_reports(names: Sequence[str]) -> tuple[list[ReportFile], list[str]]:
 
 
 def names_in(path: Path) -> list[str]:
-    """Read the names in a file, one per line, relative to its folder, without blank lines and ``#``."""
+    """Read the names in a file, one per line, relative to its folder; skip blank lines and ``#`` lines."""
     try:
         text = read_small(path, pipes=True).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -22,8 +22,8 @@ MAX_PATHS, MAX_ROWS = 2_000, 10_000
 
 @dataclass(frozen=True)
 class Choice:
-    """The options for each report: ``per`` names the iterations, ``merge`` the names to merge, ``skip`` the number
-    of first iterations left out.
+    """The options for each report: ``per`` selects the iterations, ``merge`` the names to merge; ``skip`` is how many
+    first iterations to leave out.
     """
 
     per: str | None = None

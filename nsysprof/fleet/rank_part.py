@@ -209,7 +209,7 @@ class GpuActivity:
     """Disjoint sorted intervals, ``(start, end)`` in ns, of one GPU.
 
     ``compute``: a kernel other than communication runs, or a CUDA graph traced as a whole; ``communication``: a
-    communication kernel runs; ``kernels``: either; ``busy``: anything. ``gaps``: the gaps for each kind of idleness.
+    communication kernel runs; ``kernels``: either; ``busy``: anything. ``gaps``: the idle intervals of each kind.
     ``blocking``: no compute runs, and the next compute depends on the communication ``blocking_op`` (int32).
     """
 

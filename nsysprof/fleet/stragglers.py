@@ -36,8 +36,7 @@ _TO_SIGMA = 1.4826  # the median absolute deviation of normal samples times this
 
 
 def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
-    """Judge each rank, a row of ``own`` with a column per iteration: time excluding exposed communication in ns, NaN if
-    missing.
+    """Judge each rank by its row of ``own``: the ns of each iteration excluding exposed communication, NaN if missing.
 
     Columns are ``rank``, and `RANKS` from ``ratio`` to ``compared``. ``low``, ``high``: for ranks with a ratio at least
     `MIN_SLOWNESS` above 1, the interval of the ratio (at 95 % for all ranks together), or the range over iterations if
@@ -46,7 +45,7 @@ def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
     ``verdict`` is "slower", "not slower" or "not proven". A rank is slower if the interval is above 1 and the effective
     number of iterations is at least `SURE_FROM`. A rank is also slower if it is slower in each of at least
     `LEAST_SAMPLES` iterations (`_is_slower_in_each`). With five or more ranks, the z of the rank must also reach
-    `MIN_Z`. ``basis`` is the test. A rank is not slower if its ratio is significantly below `MIN_SLOWNESS`.
+    `MIN_Z`. ``basis`` is the test. A rank is not slower if its ratio is significantly below 1 + `MIN_SLOWNESS`.
     """
     values: Floats = own.to_numpy(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -165,11 +164,11 @@ _LATE = ("rank", "label", "peer", "late_ns")
 class Waiting:
     """``each``: a row per rank and iteration with ``rank, label, collectives, collective_ns, waiting_ns, caused_ns``:
     the time in collectives, the part beyond the shortest time of any rank, and the waiting of other ranks while this
-    rank arrived last; ``late_peer_ns``: the waiting that blocked compute. ``late``: the ``peer`` for which a rank
-    waited, as ``rank, label, peer, late_ns``. ``matched``: the number of collectives, over all ranks, with a
+    rank arrived last; ``late_peer_ns``: the waiting that blocked compute. ``late``: how long a rank waited for which
+    ``peer``, as ``rank, label, peer, late_ns``. ``matched``: the number of collectives, over all ranks, with a
     counterpart on other ranks; ``unmatched``: the number of collectives without a counterpart. ``offset_ns``: for each
     rank, how far its clock is ahead of the first rank's clock; ``spread_ns``: half the width of the middle 90 % of the
-    remaining differences of ends; empty if nothing was matched.
+    remaining differences between ends; empty if nothing was matched.
     """
 
     each: pd.DataFrame
@@ -287,7 +286,7 @@ def _rows(
 
 
 def iteration_rows(part: RankPart, path: str) -> Index:
-    """Find the rows of a part that are iterations of a path; without iterations, the row of the whole report."""
+    """Find the rows of a part that are iterations of a path; if there are none, the path's row of totals."""
     if path not in part.paths:
         return np.empty(0, np.intp)
     rows = np.flatnonzero(part.path == part.paths.index(path))

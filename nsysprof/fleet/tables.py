@@ -1,4 +1,4 @@
-"""The tables over all ranks: a row per rank, path and iteration, and per path over ranks.
+"""The tables over all ranks: rows per path and iteration, per path and rank, and per path.
 
 Columns are an interface: add columns, but never rename one.
 """
@@ -202,7 +202,7 @@ def iteration_frame(rows: RankRows) -> pd.DataFrame:
 def path_frame(rows: RankRows, iterations: pd.DataFrame) -> pd.DataFrame:
     """Make a row of `PATHS` per path and rank.
 
-    ``relative`` compares medians over iterations, or sums without iterations; NaN if both are missing.
+    ``relative`` compares medians over iterations, or sums if there are no iterations; NaN if both are missing.
     """
     totals, count = rows.totals, len(rows.ranks)
     group = rows.path.astype(np.int64) * count + rows.rank
@@ -231,7 +231,7 @@ def path_frame(rows: RankRows, iterations: pd.DataFrame) -> pd.DataFrame:
 
 
 def spread_frame(paths: pd.DataFrame, iterations: pd.DataFrame) -> pd.DataFrame:
-    """Make a row per path with the differences between ranks in time per iteration, excluding exposed communication.
+    """Make a row per path that shows how ranks differ in time per iteration, excluding exposed communication.
 
     ``path, ranks, iterations``; ``own_median_ns, own_iqr_ns, own_min_ns, own_max_ns`` of the ranks' medians;
     ``max_over_min``; ``slowest_rank``: the rank that is most often the slowest, in ``times_slowest`` of the

@@ -46,8 +46,8 @@ def fleet_text(fleet: Fleet, top: int = 16, *, full: bool = False) -> str:
     """Format one screen, or the ``full`` result: findings, reports without a result, ``top`` ranks, the outermost
     ranges.
 
-    If there are more ranks, the slowest ones are shown. Control characters in names are escaped; the text ends with a
-    newline.
+    With more than ``top`` ranks, only the slowest are shown. Control characters in names are escaped; the text ends
+    with a newline.
     """
     ranks, reports = len(fleet.ranks), fleet.ranks["report"].nunique()
     counts = f"{plural(ranks, 'rank')} in {plural(reports, 'report')}"
@@ -168,7 +168,7 @@ def subject(fleet: Fleet) -> str:
 
 
 def iteration_paths(fleet: Fleet) -> pd.DataFrame:
-    """Choose the rows of ``spread`` for the iterations and the ranges inside; without iterations, all rows."""
+    """Choose the rows of ``spread`` for the iterations and the ranges inside them; all rows without iterations."""
     spread = fleet.spread[fleet.spread["own_median_ns"] > 0]
     if fleet.iteration_path == WHOLE or spread.empty:
         return spread

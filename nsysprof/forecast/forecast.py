@@ -64,15 +64,16 @@ MIN_BLOCKS = 0.1  # of the multiprocessors: kernels of fewer blocks leave the GP
 
 @dataclass(frozen=True, repr=False)
 class Forecast(Attributed, Shown):
-    """The forecast of a change for the steps of a program.
+    """The forecast of a change's effect on a program's steps.
 
-    ``steps`` has a row per step of a path on a GPU: ``start_ns`` as recorded, ``base_ns`` and ``forecast_ns``, int64;
+    ``steps`` has a row per step of a path on a GPU: ``start_ns`` as recorded, ``base_ns`` and ``forecast_ns``, int64.
     The attributes ``base_ns`` and ``forecast_ns`` are the medians of these columns; ``low_ns`` and ``high_ns`` are the
     interval of the forecast. If ``as_profiled``, all times include profiling overhead; otherwise ``unprofiled`` says
     how it was removed. ``residual`` is the relative error of a replay that keeps only the lengths of GPU ops;
-    ``widened`` is the relative extension of the interval at each end for the errors of published forecasts. ``before``
-    and ``after`` are the critical path of the step nearest to both medians. ``per_call_ns`` is the gain per call of the
-    changed ranges, or None if there are no such ranges. ``others`` has path, GPU and both medians of other steps.
+    ``widened`` is the share by which each end of the interval is extended, for the errors of published forecasts.
+    ``before`` and ``after`` are the critical path of the step nearest to both medians. ``per_call_ns`` is the gain per
+    call of the changed ranges, or None if there are no such ranges. ``others`` has path, GPU and both medians of other
+    steps.
     """
 
     attribution: Attribution
@@ -190,7 +191,7 @@ def forecast(
 def changes_that_help(
     attribution: Attribution, select: str | None, rules: Rules, merge_names: Sequence[str] | None
 ) -> Diagnosis:
-    """Diagnose the steps that a glob matches: the changes that were replayed, and their gains."""
+    """Diagnose the steps that a glob matches, to list the replayed changes and their gains."""
     return diagnose(case_of(attribution.launched, select, kinds_of(attribution.trace, rules), merge_names))
 
 

@@ -1,4 +1,4 @@
-"""Model the program without its profiler: remove the recording cost per call from a replay until the steps match."""
+"""Model the program without its profiler: remove the overhead per call from a replay until the steps match."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,8 +31,8 @@ _OTHER_PROGRAM = 1.5  # times as long under the profiler as in the record: windo
 
 @dataclass(frozen=True)
 class Unprofiled:
-    """How profiling overhead was removed: ``step_ns``: the step without a profiler; ``cost_ns``: the assumed recording
-    cost per call and range; ``residual``: the relative error of the result; ``source``: the record with the
+    """How profiling overhead was removed: ``step_ns``: the step without a profiler; ``cost_ns``: the assumed profiling
+    overhead per call and per range; ``residual``: the relative error of the result; ``source``: the record with the
     measurement.
     """
 
@@ -53,11 +53,11 @@ class Unprofiled:
 def unprofiled_network(
     program: Program, spans: Spans, mine: Index, path: str, record: Path | None
 ) -> tuple[Network, Unprofiled | None]:
-    """Return the network of the program without a profiler, and how it was derived, or None if the program was not
-    measured without a profiler.
+    """Return the network of the program without a profiler, and how it was derived (None if the program was not
+    measured without a profiler).
 
-    The steps of the path are shortened by the ratio in the record. Raises `AbstainError` if no recording cost gives
-    this length.
+    The steps of the path are shortened by the ratio in the record. Raises `AbstainError` if no overhead gives this
+    length.
     """
     network = program.network
     beside = record or record_beside(program.attribution.trace.report.path)

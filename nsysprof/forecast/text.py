@@ -53,7 +53,7 @@ def _reason(answer: Forecast) -> str:
 
 
 def parts_table(answer: Forecast) -> TextTable:
-    """Make a table of the parts of the critical path of a median step, now and with the change."""
+    """Make a table of the parts of a median step's critical path, now and with the change."""
     before, after = sum(answer.before.ns), sum(answer.after.ns)
     parts = [*zip(PARTS, answer.before.ns, answer.after.ns, strict=True)]
     rest = round(answer.base_ns) - before, round(answer.forecast_ns) - after

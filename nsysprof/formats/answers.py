@@ -1,4 +1,4 @@
-"""Declare the schemas of JSON documents of results, and read `analysis.json`."""
+"""Declare the schemas of result documents (JSON), and read `analysis.json`."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +25,7 @@ class _Report(msgspec.Struct):
 
 
 class AnalysisRange(msgspec.Struct):
-    """A row of ``ranges``: the sums over its instances."""
+    """A row of ``ranges``: sums over the range's instances."""
 
     merged_path: str
     kind: str

@@ -31,11 +31,11 @@ _Figure = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 
 
 class Grid(int):
-    """A grid such as ``32x32x8``, as a number for `grid_text`, 0 if the text is empty."""
+    """A grid such as ``32x32x8``, as a number that `grid_text` decodes; 0 if the text is empty."""
 
     @classmethod
     def read(cls, value: str) -> Grid:
-        """Parse a grid; raises `ValueError` for other texts."""
+        """Parse a grid; raises `ValueError` for any other text."""
         sides = value.split("x")
         if len(sides) > 3 or not all(side.isascii() and side.isdigit() and len(side) < 11 for side in sides):
             raise ValueError("is not a grid such as 32x32x8")
@@ -94,7 +94,7 @@ class _Environment(msgspec.Struct):
 
 @dataclass(frozen=True)
 class CounterRow:
-    """A profiled launch: ``order``, its number within its range path and process; ``values`` by `METRICS`, or None."""
+    """A profiled launch: ``order``, its place within its range path and process; ``values`` by `METRICS`, or None."""
 
     path: str
     order: int
@@ -152,7 +152,7 @@ def counters_beside(report: Path) -> Path | None:
 
 
 def read_counters(path: Path) -> CounterFile:
-    """Read counters and the record beside the file (``.json`` instead of ``.csv``).
+    """Read a counters file and the record beside it (``.json`` instead of ``.csv``).
 
     Raises `NsysprofError` if the file cannot be read, is not in the format of `nsysprof counters`, contains an
     impossible value (with line and column), or does not match its record.

@@ -26,7 +26,8 @@ MAX_DIFFERENCES = 5
 class SweepFile:
     """The current contents of a sweep file. ``points``: the points of the first run, by (configuration id, backend).
 
-    ``again``: points of later runs, by run as well. ``runs``: run and order of every measuring process.
+    ``again``: the points of later runs, by (configuration id, backend, run). ``runs``: run and order of every measuring
+    process.
     """
 
     head: dict[str, Any]
@@ -43,7 +44,7 @@ class SweepFile:
 
     @property
     def planned(self) -> int:
-        """Return the number of points in the plan over all runs, except points that the first run could not measure."""
+        """Return the number of planned points over all runs; later runs omit what the first could not measure."""
         given_up: int = sum(point["status"] != "measured" for point in self.points.values())
         once: int = sum(len(each["backends"]) for each in self.head["plan"]["configurations"])
         return once + (once - given_up) * (self.planned_runs - 1)
@@ -141,7 +142,7 @@ def read_points(path: Path, *, cut: bool = False) -> SweepFile:
 
 
 def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Return the differences of two mappings in words: `samples 100 there, 50 here`."""
+    """Return the differences between two mappings in words: `samples 100 there, 50 here`."""
     words = []
     for name in dict.fromkeys([*there, *here]):
         old, new = there.get(name), here.get(name)

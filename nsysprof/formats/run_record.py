@@ -1,7 +1,7 @@
 """Read and write run records, the ``.json`` beside a report: how the report was made, the shapes, and the program's
 measurements.
 
-The record of a capture includes the results of its workload (also a separate document).
+The record of a capture includes the results of its workload (which are also a separate document).
 """
 
 import hashlib
@@ -102,7 +102,7 @@ def record_beside(report: Path) -> Path | None:
 
 
 def plain_steps(path: Path, steps: str) -> tuple[float, float, str] | None:
-    """Return the median step times (ns) without and with the profiler from a run record, and the name of the range in
+    """Return the median step times (ns) without and with the profiler from a run record, and the name of their range in
     the record.
 
     ``steps`` is the merged path of the steps: a row of the record, or the calls of an outer range. Returns None if the

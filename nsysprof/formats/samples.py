@@ -140,7 +140,7 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
 
     @property
     def left_out(self) -> int:
-        """Return the number of excluded samples of calls."""
+        """Return the number of eager samples excluded as throttled."""
         return int(self.sets["eager"][1].sum())
 
     @property
@@ -196,7 +196,7 @@ class BenchSamples:
         return max((len(point.by_run("eager")) for point in self.points), default=1) or 1
 
     def step(self, point: BenchPoint, kind: Kind) -> float:
-        """Return the clock resolution of a point's latency per call, in ns: a sample is the mean of several calls."""
+        """Return the clock resolution in ns, divided by the calls per sample, because a sample is their mean."""
         return self.clock_step / point.calls_of(kind)
 
     def rounding(self, point: BenchPoint, kind: Kind) -> float:
@@ -286,7 +286,7 @@ def read_bench_samples(path: Path) -> BenchSamples:
 
 
 def samples_file(place: Path) -> Path:
-    """Return the samples file in a folder, compressed if only that exists; a file is returned unchanged."""
+    """Return the samples file in a folder (compressed if there is no other); a file is returned unchanged."""
     if not place.is_dir():
         return place
     plain, packed = place / "samples.json", place / "samples.json.xz"

@@ -65,25 +65,25 @@ class Flag(_Column):
     default: bool = True
 
     def word(self, value: Any) -> str:
-        """Return the word for a value in names."""
+        """Return the word that shows a value in names."""
         return self.on if value else self.off
 
 
 class Choice(_Column):
-    """A property of a shape with a value, and the prefix ``short`` for names, which omit the default."""
+    """A shape property with a value, shown in names after the prefix ``short`` unless it is the default."""
 
     default: str | int | float
     short: str = ""
     says: str = ""
 
     def word(self, value: Any) -> str:
-        """Return the word for a value in names: `KV2`, `window:256`; empty for the default."""
+        """Return the word that shows a value in names: `KV2`, `window:256`; empty for the default."""
         shown = f"{value:g}" if isinstance(value, float) else value
         return "" if value == self.default else f"{self.short}{shown}"
 
 
 class Mode(msgspec.Struct):
-    """An option that changes a call (such as with gradients), and the words without and with the option."""
+    """An option that changes a call (such as gradients), and the words for calls with and without it."""
 
     option: _Name
     on: Text
@@ -115,11 +115,11 @@ class Cost(msgspec.Struct):
 
     @property
     def least_bytes(self) -> int:
-        """Return the bytes if every input is read once and every output written once."""
+        """Return the number of bytes if every input is read once and every output written once."""
         return self.read_bytes + self.written_bytes
 
     def traffic_bytes(self, backend: str) -> int:
-        """Return the minimal bytes that a backend moves."""
+        """Return the minimal number of bytes that a backend moves."""
         return self.least_bytes + self.extra_bytes.get(backend, 0)
 
 
@@ -200,7 +200,7 @@ class Described(msgspec.Struct, dict=True):
 
     @property
     def names(self) -> list[str]:
-        """Return the parts of a shape without its dtype, named like the options."""
+        """Return the names of a shape's parts, which are option names, without the dtype."""
         return [each.name for each in (*self.axes, *self.properties)]
 
     @cached_property
@@ -213,7 +213,7 @@ class Described(msgspec.Struct, dict=True):
         return msgspec.defstruct("Configuration", [*fields, *chosen])
 
     def parts(self, at: Mapping[str, Any]) -> list[str]:
-        """Return a shape in words (`B1`, `H8`, `S1024`, `D64`, `fp16`, `causal`), empty for words without text."""
+        """Return a shape in words (`B1`, `H8`, `S1024`, `D64`, `fp16`, `causal`), empty for a value without a word."""
         words = [each.word(at[each.name]) for each in self.properties]
         return [*(f"{axis.short}{at[axis.name]}" for axis in self.axes), at["dtype"], *words]
 
@@ -240,7 +240,7 @@ def described(value: Any, where: str, hint: str) -> Described:
 
 
 def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tuple[Described, dict[str, Any]]:
-    """Ask a workload for its description and the cost of all shapes in some grids; return these validated, and as
+    """Ask a workload for its description and the cost of all shapes in some grids; return both, validated and as
     printed.
 
     Raises `NsysprofError` if the program does not answer, or does not answer like a workload.
@@ -267,7 +267,7 @@ def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tupl
 
 
 def check_countable(cost: Cost, where: str, hint: str) -> None:
-    """Raise `NsysprofError` if FLOPs or bytes, or sums of these, do not fit into 64 bits."""
+    """Raise `NsysprofError` if FLOPs or bytes, or their sums, do not fit into 64 bits."""
     moved = cost.least_bytes + max(cost.extra_bytes.values(), default=0)
     if max(cost.flops, moved, cost.unit_bytes or 0) >= 2**62:
         raise NsysprofError(f"{where}: {TOO_LARGE}", hint)

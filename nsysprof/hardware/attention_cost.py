@@ -1,8 +1,8 @@
 """The minimal cost of attention: exact FLOPs and bytes from the shape, for any backend.
 
-Only FLOPs of matrix products count; a multiply-add counts as two. Softmax, scaling, masks, LayerNorm and the optimizer
-are left out, as in the FlashAttention papers. Masked scores do not count: causal attention is counted element by
-element, and not as half of the square.
+Only FLOPs of matrix products count; a multiply-add counts as two FLOPs. Softmax, scaling, masks, LayerNorm and the
+optimizer are left out, as in the FlashAttention papers. Masked scores do not count: causal attention is counted element
+by element, and not as half of the square.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,8 @@
 """Peaks of GPUs, and the share of a peak that was reached.
 
 The data-sheet peak is computed from its factors, so that it applies to the clock of the samples: SMs × clock × FLOPs
-per clock and SM. The last factor is a property of the architecture. The last factor is for dense products (no
-structured sparsity), in which a multiply-add counts as two, and float16 and bfloat16 accumulate in float32, as in
-attention kernels.
+per clock and SM. The last factor depends on the architecture. It is for dense products (no structured sparsity) that
+accumulate float16 and bfloat16 in float32, as attention kernels do; a multiply-add counts as two FLOPs.
 """
 
 import math
@@ -70,7 +69,7 @@ class GpuLimits:
 def flops_per_clock(compute_capability: str, dtype: str, *, name: str | None = None) -> int:
     """Return dense FLOPs per clock and SM, on tensor cores for tf32, fp16 and bf16; ``name`` identifies GeForce boards.
 
-    Raises `NsysprofError` for an architecture missing in the table, and for a dtype without a unit.
+    Raises `NsysprofError` for an architecture missing from the table, and for a dtype without a unit.
     """
     row = _PER_CLOCK.get(compute_capability)
     if row is None:
@@ -90,12 +89,12 @@ def flops_per_clock(compute_capability: str, dtype: str, *, name: str | None = N
 def peak_flops(
     compute_capability: str, sm_count: int, clock_hz: float, dtype: str, *, name: str | None = None
 ) -> float:
-    """SMs × clock × `flops_per_clock` in FLOP/s; raises like `flops_per_clock`."""
+    """SMs × clock × `flops_per_clock` in FLOP/s; raises as `flops_per_clock` does."""
     return sm_count * clock_hz * flops_per_clock(compute_capability, dtype, name=name)
 
 
 def memory_bandwidth(memory_clock_mhz: float, bus_width_bits: int) -> float:
-    """Return bytes per second of a memory with two bits per pin and clock, for the clock that the device reports."""
+    """Return the bytes per second of memory that moves two bits per pin and clock, at the clock the device reports."""
     return 2 * memory_clock_mhz * 1e6 * bus_width_bits / 8
 
 
@@ -137,7 +136,7 @@ _BOARDS = {
 def limits_of(
     name: str, capability: tuple[int, int] | None, sms: int | None, bytes_per_s: float | None, clock_hz: float | None
 ) -> GpuLimits:
-    """Return the limits of a GPU from a recording; missing values are those of the board, if it is known."""
+    """Return the limits of a GPU from a recording; missing values come from the board's data sheet, if it is known."""
     board = next((each for pattern, each in _BOARDS.items() if re.search(pattern, name)), (None, None))
     mhz, gigabytes = clock_hz / 1e6 if clock_hz else board[0], board[1]
     return GpuLimits(

@@ -30,7 +30,7 @@ _COLOURS = {"run": MEMORY, "first run of a slower level": MORE, "first run of a 
 
 
 def plan_history(answer: History) -> Plan:
-    """Plan the series with the newest run, and series with changes, longest first."""
+    """Plan the series with changes first, longest first; if nothing changed, only the series with the newest run."""
     order = sorted(answer.series, key=lambda each: (-bool(each.changes), -len(each.runs)))
     drawn = order[:MAX_PANELS] if order[0].changes else answer.series[:1]
     drawn = [each for each in drawn if len(each.runs) > 2] or drawn[:1]

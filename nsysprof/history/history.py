@@ -44,10 +44,10 @@ class Change:
     """A change of level in a series; ``run`` is the first run after the change (a row of `History.runs`), ``before``
     the last run before it.
 
-    ``low`` and ``high`` are the interval of ``ratio``, after ÷ before. ``machine``: differences of the machine between
-    the two levels. ``cause``: `MACHINE` if the machine differs or the commit is the same; `CLOCK` if all kernels
-    changed by the same factor and no recorded condition explains this; otherwise `PROGRAM`. ``ledger``: the parts of
-    the mean step of both levels in ns, largest difference first.
+    ``low`` and ``high`` are the interval of ``ratio``, after ÷ before. ``machine``: how the machine differs between the
+    two levels. ``cause``: `MACHINE` if the machine differs or the commit is the same; `CLOCK` if all kernels changed by
+    the same factor and no recorded condition explains this; otherwise `PROGRAM`. ``ledger``: the parts of the mean step
+    of both levels in ns, largest difference first.
     """
 
     run: int
@@ -79,7 +79,7 @@ class Series:
 
     @property
     def drift(self) -> float:
-        """Return the relative growth of times from the first to the last run within levels; 0 if there is no growth."""
+        """Return the relative growth of times within levels, from the first to the last run; 0 if there is none."""
         return float(np.expm1(self.levels.slope * (len(self.runs) - 1)))
 
 
@@ -103,7 +103,7 @@ class History(Shown):
         return sorted(every, key=lambda each: (-each[1].run, -abs(np.log(each[1].ratio))))
 
     def slower(self, limit: float) -> list[tuple[Series, Change]]:
-        """Return the series with the newest run that slowed down by more than ``limit``, except by machine changes."""
+        """Return each series of the newest run that slowed down by more than ``limit``, except by a machine change."""
         newest = [(each, each.changes[-1]) for each in self.series if each.changes and each.runs[-1] == self.newest]
         return [pair for pair in newest if pair[1].ratio > 1 + limit and pair[1].cause != MACHINE]
 
@@ -126,9 +126,9 @@ def history(
     reading: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> History:
-    """Follow step times over many reports, each counted as a run: local files, folders and globs.
+    """Follow step times over many reports (local files, folders and globs), each counted as a run.
 
-    ``select`` is a glob of the ranges that are steps; the default choice is the same in all commands. ``order`` is one
+    ``select`` is a glob for the ranges that are steps; by default, the same ranges as in all commands. ``order`` is one
     of `ORDERS`: recorded start, name, file time, or the commit's place in the repository of the current folder.
     ``since`` (a date or a commit) and ``last`` leave out earlier runs. ``cache`` is the SQLite file with earlier
     readings, which are renewed if a report or nsysprof's version changes. ``attribution_of`` replaces the function that

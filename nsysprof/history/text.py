@@ -80,7 +80,7 @@ def changes_text(answer: History, shown: Sequence[tuple[Series, Change]]) -> str
 
 
 def change_text(answer: History, series: Series, change: Change) -> str:
-    """`since run 15 (775afb0): +175 ms (1.37x): copies +98 ms, CPU time in postprocess +71 ms`."""
+    """Format `since run 15 (775afb0): +175 ms (1.37x): copies +98 ms, CPU time in postprocess +71 ms`."""
     delta = change.after_ns - change.before_ns
     low, high = (format_ratio(each) for each in (change.low, change.high))
     several = len({each.path for each in answer.series if each.path != WHOLE}) > 1
@@ -125,7 +125,7 @@ def run_name(answer: History, row: int) -> str:
 
 
 def unit_of(series: Series) -> str:
-    """Name the quantity that a time of a series measures."""
+    """Name what the times of a series measure."""
     return "recording" if series.path == WHOLE else "step"
 
 

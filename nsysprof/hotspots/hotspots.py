@@ -45,7 +45,7 @@ OCCUPANCY, LATENCY, UNKNOWN = "occupancy", "latency", "unknown"
 
 @dataclass(frozen=True)
 class Spot:
-    """A kernel, or a family of kernels: the columns of `HOTSPOTS`. ``rows`` are the rows of its GPU ops; ``glob``
+    """A kernel or a family of kernels, with the columns of `HOTSPOTS`. ``rows`` are the rows of its GPU ops; ``glob``
     selects it in a forecast.
     """
 
@@ -100,7 +100,7 @@ class Hotspots(Shown):
 
     @property
     def least_ns(self) -> float:
-        """Return the smallest gain per step that counts."""
+        """Return the smallest gain per step (ns) that counts."""
         return MIN_SHARE * self.place.total_ns / self.place.steps if self.place else 0.0
 
     @property

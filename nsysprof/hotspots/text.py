@@ -1,4 +1,4 @@
-"""Hot spots as text: the kernel to optimize first, known fixes, and the kernels with most time."""
+"""Hot spots as text: the kernel to optimize first, known fixes, and the kernels that take longest."""
 
 from dataclasses import replace
 from math import isnan
@@ -58,12 +58,12 @@ def known_fixes(answer: Hotspots) -> list[Finding]:
 
 
 def called(answer: Hotspots, spot: Spot) -> str:
-    """Return the name of a kernel for display, or of a family."""
+    """Return the name of a kernel or family for display."""
     return spot.name if answer.by == "family" else one_line(short_name(spot.name), _NAME)
 
 
 def limit_words(spot: Spot) -> str:
-    """Return the limit of a kernel, and its distance from the limit."""
+    """Return what limits a kernel, and how close it is to the limit."""
     of = {COMPUTE: f"of the peak of {spot.unit}", MEMORY: "of the memory bandwidth", OCCUPANCY: "of the GPU in use"}
     if spot.limit == UNKNOWN:
         return f"limit unknown: {spot.reason}"
@@ -86,7 +86,7 @@ def whole_words(answer: Hotspots) -> str:
 
 
 def spot_sentence(answer: Hotspots, spot: Spot) -> str:
-    """Describe a kernel in a sentence: its share of a step, its limit, and the time that a step saves."""
+    """Describe a kernel in a sentence: its share of a step, its limit, and the time it could save per step."""
     text = f"{called(answer, spot)} takes {format_share(spot.share)} of {whole_words(answer)}, {limit_words(spot)}"
     if isnan(spot.gain_ns) or spot.scale >= 1:
         return text if isnan(spot.gain_ns) or spot.limit == LATENCY else f"{text}: near what can be reached"
@@ -98,7 +98,7 @@ def spot_sentence(answer: Hotspots, spot: Spot) -> str:
 
 
 def command(answer: Hotspots, spot: Spot) -> str:
-    """Compose the command that replays the saving of a step, or shows more if there is none."""
+    """Compose the command that replays the saving in a step, or shows more if nothing is saved."""
     report = quote_path(answer.attribution.trace.report.path)
     place = answer.place
     steps = "" if place is None or place.path == WHOLE else f" --range {quote(place.path.replace('[', '[[]'))}"

@@ -38,7 +38,7 @@ class BackendVerdict:
     ``ranges``: a row per range name in order of first start, or several rows if the instances ran different backends:
     ``range, requested, observed, agrees, instances, kernels, evidence``. ``observed`` is a backend, several backends
     joined by ``+``, ``no attention``, ``none`` (no kernels) or ``unknown`` (names do not show the backend). For
-    ``none`` and ``unknown``, ``agrees`` (pandas' boolean) is missing. ``kernels`` is the number of all kernels inside.
+    ``none`` and ``unknown``, ``agrees`` (pandas' boolean) is missing. The column ``kernels`` counts all kernels inside;
     ``evidence`` lists the kernels that identify the backend, as ``name x count``. ``kernels``: the same evidence with
     full names: ``row`` (of ``ranges``), ``kernel, count, sum_ns``, most time first.
     """
@@ -62,7 +62,7 @@ class BackendVerdict:
 class Observed:
     """The result of `observe_backends`: the columns of `BackendVerdict.ranges` and ``group``, sorted by group.
 
-    ``kernels`` as in `BackendVerdict`; ``graphs``: rows of ``groups`` with CUDA graphs that were traced whole.
+    ``kernels`` as in `BackendVerdict`; ``graphs``: rows of ``groups`` that contain CUDA graphs traced as a whole.
     """
 
     groups: pd.DataFrame

@@ -65,7 +65,7 @@ def classify(rules: Rules, names: Sequence[str]) -> Kinds:
     """Classify kernels with these names: demangled, mangled or short, as in the report.
 
     Equal names get equal results; pass distinct names (20,000 names take a fraction of a second). Raises
-    `NsysprofError` in the main thread if rules of a user take much longer.
+    `NsysprofError` in the main thread if a user's rules take much longer.
     """
     needs: dict[str, list[int]] = {}
     for number, word in enumerate(rules.words):

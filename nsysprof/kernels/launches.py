@@ -25,10 +25,10 @@ class Launches:
     """A row per distinct launch of GPU ops; ``of`` is the row of each op.
 
     ``grid``, ``block`` packed as in `OpDetails`; ``blocks`` of the grid and ``threads`` per block, 0 if unknown;
-    ``registers``, ``shared``, ``dynamic_shared`` and ``local_memory`` as in `OpDetails`, -1 if unknown. ``sms`` of the
-    largest GPU, 0 if unknown. ``held``: the blocks that fit on an SM; ``waves``: how many times the grid fills the GPU
-    (NaN: unknown). ``tail``: the empty share of the last wave. ``reason``: why occupancy and waves are unknown, an
-    index into `REASONS`.
+    ``registers``, ``shared``, ``dynamic_shared`` and ``local_memory`` as in `OpDetails`, -1 if unknown. ``sms``: the
+    SMs of the largest GPU, 0 if unknown. ``held``: the blocks that fit on an SM; ``waves``: how many times the grid
+    fills the GPU (NaN: unknown). ``tail``: the empty share of the last wave. ``reason``: why occupancy and waves are
+    unknown, an index into `REASONS`.
     """
 
     of: AnyInts
@@ -144,7 +144,7 @@ def launch_columns(known: Launches, rows: AnyInts) -> dict[str, Column]:
 
 
 def main_launch(group: AnyInts, launch: AnyInts, ns: Ints, count: int, kinds: int) -> Ints:
-    """Return the launch with most time in each of ``count`` groups, -1 for none.
+    """Return the launch with the most time in each of ``count`` groups, -1 for none.
 
     Arguments per op: ``group``, ``launch`` (one of ``kinds``), and time ``ns``.
     """

@@ -122,7 +122,7 @@ def origin(name: str) -> tuple[str, str, str] | None:
 
 
 def function_name(name: str) -> str:
-    """Return the qualified function name without return type, template arguments, parameters, anonymous namespaces."""
+    """Return a qualified function name without return type, template arguments, parameters, anonymous namespaces."""
     found = origin(name)
     if found is not None:
         return found[0]
@@ -142,8 +142,8 @@ def own_words(function: str) -> str:
 
 
 def is_plausible(function: str, words: str, only: Sequence[str]) -> bool:
-    """Return whether the name of a function shows its purpose: it is from a library, or has only neutral words and
-    words in ``only``.
+    """Return whether a function's name shows its purpose: a library defines it, or all its words are neutral or in
+    ``only``.
 
     `vectorAdd` is an addition; no single word of `explicit_euler_step` shows its purpose.
     """

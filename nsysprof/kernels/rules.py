@@ -41,12 +41,12 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def patterns(self) -> list[str]:
-        """Return the expressions, of which one must match."""
+        """Return the expressions; at least one must match."""
         return texts(self.match)
 
     @property
     def causes(self) -> list[str]:
-        """The causes. The first cause whose groups matched counts; if there is none, the family is the cause."""
+        """The causes. The first cause whose groups all matched applies; otherwise, the family is the cause."""
         return texts(self.cause) or [self.family]
 
 
@@ -70,7 +70,7 @@ def load_rules(extra: Path | None = None) -> Rules:
 
 
 def fields_of(cause: str) -> list[str]:
-    """Return the named groups that a cause uses, such as the two in `cast {src}→{dst}`."""
+    """Return the named groups that a cause refers to, such as the two in `cast {src}→{dst}`."""
     return re.findall(r"\{(\w+)\}", cause)
 
 

@@ -1,8 +1,8 @@
 """Timelines packed into text for a page: a JSON header and compressed columns of numbers.
 
-Times are delta-encoded as varints, mostly one or two bytes each. A row of ops also has levels: its time is divided into
-columns, each with a busy share and the family that ran longest, so that the page never draws more columns than pixels.
-``parts/timeline_data.js`` decodes this.
+Times are delta-encoded as varints, mostly one or two bytes each. A row of ops also has levels of detail: each divides
+the time into columns with a busy share and the family that ran longest, so that the page never draws more columns than
+pixels. ``parts/timeline_data.js`` decodes this.
 """
 
 import base64
@@ -51,9 +51,9 @@ class PageRow:
 def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
     """Pack the rows over ``length`` ns as base64 of zlib; ``head`` adds facts to the header.
 
-    The content begins with the length of the header in four bytes (little-endian) and the header. For each row, its
-    levels follow (finest first), and then its columns: the delay of each mark after the previous mark, its length, and
-    the other columns.
+    The content begins with the length of the header in four bytes (little-endian) and the header. Then follow, for each
+    row, its levels (finest first) and its columns: the delay of each mark after the previous mark, its length, and the
+    other columns.
     """
     body, about = [], []
     for row in rows:
@@ -82,14 +82,14 @@ def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
 
 
 def longest(start: Ints, end: Ints, most: int) -> Mask | None:
-    """Mark the ``most`` longest marks, which a page draws individually, or None if there are no other marks."""
+    """Select the ``most`` longest marks, which a page draws individually; None if there are no others."""
     if len(start) <= most:
         return None
     return marked(np.argpartition(start - end, most)[:most], len(start))
 
 
 def op_names(names: Sequence[str], kinds: Kinds, group: Bytes) -> list[tuple[Any, ...]]:
-    """List for each GPU op name the name, its kind and its colour number."""
+    """List each GPU op name with its kind and its colour number."""
     texts = [shorten(short_name(name, _NAME), _NAME) for name in names]
     families = [FAMILIES.index(family) for family in kinds.family]
     return list(zip(texts, families, kinds.math_unit, kinds.cause, group.tolist(), strict=True))

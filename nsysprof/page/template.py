@@ -103,7 +103,7 @@ def _policy(scripts: list[str]) -> str:
 
 
 def figures(charts: Sequence[Chart[Any]], pictures: Sequence[bytes]) -> list[dict[str, str]]:
-    """List the pictures of charts with captions, for the macro ``charts``; empty if none were drawn."""
+    """List the charts' pictures and captions for the macro ``charts``; empty if no chart was drawn."""
     pairs = zip(charts, pictures, strict=True) if pictures else ()
     return [{"caption": chart.caption, "source": inline(picture)} for chart, picture in pairs]
 
@@ -111,7 +111,7 @@ def figures(charts: Sequence[Chart[Any]], pictures: Sequence[bytes]) -> list[dic
 def inline(picture: bytes) -> str:
     """Turn a PNG into a data URL, reduced to 256 colours (a third of the size).
 
-    Charts have few colours, and blends of these at the edges of letters; rare colours are replaced by similar ones.
+    Charts have few colours, and blends of them at the edges of letters; rare colours are replaced by similar ones.
     """
     small = BytesIO()
     with Image.open(BytesIO(picture)) as image:

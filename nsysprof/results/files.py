@@ -53,7 +53,7 @@ def write_csv(tables: Tables, path: Path, *, digits: int | None = None) -> None:
 
 
 def document_head(schema: str, report: Report) -> dict[str, Any]:
-    """Return the first members of a document about a report."""
+    """Return the first keys of a document about a report, with their values."""
     return {"schema": schema, "report": describe_report(report), "nsysprof": __version__}
 
 
@@ -65,7 +65,7 @@ def write_document(
 ) -> None:
     """Write a document as indented JSON, with tables as its last keys, one row object per line.
 
-    Non-finite numbers are null. ``errors`` handles file names that are not UTF-8.
+    Non-finite numbers are null. ``errors`` says how to encode file names that are not UTF-8.
     """
     # Python's own indentation takes ten times as long.
     plain_text = json.dumps(_with_nulls(document), ensure_ascii=False).encode("utf-8", "surrogatepass")
@@ -92,7 +92,8 @@ def write_answer(
 ) -> list[Path]:
     """Write the files of a result into an existing folder and return their paths: first ``tables`` as CSV, by name.
 
-    The document has the file name ``name`` and contains the tables ``inside``; other arguments are as above.
+    The document has the file name ``name`` and contains the tables ``inside``; other arguments are as in
+    `write_document`.
     """
     for file, table in tables.items():
         write_csv(table, folder / file, digits=digits)
@@ -125,7 +126,7 @@ def plain(value: Any, missing: Any, digits: int | None = None) -> Any:
 
 @contextmanager
 def writing(folder: Path, hint: str = OTHER_FOLDER) -> Iterator[None]:
-    """Turn a failure to write into the folder into a `NsysprofError` with this hint."""
+    """Raise `NsysprofError` with this hint if writing into the folder fails."""
     try:
         yield
     except OSError as error:

@@ -39,8 +39,8 @@ class ResultFolder:
     owner; ``wanted`` are the files of this run. ``is_ours`` tests whether that document has the same subject as this
     run. Files of earlier results by nsysprof are replaced without ``force`` (unless ``asks`` is set), and other files
     only with ``force``; ``refusal`` and ``hint`` are the error message. ``inputs`` are never replaced. ``kept`` are
-    possible files that stay unchanged. ``earlier`` is the name of an earlier run in messages, and ``otherwise`` is the
-    hint if writing fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`.
+    possible files that stay unchanged. ``earlier`` is what messages call an earlier run, and ``otherwise`` is the hint
+    if writing fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`.
     """
 
     place: Path
@@ -111,7 +111,7 @@ class ResultFolder:
         page: Callable[[Sequence[bytes]], str] | None = None,
         progress: Progress = lambda step, rows: None,
     ) -> str:
-        """Write tables into a folder, pictures by name, and a page; return the `message` about them."""
+        """Write tables, pictures (by name) and a page into a folder; return the `message` about them."""
         with self.making() as made:
             progress("writing tables", 0)
             names = [path.name for path in tables(made)]
@@ -183,9 +183,10 @@ class ResultFolder:
 
 
 def report_folder(place: Path, command: str, report: Report, schema: str, earlier: str, **more: Any) -> ResultFolder:
-    """Make the folder of results about one report; ``schema`` is the schema of the document that names the report.
+    """Make the result folder of a command about one report; ``schema`` is the schema of the document that names the
+    report.
 
-    ``earlier`` is the name of an earlier run in messages; ``more`` are other fields of `ResultFolder`.
+    ``earlier`` is what messages call an earlier run; ``more`` are other fields of `ResultFolder`.
     """
     article = "an" if earlier[0] in "aeiou" else "a"
     return ResultFolder(
@@ -205,8 +206,8 @@ def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -
     """Yield a folder for results with individual names, such as a budget or a scrubbed copy.
 
     Files and folders in it get their final names at the end, all or none. After a failure, the folder and its contents
-    are removed. Raises `NsysprofError` like `refuse_taken`, at the start and again at the end, and if nothing can be
-    written; ``force`` replaces existing files, except ``inputs``.
+    are removed. Raises `NsysprofError` as `refuse_taken` does (at the start and at the end), and if writing fails;
+    ``force`` replaces existing files, except ``inputs``.
     """
     for final in finals:
         refuse_taken(final, force=force, inputs=inputs)
@@ -230,7 +231,7 @@ def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -
 
 
 def refuse_taken(final: Path, *, force: bool = False, inputs: Sequence[Path] = ()) -> None:
-    """Refuse a taken name before hours of work; with ``force``, only names of folders and of ``inputs``."""
+    """Refuse a taken name before hours of work; with ``force``, only if a folder or one of ``inputs`` has it."""
     if os.path.lexists(final) and not force:
         raise NsysprofError(f"{final}: exists already, not overwritten", f"--force, or {OTHER_NAME}")
     if os.path.isdir(final) and not os.path.islink(final):  # noqa: PTH112, PTH114  neither raises
@@ -313,14 +314,14 @@ def locked_folder(folder: Path, taken: NsysprofError | None = None) -> Iterator[
 
 
 def report_stem(report: Path) -> str:
-    """Return the common start of a report's result names: `run` for run.sqlite and run.pt.trace.json.gz."""
+    """Return the start that the names of a report's results share: `run` for run.sqlite and run.pt.trace.json.gz."""
     named = report if report.stem.strip(".") else report.resolve()  # a folder may be called "."
     stem, found = _JSON.subn("", named.name)
     return stem if found and stem else named.stem
 
 
 def writable_around(place: Path, hint: str = OTHER_FOLDER) -> Path:
-    """Return the innermost existing folder of a place.
+    """Return the innermost existing folder around a place.
 
     Raises `NsysprofError` with this hint if it is not a folder, or is not writable.
     """

@@ -58,7 +58,7 @@ class Column:
 class Table:
     """A table that is written to ``file``: the meaning of a row, and the columns in order.
 
-    ``made_in`` is the package file that makes the rows, if different.
+    ``made_in`` is the package file that makes the rows, if it is another one.
     """
 
     file: str
@@ -86,8 +86,8 @@ class Table:
     def header(
         self, rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None, also: Iterable[str] = ()
     ) -> list[str]:
-        """Return the columns for a frame of dictionaries, ``names`` if they differ; a `KeyError` names columns missing
-        in all rows.
+        """Return the columns of a frame for ``rows``: ``names``, or all columns; a `KeyError` names columns missing in
+        all rows.
 
         ``also`` adds columns that get their values later.
         """
@@ -139,8 +139,7 @@ def show_columns(
     last_cut: bool = False,
     least: int = _MIN_NAME_WIDTH,
 ) -> TextTable:
-    """Show columns of rows (dictionaries, a frame or a `ColumnTable`) as a `TextTable`: for terminals, Markdown and
-    pages.
+    """Show some columns of ``rows`` (dictionaries, a frame or a `ColumnTable`) as a `TextTable`, for any display.
 
     ``missing`` replaces missing values. `TextTable.values` are the numbers by which pages sort.
     """
@@ -192,13 +191,13 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table with texts as cells, for any display: ``align`` has an `l` or an `r` per column.
+    """A table whose cells are texts, for any display: ``align`` has an `l` or an `r` per column.
 
     ``last_apart``: whether the last row is a total; ``note`` is written below the table. ``values`` are the numbers
     behind the cells, if known. If not all columns fit, the ``spare`` columns are dropped first, in this order, and then
     the last columns. With ``last_cut``, texts of the last column are cut to the remaining width; this column is dropped
-    before names in the first column are cut. ``after_head`` is the smallest width of a column beyond its head. Names in
-    the first column keep at least ``least`` characters.
+    before names in the first column are cut. Each column is at least ``after_head`` wider than its head. Names in the
+    first column keep at least ``least`` characters.
     """
 
     head: Sequence[str]
@@ -227,7 +226,7 @@ class TextTable:
         return [table, *([wrap(left, "", "", width)] if left else [])]
 
     def fit(self, width: int) -> tuple[list[str], list[list[str]], str]:
-        """Return head, rows and alignment that fit the width: first columns are dropped, then names in the first column
+        """Return head, rows and alignment that fit the width: columns are dropped first, then names in the first column
         are shortened.
 
         At least two columns remain.
@@ -279,7 +278,7 @@ class TextTable:
 
 
 def escape_markdown(text: str) -> str:
-    """Escape text of a report for GitHub, so that it makes no table, markup or mention."""
+    """Escape text of a report for GitHub, so that it creates no table, markup or mention."""
     out = "".join(f"\\{char}" if char in "\\`*_[]<>|~&#" else char for char in visible(text))
     return _LIST_ITEM.sub(r"\1\\\2", out.replace("@", "@\u200b"))
 
@@ -303,7 +302,7 @@ def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
 
     The range is also used if half the IQR exceeds the median.
 
-    The text is empty without samples, and only the median for one sample or a median of 0.
+    The text is empty without samples, and has only the median for one sample or a median of 0.
     """
     if not count:
         return ""

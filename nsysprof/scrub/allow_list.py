@@ -131,7 +131,7 @@ def known_column(table: str, column: str) -> str | None:
 
 
 def is_name(table: str, column: str) -> bool:
-    """Return whether a column names work or hardware."""
+    """Return whether a column contains names of work or hardware."""
     return column in _columns(_NAMES, table)
 
 

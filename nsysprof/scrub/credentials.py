@@ -180,7 +180,7 @@ def _names_user(word: bytes) -> bool:
 
 
 def lines_without_credentials(text: bytes) -> bytes:
-    """Remove the same data from long text without matches across lines, such as JSON; most lines are skipped."""
+    """Remove the same data from long text, such as JSON, if none of it spans lines; most lines are skipped."""
     lines = text.split(b"\n")
     once = b"\n".join(dict.fromkeys(lines))  # many lines occur again and again
     low, found = once.lower(), set[bytes]()

@@ -80,7 +80,7 @@ def installation(path: bytes) -> bytes | None:
 
 
 def without_addresses(text: bytes, *, ids_alone: bool) -> tuple[bytes, int]:
-    """Remove network addresses and ids of adapters and GPUs, or only ids; also return the number of removals."""
+    """Remove network addresses and ids of adapters and GPUs (or only the ids); also return the number of removals."""
     count = 0
 
     def cut(match: re.Match[bytes]) -> bytes:
@@ -140,7 +140,7 @@ def without_paths(text: bytes) -> tuple[bytes, int]:
 
 
 def private_values(text: bytes) -> list[tuple[str, Any]]:
-    """Find the values of private JSON keys, each with its kind; paths are found by their format."""
+    """Find the values of private JSON keys, each with its kind, without paths, which are found by their format."""
     private: list[tuple[str, Any]] = []
     left = [_parsed(text)]
     while left:

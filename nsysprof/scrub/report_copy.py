@@ -57,7 +57,7 @@ class ReportCopy:
     dropped: int
 
     def has(self, table: str, *columns: str) -> bool:
-        """Return whether there is such a table with all these columns."""
+        """Return whether this table exists and has all these columns."""
         return table in self.tables and set(columns) <= set(self.tables[table].columns)
 
     def rows(self, sql: str) -> list[Key]:
@@ -96,7 +96,7 @@ class ReportCopy:
         self.delete(table, "NOT stays(CAST(name AS BLOB))")
 
     def texts(self, table: str, column: str, *beside: str, kind: str = "text") -> list[Key]:
-        """Return the distinct texts (or blobs) of a column, each with the values of the columns ``beside`` it."""
+        """Return the distinct texts (or blobs) of a column, each with its values in the columns ``beside``."""
         wanted = ", ".join([f"CAST({quoted(column)} AS BLOB)", *map(_as_bytes, beside)])
         rows = self.rows(f"SELECT DISTINCT {wanted} FROM {quoted(table)} WHERE typeof({quoted(column)}) = '{kind}'")
         return rows if self.encoding == "utf-8" else [self._key(row, kind) for row in rows]
@@ -170,7 +170,7 @@ class ReportCopy:
 
 @contextmanager
 def copied_report(source: Path, folder: Path) -> Iterator[ReportCopy]:
-    """Copy a report and its log into a folder and open the copy, without parts that would act while rows change.
+    """Copy a report and its log into a folder and open the copy, without parts that act when rows change.
 
     Triggers, views, virtual tables and the samples of ANALYZE are dropped permanently, because users add them and nsys
     does not. Indexes are recreated at the end. Raises `OSError` with the name of the source if it cannot be read.
@@ -322,7 +322,7 @@ def copy_trace(source: Path, out: Path, name: str, *, scrubbed: bool, names: boo
     """Write a copy of a trace to ``out``, which ends in .gz; count the copy's CPU ``ops``, ``ranges`` and ``kernels``.
 
     ``source`` is in Kineto's format, one value per line; ``name`` becomes its ``traceName``. If ``scrubbed``, texts
-    (with ``names`` also names) are cleaned as in `scrub_report`. Raises `OSError`.
+    (and names, with ``names``) are cleaned as in `scrub_report`. Raises `OSError`.
     """
     counts: Counter[str] = Counter(dict.fromkeys((*_COUNTED, "whole"), 0))
     secrets = machine_secrets()

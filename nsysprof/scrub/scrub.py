@@ -7,9 +7,9 @@ Locations of private data in exports of nsys 2022 to 2025:
   before 2023.3 ``EXPORT_META_DATA``: ``EXPORT_HOST``, ``EXPORT_USER``, ``EXPORT_PARAM_…`` paths.
 - ``TARGET_INFO_SYSTEM_ENV``: ``DeviceEnvironment`` (``A=b;C=d``, semicolons in it not escaped), ``Hostname``,
   ``SystemUID``, ``TargetInstallDir``, and JSON.
-- ``StringIds``: the environment of every process that nsys could inspect (NUL-separated, also of unprofiled ones,
-  without a column that refers to it); output of the program (``ProcessStreams``), files of /proc (``ANALYSIS_FILE``),
-  messages with paths, full paths of modules and Python sources.
+- ``StringIds``: the environment of every process that nsys could inspect (NUL-separated, even of unprofiled processes;
+  no column refers to it); output of the program (``ProcessStreams``), files of /proc (``ANALYSIS_FILE``), messages with
+  paths, full paths of modules and Python sources.
 - ``PROCESSES``, ``ThreadNames``: all processes and threads of the machine.
 
 An allow-list (`nsysprof.scrub.allow_list`) names everything that stays; all other tables, columns and properties are
@@ -53,8 +53,8 @@ _INSTALLED = "TargetInstallDir"
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """A scrubbed copy: the number of removed items by kind, in plain words, and the kinds of secrets that were
-    searched.
+    """A scrubbed copy: the number of removed items by kind, in plain words, and the kinds of secrets that were searched
+    for.
 
     ``unknown`` has the names (in the format of ``keep``) of items that were removed because nsysprof does not know
     them.
@@ -71,12 +71,11 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
 
     Ranges, kernels, host calls and their times stay. ``keep`` names tables, columns (``TABLE.COLUMN``) and properties
     to keep although nsysprof does not know their content, with ``*`` for any text; known private data is still removed
-    from these. Credentials are removed from all texts; with ``names``, paths and addresses are also removed from the
+    from them. Credentials are removed from all texts; with ``names``, paths and addresses are also removed from the
     names of ranges and kernels.
 
-    The copy gets its name when it is complete. Until then, a private folder beside the copy contains an unscrubbed
-    copy. Raises `NsysprofError` if the report cannot be read or the copy cannot be written, or if ``keep`` matches
-    nothing.
+    The copy gets its name when it is complete. Until then, a private folder beside it contains unscrubbed data. Raises
+    `NsysprofError` if the report cannot be read or the copy cannot be written, or if ``keep`` matches nothing.
     """
     taken = NsysprofError(f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file")
     if os.path.lexists(out):

@@ -1,9 +1,9 @@
-"""Find secrets of a machine and its user, and remove these from text.
+"""Find the secrets of a machine and its user, and remove them from text.
 
 All text is bytes, because reports contain environment variables that are not UTF-8. A *sure* secret looks like a secret
 (a path of at least two folders, a credential, a long value with digits) and is removed everywhere. Other secrets, such
-as the user ``root`` or the host ``gpu``, could be any word: they are removed from text of nsys or the system, but never
-from names of kernels and ranges.
+as the user ``root`` or the host ``gpu``, may be ordinary words: they are removed from text that nsys or the system
+wrote, but never from names of kernels and ranges.
 """
 
 import getpass
@@ -58,14 +58,16 @@ class Secrets:
     cuts: Counter[str] = field(default_factory=Counter)
 
     def add(self, secrets: Iterable[Secret]) -> None:
-        """Add secrets; for one text from several places, the first kind counts, and the secret is sure if any is."""
+        """Add secrets; if a text comes from several places, its first kind counts, and it is sure if it is sure
+        anywhere.
+        """
         for secret in secrets:
             first = self.known.setdefault(secret.text, secret)
             if secret.sure and not first.sure:
                 self.known[secret.text] = replace(first, sure=True)
 
     def redactor(self, texts: Iterable[bytes], *, sure: bool) -> Callable[[bytes], bytes]:
-        """Return a function that replaces secrets by labels; it only searches for secrets that occur in the texts.
+        """Return a function that replaces secrets by labels; it searches only for secrets that occur in the texts.
 
         With ``sure``, only certain secrets are removed. A secret must end at the end of a word or path component:
         ``/home/al`` is not in ``/home/alice``.
@@ -83,7 +85,7 @@ class Secrets:
         return lambda text: pattern.sub(label, text)
 
     def blank(self, raw: bytes) -> bytes:
-        """Overwrite every secret of sufficient length in binary data, in UTF-8 and UTF-16, and keep the length."""
+        """Overwrite every sufficiently long secret in binary data (in UTF-8 and UTF-16), keeping the length."""
         for one in self.known.values():
             if len(one.text) < CREDENTIAL_FROM:
                 continue

@@ -20,8 +20,8 @@ Form = Literal["name", "fact", "text"]
 class ScrubWork:
     """A copy while it is scrubbed: the secrets and variables known so far, and removed data.
 
-    ``keep`` and ``names`` as in `scrub_report`; ``unknown`` has the names of removed items with unknown content;
-    ``kept`` has the patterns of ``keep`` that match an item.
+    ``keep`` and ``names`` as in `scrub_report`; ``unknown`` has the names of items that were removed because nsysprof
+    does not know them; ``kept`` has the patterns of ``keep`` that match an item.
     """
 
     copy: ReportCopy

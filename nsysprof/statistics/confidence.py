@@ -22,7 +22,7 @@ _DRAWS_AT_ONCE, _MAX_DRAWS, _MIN_RESAMPLES = 4_000_000, 50_000_000, 1_000
 
 @dataclass(frozen=True)
 class ConfidenceInterval:
-    """An interval from ``low`` to ``high`` (both included) that contains the true value in a share ``level`` of all
+    """An interval from ``low`` to ``high`` (both included) that contains the true value in the share ``level`` of all
     cases.
 
     ``level`` is the requested level, or less if there are too few samples and the interval is the range of the samples
@@ -51,7 +51,7 @@ def median_interval(
     """Compute the interval of the median of samples; equal seeds give equal results.
 
     Independent samples use a BCa bootstrap (Efron 1987). Correlated samples use circular blocks (Politis and Romano
-    1992) of the length in ``order``. Both use limits slightly farther out than `level`, because intervals from
+    1992) of the length in ``order``. Both use quantiles slightly farther out than `level`, because intervals from
     resampling few samples are too narrow (Hesterberg 2015, What teachers should know about the bootstrap, "expanded
     percentiles").
 
@@ -86,10 +86,10 @@ def median_ratio(
     Research 21, "MOVER"). Swapped sides give the reciprocal and the same p-value. Neither median may be 0; a limit of 0
     counts as half the smallest positive sample.
 
-    The limits of independent samples are not expanded here, because both sides are rarely wrong together. The limits of
-    correlated samples are expanded as distances, by the degrees of freedom of Welch and Satterthwaite; distances can
-    exceed the range of samples that hardly differ. The p-value is from Student's t with the degrees of freedom of the
-    side with fewer blocks, so a value below 1 - level implies that the interval excludes 1.
+    The limits of independent samples are not expanded here, because the limits of both sides are rarely wrong at once.
+    The limits of correlated samples are expanded as distances, by the degrees of freedom of Welch and Satterthwaite;
+    distances can exceed the range of samples that hardly differ. The p-value is from Student's t with the degrees of
+    freedom of the side with fewer blocks. If it is below 1 - level, the interval excludes 1.
     """
     limits, far = [], []
     for values, order in zip(sides, orders, strict=True):
@@ -163,7 +163,7 @@ def _resampled(
 def resampled_medians(values: Floats, block: int, count: int, rng: np.random.Generator) -> Floats:
     """Draw the medians of ``count`` resamples with replacement, sample by sample or in circular blocks.
 
-    For long series, there are fewer resamples (at least 1,000), so that only about 5 x 10^7 values are drawn.
+    Long series are resampled less often (at least 1,000 times), so that only about 5 x 10^7 values are drawn.
     """
     if block <= 1:
         return _independent_medians(np.sort(values), count, rng)
@@ -237,7 +237,7 @@ def shift_of(
     """Compute the Hodges-Lehmann shift, with the interval of differences that the rank test does not reject.
 
     The half width of the interval in ranks is a quantile times the standard deviation of U (Hollander, Wolfe and
-    Chicken 2014, section 4.3), which grows if the effective number of samples is smaller.
+    Chicken 2014, section 4.3), which grows as the effective number of samples shrinks.
     """
     m, n = (len(sample) for sample in sides)
     middle = (m * n + 1) / 2
@@ -259,7 +259,7 @@ def ranked_differences(base: Floats, new: Floats, ranks: Sequence[int]) -> Float
     """Return the differences new - base at ``ranks`` (1: smallest of len(base) x len(new)), without computing all
     differences.
 
-    Bisects each interval to the precision of float64, then takes the nearest difference.
+    Bisects the range of differences to the precision of float64, then takes the nearest difference.
     """
     base, new = np.sort(base), np.sort(new)
     wanted = np.asarray(ranks)

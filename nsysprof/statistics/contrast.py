@@ -50,7 +50,7 @@ class Rules:
     """The conditions for a verdict.
 
     ``least_effect``: the smallest change of the median that counts, as a share (0.02 requires a ratio of at least 1.02,
-    or at most 1 / 1.02). ``least_samples``: the smallest number of samples on each side. ``alpha``: the limit of the
+    or at most 1 / 1.02). ``least_samples``: the number of samples that each side needs. ``alpha``: the limit of the
     p-value after Holm's correction. ``clock_step``: the clock resolution, in the unit of the samples, 0 if unknown;
     medians that differ by about one step may be equal.
     """
@@ -84,15 +84,15 @@ class Contrast:
     give false differences in that test, the block bootstrap of the ratio. ``adjusted_p``: by Holm's correction over
     ``family`` comparisons.
 
-    ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about the new side, see `judge`; ``reason``
-    in one line. ``warnings``: warnings about both samples. ``worth``: the effective number of samples of each side;
+    ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about ``new``, see `judge`; ``reason`` in
+    one line. ``warnings``: warnings about both samples. ``worth``: the effective number of samples of each side;
     ``drift``: the larger drift of the two sides, as a share, 0 for none.
 
     ``runs``: the number of compared runs (processes); with one run, the result holds for that run only. ``over``: the
-    logarithm of the ratio over several runs. ``gap``: the distance between the samples of the sides, divided by the sum
-    of their ranges; negative if the samples overlap. ``sure``: whether the interval of the ratio is reliable.
-    ``detectable``: the smallest change, as a share, that such samples would show in 80 of 100 cases in this family, at
-    least the smallest meaningful effect; NaN if the interval is not reliable.
+    logarithm of the ratio over several runs. ``gap``: the distance between the two sets of samples, divided by the sum
+    of their ranges; negative if they overlap. ``sure``: whether the interval of the ratio is reliable. ``detectable``:
+    the smallest change, as a share, that samples like these would show in 80 of 100 cases in this family, at least the
+    smallest meaningful effect; NaN if the interval is not reliable.
     """
 
     base_n: int
@@ -137,7 +137,7 @@ def contrast(
 
     For many comparisons, pass the results to `judge`. The interval of the ratio extends at least ``rounding`` to each
     side, see `runs.rounding_of`. Equal samples and seed give equal results; swapped samples give the mirror image.
-    Raises NsysprofError like `check_sample`, and for a median of 0, because there is no ratio.
+    Raises NsysprofError as `check_sample` does, and for a median of 0, which has no ratio.
     """
     sides = check_sample(base, names[0]), check_sample(new, names[1])
     base_median, new_median = (float(np.median(sample)) for sample in sides)
@@ -199,12 +199,12 @@ def contrasts_over_runs(
     roundings: Sequence[tuple[float, float]],
     paired: bool = True,
 ) -> list[Contrast]:
-    """Compare pairs of samples by run, as one family; a pair without two runs is compared within its run.
+    """Compare pairs of samples by run, as one family; a pair with fewer than two runs is compared within its run.
 
     ``paired``: runs with equal numbers on both sides are one process, and ratios are taken within runs. ``roundings``:
-    the `rounding_of` each side. Ratio, interval and p-value are from `over_runs` over all pairs; shift and delta are
-    means over the runs, with intervals of Student's t over the runs. "No clear change" is also withheld if the
-    effective n of a side is below `summary.SURE_FROM`.
+    the result of `rounding_of` for each side. Ratio, interval and p-value are from `over_runs` over all pairs; shift
+    and delta are means over the runs, with intervals of Student's t over the runs. "No clear change" is also withheld
+    if the effective n of a side is below `summary.SURE_FROM`.
     """
     common = [_common(*pair) if paired else pair for pair in pairs]
     several = [place for place, (base, new) in enumerate(common) if min(len(base), len(new)) > 1]
@@ -288,8 +288,8 @@ def _mean_over_runs(values: Sequence[float]) -> tuple[float, ConfidenceInterval]
 
 
 def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAULT_RULES) -> list[Contrast]:
-    """Judge contrasts as one family: p-values are corrected by Holm, and verdicts follow the rules, either common rules
-    or rules for each contrast.
+    """Judge contrasts as one family: p-values are corrected by Holm, and verdicts follow the rules (the same for all,
+    or one set per contrast).
 
     "too few samples": a side has fewer than ``least_samples``, or the rank test could never pass in such a large
     family. "faster" or "slower" requires that the ratio exceeds the smallest meaningful effect, its interval excludes
@@ -297,9 +297,9 @@ def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAUL
     nor a failed test makes a verdict.
 
     Verdicts respect the warnings. If the effective n is below `summary.SURE_FROM`, a difference requires that the
-    ranges of the two sides do not overlap. In addition, such a gap must be unlikely by chance, or the sides must be so
-    far apart that dependence does not matter (`_worth`). A difference of about one clock step, or below the drift of a
-    side within the run, is "no clear change".
+    ranges of the two sides do not overlap. In addition, a gap this large must be unlikely by chance, or the sides must
+    be so far apart that dependence does not matter (`_worth`). A difference of about one clock step, or below the drift
+    of a side within the run, is "no clear change".
 
     At most 5 of 100 simulated pairs of samples from one source are declared different, over runs and within one run, if
     any effect counts (table in docs/statistics.md). A result within one run holds for that run only: sides that are not

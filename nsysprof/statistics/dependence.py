@@ -25,11 +25,11 @@ _SURE_N, _SURE_WORTH = 45, 1 / 3
 class Dependence:
     """The dependence of the ``n`` samples of a run, in the order of measurement.
 
-    ``lag1``: the autocorrelation of neighbours' ranks, None below 3 samples, 0 for constant samples. ``p``: the
-    probability of ``lag1`` for independent samples. ``correlated``: whether p is below `ALARM`, so that dependence is
-    accounted for; otherwise ``phi`` is 0, ``block`` is 1 and ``effective`` is ``n``. ``phi``: the fitted first-order
-    autoregression, corrected for its bias in short runs. ``block``: the block length for resampling. ``effective``: the
-    number of independent samples with an equally certain mean rank.
+    ``lag1``: the autocorrelation of neighbours' ranks, None below 3 samples, 0 for constant samples. ``p``: the p-value
+    of ``lag1`` if samples are independent. ``correlated``: whether p is below `ALARM`, so that dependence is accounted
+    for; otherwise ``phi`` is 0, ``block`` is 1 and ``effective`` is ``n``. ``phi``: the coefficient of the fitted
+    first-order autoregression, corrected for bias in short runs. ``block``: the block length for resampling.
+    ``effective``: how many independent samples would give an equally certain mean rank.
     """
 
     n: int
@@ -52,13 +52,13 @@ class Dependence:
 
     @property
     def blocks(self) -> float:
-        """Return the number of blocks in the samples."""
+        """Return how many blocks the samples fill."""
         return self.n / self.block
 
 
 @dataclass(frozen=True)
 class Drift:
-    """The growth or decrease of ``n`` samples during the run.
+    """How much ``n`` samples grow or shrink during the run.
 
     ``change``: median of the second half ÷ median of the first, minus 1; None if unknown (fewer than 4 samples, or a
     half with median 0). ``p``: the p-value of the rank correlation with the order of the samples, accounting for

@@ -1,6 +1,6 @@
-"""Compute quartiles of many groups at once, shares of distributions, and the rank test.
+"""Compute quartiles of many groups at once, probabilities and quantiles of distributions, and the rank test.
 
-scipy also has these functions, but would take a third of the installed size. Tests compare the results with scipy's.
+scipy also has these functions, but would be a third of the installed size. Tests compare the results with scipy's.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def normal_quantile(share: float) -> float:
 
 
 def t_outside(t: float, freedom: float) -> float:
-    """Return the share of Student's t at least as far from 0 as ``t``: a two-sided p-value.
+    """Return the probability that Student's t is at least as far from 0 as ``t``: a two-sided p-value.
 
     The result is the regularised incomplete beta function I_x(freedom / 2, 1 / 2) with x = freedom / (freedom + t²)
     (Abramowitz and Stegun 26.5.27).

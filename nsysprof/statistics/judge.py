@@ -1,6 +1,6 @@
 """Judge step times in order: warm-up, drift, changes, period, a second kind of step, and outliers.
 
-All methods use logarithms of times, so the unit does not matter, and a ratio defines a slow step.
+All methods use logarithms of times, so the unit does not matter, and slow steps are defined by a ratio.
 """
 
 import math
@@ -41,11 +41,11 @@ _SETTLED = 3  # typical steps one after the other, with which warm-up is over
 class Judgement:
     """The findings about step times.
 
-    ``of`` uint8: the class of each step, a code of `CLASSES`; ``expected`` ns float64: the expected time of each step
-    if it were typical. ``changes``: the step of each change, and the ratio of the time after the change to the time
-    before it; ``drift``: the relative growth from the first half to the second, None if unclear; ``period``: the number
-    of steps after which slow steps repeat, 0 for none; ``limit``: the ratio to the expected time above which a step is
-    slow; infinite if no step is judged, see `doubt`.
+    ``of`` uint8: the class of each step, a code of `CLASSES`; ``expected`` ns float64: the time of each step if it were
+    typical. ``changes``: the step of each change, and the ratio of the time after the change to the time before it;
+    ``drift``: the relative growth from the first half to the second, None if unclear; ``period``: the number of steps
+    after which slow steps repeat, 0 for none; ``limit``: a step is slow above this ratio of its time to the expected
+    time; infinite if no step is judged, see `doubt`.
     """
 
     of: Bytes
@@ -69,10 +69,11 @@ class Judgement:
 def judge(span: Ints, fitted: Floats | None = None) -> Judgement:
     """Judge steps by their times in ns (in order, never 0); ``fitted`` is the known expected time of each step.
 
-    A step is slow if its distance above the level exceeds a limit. Any step exceeds the limit in only a share
-    `ALPHA` of recordings, if the distribution has an exponential tail through the upper quartile and octile of
-    the recording. If the limit exceeds ten times the level, times vary too much to judge. The level is a running median
-    without period and changes, so a few very long steps raise the limit, and slow changes of step time move the level.
+    A step is slow if its distance above the level exceeds a limit. Without slow steps, any step exceeds the limit in
+    only a share `ALPHA` of recordings, if the distribution has an exponential tail through the upper quartile and
+    octile of the recording. If the limit exceeds ten times the level, times vary too much to judge. The level is a
+    running median after period and changes are removed. Heavy tails raise the limit, and slow changes of step time move
+    the level.
     """
     count = len(span)
     known = np.ones(count) if fitted is None else fitted
@@ -124,7 +125,7 @@ def _limit(left: Floats) -> float:
 
 
 def count_warm_up(span: Ints, fitted: Floats | None = None) -> int:
-    """Count the slow steps at the beginning, as in `judge`, until some steps are not slow.
+    """Count the slow steps at the beginning, by the limit of `judge`, until steps are no longer slow.
 
     With fewer than `LEAST_STEPS` steps, only the first can be warm-up, if it takes `_CLEARLY` times as long as each of
     at least two other steps.
@@ -171,7 +172,7 @@ def _season(x: Floats) -> tuple[Floats, int]:
 
 
 def regular_period(hits: Index, count: int) -> int:
-    """Return the period of most of the ``hits`` among ``count`` steps, 0 if there is no period."""
+    """Return the period with which most of the ``hits`` repeat among ``count`` steps, 0 if there is none."""
     gaps = np.diff(hits)
     gaps = gaps[gaps >= 2]
     if not len(gaps):

@@ -1,7 +1,7 @@
-"""Find levels of a quantity over runs: lasting changes, with each run as one sample.
+"""Find the levels of a quantity over runs, between lasting changes; each run is one sample.
 
-Optimal partitioning (Jackson et al. 2005, pruned as by Killick et al. 2012) of logarithms, with noise estimated from
-the runs: neighbours mostly differ only by noise, and so do runs of one state. A level of one or two runs may be a
+Optimal partitioning (Jackson et al. 2005, pruned as by Killick et al. 2012) of logarithms. Noise is estimated from the
+runs: neighbours mostly differ only by noise, and so do runs of one state. A level of one or two runs may be a
 disturbance, so it must differ far more, and is dropped if the next runs reverse the change. If a slope explains the
 runs as well as levels do, the change is a drift. The thresholds come from simulations (analysis/history).
 """
@@ -33,8 +33,9 @@ class Levels:
     """The levels of the runs; ``starts``: the first run of each level, starting with 0.
 
     ``value``: the logarithm of each level (for a drift, at the middle of the level); ``noise``: the standard deviation
-    of runs about their level, in logarithms; ``odd``: runs whose change the next runs reverse. ``slope``: the growth of
-    the logarithm from run to run, 0 if there is no drift. ``known``: whether the noise is estimated from these runs.
+    of runs about their level, in logarithms; ``odd``: runs with a change that the next runs reverse. ``slope``: the
+    growth of the logarithm from run to run, 0 if there is no drift. ``known``: whether the noise is estimated from
+    these runs.
     """
 
     starts: tuple[int, ...]
@@ -45,11 +46,11 @@ class Levels:
     known: bool = True
 
     def time(self, level: int) -> float:
-        """Return the quantity for the logarithm of a level."""
+        """Return the value of a level as a time, not a logarithm."""
         return math.exp(self.value[level])
 
     def detectable(self, runs: int) -> float:
-        """Return the smallest change, as a share, that the newest `_SHORT` of ``runs`` runs would show as a level."""
+        """Return the smallest change (a share) that is found as a level in the newest `_SHORT` of ``runs`` runs."""
         return math.expm1(_CLEAR * self.noise * math.sqrt(1 / _SHORT + 1 / max(runs - _SHORT, 1)))
 
     def of(self, runs: int) -> Index:
@@ -69,8 +70,8 @@ def find_levels(
     """Find the `Levels` of logarithms, one per run in order; runs with equal ``states`` other than None are from one
     program.
 
-    A few runs get the noise ``usual``, and a level of one or two runs must differ by at least ``least`` (a share).
-    Near-linear in the runs.
+    If there are only a few runs, ``usual`` is their noise. A level of one or two runs must differ by at least ``least``
+    (a share). Near-linear in the runs.
     """
     x = np.asarray(logs, np.float64)
     known = len(x) >= LEAST_RUNS

@@ -1,10 +1,10 @@
 """Compute intervals and tests between runs: each run (process) counts as one sample.
 
-Samples of one process vary less than samples of several processes, which differ in memory layout, launching core and
-GPU temperature. So the medians of the runs are averaged and compared, and dependence between the samples of a run does
-not matter. Few runs show little about the variation between runs. An interval must be right for its own point, so it
-uses almost no data of other points. A test among many points uses the common variance of all points, and passes only if
-the interval excludes 1.
+Samples of one process vary less than samples of several processes, because processes differ in memory layout, launching
+core and GPU temperature. So the medians of the runs are averaged and compared, and dependence between the samples of a
+run does not matter. Few runs show little about the variation between runs. An interval must be valid for its own point,
+so it uses almost no data of other points. A test among many points uses variances shrunk towards that of all points,
+and passes only if the interval excludes 1.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class OverRuns:
     """The mean of a logarithm over ``runs``, with its standard error.
 
     ``freedom``: the degrees of freedom of Student's t for the mean divided by its error. ``shared``: error and degrees
-    of freedom of the test, with the variance between runs shrunk towards all points. ``rounding``: the error, in
-    logarithms, that all runs share because of the clock resolution: half the width of the 95 % interval of this error.
-    ``sure``: whether the interval is reliable, which requires `LEAST_PER_RUN` samples in each run.
+    of freedom of the test, with the variance between runs shrunk towards the common variance. ``rounding``: the error,
+    in logarithms, that all runs share because of the clock resolution: half the width of the 95 % interval of this
+    error. ``sure``: whether the interval is reliable, which requires `LEAST_PER_RUN` samples in each run.
     """
 
     mean: float
@@ -93,14 +93,16 @@ class OverRuns:
         return math.expm1(min(max(reaches), 50.0))
 
     def less(self, base: OverRuns) -> OverRuns:
-        """Return the difference from the mean over other runs, with degrees of freedom by Welch and Satterthwaite."""
+        """Return the difference from the mean over the runs of ``base``, with degrees of freedom by Welch and
+        Satterthwaite.
+        """
         own = _welch((self.error, self.freedom), (base.error, base.freedom))
         shared = _welch(self.shared, base.shared) if self.shared and base.shared else None
         rounding = float(np.hypot(self.rounding, base.rounding))
         return OverRuns(self.mean - base.mean, *own, min(self.runs, base.runs), rounding, shared=shared)
 
     def against_new(self, value: float) -> OverRuns:
-        """Return the difference of one more run from the mean, which varies as much as a single run."""
+        """Return how far one more run is from the mean; the error includes the variation of this run."""
         wider = float(np.sqrt(self.runs + 1))
         shared = (self.shared[0] * wider, self.shared[1]) if self.shared else None
         return replace(self, mean=value - self.mean, error=self.error * wider, shared=shared)
@@ -125,7 +127,7 @@ def rounding_of(step: float, value: float) -> float:
 
 
 def enough_per_run(*sides: Mapping[int, Floats]) -> bool:
-    """Return whether each run of all sides has `LEAST_PER_RUN` samples."""
+    """Return whether every run of every side has `LEAST_PER_RUN` samples."""
     return min(len(values) for side in sides for values in side.values()) >= LEAST_PER_RUN
 
 

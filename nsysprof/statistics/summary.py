@@ -28,11 +28,11 @@ class Summary:
     mean of 0. ``p5`` to ``p95``: quantiles, interpolated linearly between neighbours. ``outliers``: the number of
     samples more than three times the interquartile range below the first or above the third quartile (Tukey 1977: far
     out), and more than 1 % of the median away, so that a clock tick is not an outlier. ``order``: the dependence of
-    samples on earlier samples. ``drift``: the growth or decrease of the samples. ``warnings``: warnings about the
-    numbers, a line each.
+    samples on earlier samples. ``drift``: how much the samples grow or shrink. ``warnings``: a line for each doubt
+    about the numbers.
 
-    If `sure`, 95 % intervals contain the median of most simulated sources in 93 to 97 of 100 samples (table in
-    docs/statistics.md); all numbers hold only for the run of the samples.
+    If `sure`, 95 % intervals contain the true median in 93 to 97 of 100 samples from most simulated sources (table in
+    docs/statistics.md); all numbers hold only for the run that was sampled.
     """
 
     n: int
@@ -119,7 +119,7 @@ def check_sample(values: ArrayLike, name: str) -> Floats:
 
 
 def sample_warnings(name: str, order: Dependence, trend: Drift) -> tuple[str, ...]:
-    """Warn of few, autocorrelated and drifting samples, one line each."""
+    """Warn of too few, autocorrelated or drifting samples, one line each."""
     lines = []
     if order.n < LEAST_SAMPLES:
         lines.append(f"{name}: n = {order.n} is too few: take {LEAST_SAMPLES} samples or more")

@@ -32,7 +32,7 @@ class Feature:
 class Fit:
     """A linear fit of step times: ``fixed_ns`` and the ``features``; ``fitted`` ns of each step.
 
-    ``explained``: the explained part of the absolute deviations from the median (Koenker and Machado, 1999).
+    ``explained``: how much of the absolute deviations from the median the fit explains (Koenker and Machado, 1999).
     """
 
     features: tuple[Feature, ...]
@@ -47,10 +47,10 @@ def without_numbers(name: str) -> str:
 
 
 def fit_features(names: Sequence[str], code: AnyInts, span: Ints) -> Fit | None:
-    """Fit step times by the numbers in names; returns None if the numbers explain little.
+    """Fit step times to the numbers in step names; returns None if the numbers explain little.
 
-    ``code`` is the name of each step, in time order. Numbers count only if names differ in nothing else. A number that
-    never decreases and grows with nearly every step is an index, not a feature.
+    ``code`` is the index of each step's name, in time order. Numbers count only if names differ in nothing else. A
+    number that never decreases and grows with nearly every step is an index, not a feature.
     """
     texts = [names[each] for each in np.unique(code).tolist()]
     if len(span) < _LEAST_STEPS or len(texts) < _LEAST_VALUES or len({without_numbers(each) for each in texts}) > 1:

@@ -21,8 +21,8 @@ LATENCY = "launch and queue latency"
 class Finding:
     """One sentence about the steps of a path on a GPU: ``kind`` is the class of these steps, or change, drift, numbers.
 
-    ``steps``: the step numbers; ``excess_ns``: the total additional time of these steps; ``cause`` and ``culprit`` of
-    most of this time.
+    ``steps``: the step numbers; ``excess_ns``: the total additional time of these steps; ``cause`` and ``culprit``: the
+    source of most of this time.
     """
 
     path: str
@@ -52,7 +52,7 @@ def findings_one_by_one(answer: Steps) -> list[Finding]:
 
 
 def classes_of(answer: Steps, chain: Chain) -> list[tuple[int, pd.DataFrame]]:
-    """Return the explained slow steps as classes with the same cause and culprit: rows of `Steps.steps`."""
+    """Return the explained slow steps (rows of `Steps.steps`) by class, cause and culprit."""
     rows = answer.steps.iloc[chain.rows]
     out = []
     for code in SLOW_ONES:

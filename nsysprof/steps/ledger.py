@@ -27,8 +27,8 @@ _CLOCK_KERNELS, _CLOCK_SHARE, _CLOCK_EXCESS, _CLOCK_SPREAD = 3, 0.8, 0.7, 3.0
 class Excess:
     """Ledgers of steps, sorted by step: a row per cause, activity and culprit (codes of `Facts.words`).
 
-    ``slow_ns`` is the time of the step in the row; ``typical_ns`` is the mean of the typical steps used for comparison,
-    in whole ns that add up to their mean time, rounded down.
+    ``slow_ns`` is the time of the step in the row; ``typical_ns`` is the mean over the typical steps compared with, in
+    whole ns that add up to their mean step time, rounded down.
     """
 
     step: Index
@@ -55,7 +55,7 @@ class Excess:
         return Excess(**{each.name: getattr(self, each.name)[kept] for each in fields(Excess)})
 
     def frame(self, facts: Facts) -> pd.DataFrame:
-        """Return rows with texts, the largest excess of each step first: columns of `tables.LEDGER` after the pid."""
+        """Decode the columns of `tables.LEDGER` after the pid; the largest excess of each step comes first."""
         columns = {name: np.array(facts.words[name], object)[getattr(self, name)] for name in _KEYS}
         times = {"slow_ns": self.slow_ns, "typical_ns": self.typical_ns, "delta_ns": self.delta_ns}
         frame = pd.DataFrame({"step": self.step, **columns, **times})
@@ -77,8 +77,8 @@ class Excess:
 def excess_of(facts: Facts, windows: Windows, odd: Index, typical: Index, level: Floats | None) -> Excess:
     """Make the ledgers of the steps ``odd``, each compared with the `NEAR` nearest steps of ``typical``.
 
-    The distance is time, or the ``level`` of each step if its name determines one. ``odd`` and ``typical`` are
-    ascending rows of ``windows``.
+    Distance is counted in rows, or in the logarithm of ``level`` if step names determine one. ``odd`` and ``typical``
+    are ascending rows of ``windows``.
     """
     if not len(odd) or not len(typical):
         none = np.empty(0, np.int64)
@@ -154,7 +154,7 @@ def _rows(facts: Facts, windows: Windows) -> Mapping[str, Ints]:
 def same_for_all_kernels(excess: Excess, steps: Index) -> Mask:
     """Mark steps that are slow because all kernels take longer: because of the GPU's clock, not the program.
 
-    In these steps, most of the excess is compute, spread over at least three kernels in proportion, within a factor of
+    Most of the excess is compute, and at least three kernels slow down by the same percentage, within a factor of
     `_CLOCK_SPREAD`.
     """
     place = np.searchsorted(steps, excess.step)

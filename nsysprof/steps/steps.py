@@ -34,10 +34,10 @@ NO_GPU = -1  # the GPU of steps of a report without GPU work
 
 @dataclass(frozen=True)
 class Chain:
-    """The consecutive steps of a path on a GPU, of one process: rows of `Steps.steps`.
+    """The consecutive steps of one path, GPU and process: rows of `Steps.steps`.
 
-    ``span``: the step times in ns; ``judgement``: the judgement of these times; ``fit``: the fit by numbers in step
-    names; ``excess``: explains atypical steps; ``changed``: for each change, explains the typical steps after it.
+    ``span``: the step times in ns; ``judgement`` of these times; ``fit`` of these times to the numbers in step names;
+    ``excess`` explains atypical steps, ``changed`` the typical steps after each change.
     """
 
     path: str
@@ -51,7 +51,7 @@ class Chain:
     changed: tuple[Excess, ...] = ()
 
     def of(self, *classes: int) -> Index:
-        """Return the step numbers of all steps with one of these classes."""
+        """Return the numbers of the steps in these classes."""
         return np.flatnonzero(np.isin(self.judgement.of, classes))
 
     @property
@@ -61,7 +61,7 @@ class Chain:
 
     @property
     def slow_share(self) -> float:
-        """Return the share of steps after warm-up that are slow for other reasons than the GPU's clock."""
+        """Return the share of steps after warm-up that are slow for reasons other than the GPU's clock."""
         return len(self.of(*SLOW_ONES)) / max(self.judged, 1)
 
 
@@ -70,7 +70,7 @@ class Steps(Attributed, Shown):
     """The slow steps of a report, and why they are slow: ``steps`` as in `steps.csv`, ``ledger`` as in `tables.LEDGER`.
 
     ``chains`` are the steps per path, GPU and process. ``level``: the ranges of the steps; ``left_out``: the number of
-    instances without GPU work or without time; all other data come from ``facts``.
+    instances without GPU work or with zero duration; ``facts``: the inputs.
     """
 
     attribution: Attribution
@@ -111,7 +111,7 @@ def steps(
 ) -> Steps:
     """Judge the steps that the glob ``per`` matches, by default the repeated ranges that `why` chooses.
 
-    ``attribution`` is a result of `attribute`, or a file. Steps are timed as in all commands, see `step_windows`.
+    ``attribution`` is a result of `attribute` or a report file. Steps are timed as in all commands, see `step_windows`.
     Matching names that differ only in numbers form one path. In a report without GPU work, steps are the ranges on the
     host. Raises `NsysprofError` if no range matches, or if none repeats. Takes near-linear time in GPU ops and calls.
     """
@@ -140,7 +140,7 @@ def steps_of_ranges(
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
     level: Level | None = None,
 ) -> Steps:
-    """Judge range instances as steps: ``path``: for each of ``rows``, the index of its path in ``texts``."""
+    """Judge the range instances ``rows`` as steps; ``path`` has the index of each one's path in ``texts``."""
     named = attribution.op_owner if attribution.replay is not None else None
     facts = read_facts(attribution.launched, kinds, merge_names, named)
     if len(facts.attribution.trace.ops):
@@ -153,7 +153,7 @@ def steps_of_ranges(
 
 
 def _without_numbers(path: Ints32, texts: list[str]) -> tuple[Ints32, list[str]]:
-    """Paths whose last names differ in numbers alone as one, with stars for the numbers."""
+    """Merge paths whose last names differ only in numbers, with stars for the numbers."""
     starred: dict[str, list[int]] = {}
     for code in np.unique(path).tolist():
         last = split_path(texts[code])[-1]
@@ -167,7 +167,7 @@ def _without_numbers(path: Ints32, texts: list[str]) -> tuple[Ints32, list[str]]
 
 
 def host_windows(attribution: Attribution, rows: Index, path: Ints32) -> Windows:
-    """Judge the steps of a report without GPU work: host ranges, per path in time order."""
+    """Return the steps of a report without GPU work: host ranges, by path and time."""
     ranges = attribution.trace.ranges
     order = np.lexsort((ranges.start[rows], path))
     rows, path = rows[order], path[order]
@@ -206,7 +206,7 @@ def _joined(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFr
 def _explained(
     facts: Facts, windows: Windows, judged: Judgement, fit: Fit | None, path: str, pid: int, rows: Index
 ) -> Chain:
-    """Account for the steps that are not typical; slow ones whose kernels are all slower are the clock's."""
+    """Account for atypical steps; slow steps whose kernels are all slower are due to the clock."""
     span = windows.end - windows.start
     odd = np.flatnonzero(judged.of != TYPICAL)
     odd = np.sort(odd[np.argsort(-np.abs(span - judged.expected)[odd], kind="stable")[:MAX_EXPLAINED]])
@@ -224,7 +224,7 @@ def _explained(
 
 
 def _changed(facts: Facts, windows: Windows, judged: Judgement, at: int) -> Excess:
-    """The typical steps behind a change, each compared with those before it."""
+    """The typical steps after each change, compared with the typical steps before it."""
     typical = np.flatnonzero(judged.of == TYPICAL)
     others = [0, *(step for step, _ in judged.changes), len(windows)]
     low, high = max(step for step in others if step < at), min(step for step in others if step > at)

@@ -1,4 +1,4 @@
-"""Format slow steps as text: findings, paths, the largest class minus typical steps, and the slowest steps."""
+"""Format slow steps as text: findings, paths, largest slow class minus typical steps, and the slowest steps."""
 
 from shlex import quote
 from typing import Any
@@ -21,7 +21,7 @@ _SHOWN = ("step", "name", "start_ns", "span_ns", "excess_ns", "class", "cause", 
 
 
 def steps_text(answer: Steps, top: int = 8, *, full: bool = False, markdown: bool = False) -> str:
-    """Format one screen for a terminal, or Markdown, or the ``full`` result, with ``top`` rows per table.
+    """Format one terminal screen, Markdown, or the ``full`` result, with ``top`` rows per table.
 
     Ends with a newline.
     """
@@ -48,7 +48,7 @@ def _head(answer: Steps) -> str:
 
 
 def _sentences(answer: Steps, found: list[Finding]) -> str:
-    """Findings, of which the first has the command that shows more."""
+    """Findings; the first has the command that shows more."""
     file, lines = quote_path(answer.attribution.trace.report.path), []
     for number, each in enumerate(found, 1):
         where = f"{place_of(answer, each.path, each.gpu, each.pid)}: " if len(answer.chains) > 1 else ""
@@ -64,7 +64,7 @@ def _sentences(answer: Steps, found: list[Finding]) -> str:
 
 
 def place_of(answer: Steps, path: str, gpu: int, pid: int) -> str:
-    """Return the name of a path, with GPU and process if it has several."""
+    """Name a path, with its GPU or process if the path has several."""
     mine = [chain for chain in answer.chains if chain.path == path]
     where = [f"GPU {gpu}"] * (len({chain.gpu for chain in mine}) > 1)
     where += [f"pid {pid}"] * (len({chain.pid for chain in mine}) > 1)
@@ -73,7 +73,7 @@ def place_of(answer: Steps, path: str, gpu: int, pid: int) -> str:
 
 
 def paths_table(answer: Steps, most: int = 12) -> TextTable:
-    """Make a row per path, GPU and process: step times, the number of slow steps, and the least slow ratio."""
+    """Make a row per path, GPU and process: step times, the number of slow steps, and the slow threshold."""
     rows = [_path_cells(answer, chain) for chain in answer.ranked[:most]]
     return TextTable(["steps of", "steps", "warm-up", "median", "longest", "slow", "slow from"], rows, "lrrrrrr")
 
@@ -94,7 +94,7 @@ def _path_cells(answer: Steps, chain: Chain) -> list[str]:
 
 
 def ledger_table(answer: Steps, top: int) -> TextTable | None:
-    """Show slow minus typical per step for the class of slow steps with most excess, or None without slow steps."""
+    """Show slow minus typical times for the slow class with the most excess; returns None if no step is slow."""
     every = [(chain, rows) for chain in answer.chains for _, rows in classes_of(answer, chain)]
     if not every:
         return None
@@ -127,7 +127,7 @@ def _slow_rows(answer: Steps) -> pd.DataFrame:
 
 
 def slow_table(answer: Steps, top: int) -> TextTable | None:
-    """List the steps with most excess; returns None if no step is slow."""
+    """List the steps with the most excess; returns None if no step is slow."""
     rows = _slow_rows(answer)
     if rows.empty:
         return None

@@ -1,1 +1,1 @@
-"""Summarize trace data beyond kernels in ranges: host calls, copies, memory, streams."""
+"""Summarize trace data other than kernel times: host calls, copies, memory, streams."""

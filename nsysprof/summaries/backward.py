@@ -1,4 +1,4 @@
-"""Sum the time of the backward pass of each range of the forward pass."""
+"""Sum the backward time that belongs to each range of the forward pass."""
 
 import numpy as np
 
@@ -32,7 +32,7 @@ BACKWARD = table(
 
 
 def backward(attribution: Attribution, asked: Asked) -> Answer | None:
-    """Add up the forward and backward time of each merged path, or None without autograd sequence numbers."""
+    """Sum forward and backward time per merged path; returns None without autograd sequence numbers."""
     found = attribution.once(find_backward)
     inside = found.forward >= 0
     if not inside.any():
@@ -64,7 +64,7 @@ def backward(attribution: Attribution, asked: Asked) -> Answer | None:
 
 
 def _inclusive(path: AnyInts, values: Ints, asked: Asked) -> Ints:
-    """Add up values by path, -1 for none, each with the paths inside it."""
+    """Sum values by path (-1: none), inner paths included."""
     known = path >= 0
     out = sums(path[known], values[known], len(asked.merged))
     for row in range(len(out) - 1, -1, -1):
@@ -74,7 +74,7 @@ def _inclusive(path: AnyInts, values: Ints, asked: Asked) -> Ints:
 
 
 def _own_time(found: Backward) -> Ints:
-    """The time of each operator of backward without that of others inside it."""
+    """The time of each backward operator without the operators inside it."""
     out = found.end - found.start
     for tid in np.unique(found.thread).tolist():
         low, high = np.searchsorted(found.thread, [tid, tid + 1]).tolist()
@@ -89,7 +89,7 @@ def _ratio(one: Ints, other: Ints) -> Floats:
 
 
 def _answer(rows: ColumnTable, on_gpu: bool, sum_ns: int, found: Backward) -> Answer:
-    """The finding, and the columns of the GPU, or where nothing ran there of the CPU."""
+    """The finding, and the columns of the GPU, or of the CPU if no GPU work ran."""
     left = f"; the forward operator of {found.unknown:,} backward operators is unknown" if found.unknown else ""
     if on_gpu:
         what = f"{format_ns(sum_ns)} of GPU ops"

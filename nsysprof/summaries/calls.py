@@ -80,10 +80,10 @@ def read_kinds(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Calls:
-    """Host calls, in no order, with ``path`` int32, the merged path that each stands in, -1 for none.
+    """Unsorted host calls; ``path`` int32: the merged path around each call, -1 for none.
 
-    ``failed`` and ``waits`` are rows of them, with ``waited`` int64 ns of the latter; of their names ``kind`` and
-    ``what`` are the indexes in `CALL_KINDS` and `WHAT`.
+    ``failed`` and ``waits`` are rows of calls; ``waited`` int64 ns of the rows ``waits``; ``kind`` and ``what`` of each
+    name are indexes in `CALL_KINDS` and `WHAT`.
     """
 
     thread: AnyInts
@@ -125,7 +125,7 @@ SUMMARY = Summary("calls", "Host calls", (CALLS,), calls)
 
 
 def _recorded(attribution: Attribution, asked: Asked) -> _Calls | None:
-    """The calls of the kinds that are asked for, the launches first; None where there are none."""
+    """The calls of the requested kinds, launches first; None if there are none."""
     trace = attribution.trace
     parts = [trace.report.reader.other_calls(asked.calls, trace.arena)]
     around = [_around(attribution, parts[0])]
@@ -179,7 +179,7 @@ def _what(name: str, kind: int) -> int:
 
 
 def _around(attribution: Attribution, calls: HostCalls) -> Ints32:
-    """The range around each call, -1 for none; a call of MPI that is a range itself stands in the one around it."""
+    """The range around each call, -1 for none; for an MPI call that is itself a range, the next range around it."""
     trace, ranges = attribution.trace, attribution.trace.ranges
     code = np.searchsorted(trace.threads, calls.threads)
     known = np.append(trace.threads, 0)[code] == calls.threads
@@ -205,8 +205,8 @@ def _busy_meanwhile(trace: Trace, tid: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def _added_up(found: _Calls, key: AnyInts, per_name: int, recording: int) -> tuple[Ints, dict[str, Values]]:
-    """The distinct keys of calls, sorted, of which each name has ``per_name``; and the columns of `CALLS` of each but
-    those that say where the calls stand.
+    """The sorted distinct keys of calls (``per_name`` for each name), and the columns of `CALLS` for each key, except
+    the place of the calls.
     """
     groups = Groups.of(key)
     keys, count, length = groups.codes, groups.size, groups.sort(found.end - found.start)
@@ -262,12 +262,12 @@ def _rows(trace: Trace, found: _Calls, asked: Asked, recording: int) -> tuple[Co
 
 
 def _longest_first(rows: ColumnTable) -> ColumnTable:
-    """The same rows, those of CUDA before others."""
+    """The same rows by kind (CUDA first), the longest first."""
     return rows.take(np.lexsort((-rows["sum_ns"], rows.texts("kind").codes)))
 
 
 def _finding(trace: Trace, found: _Calls, names: ColumnTable, recording: int) -> Iterator[str]:
-    """What matters: how long in which calls, what waits, what loads modules."""
+    """State the time in calls, the calls that wait, and those that load modules."""
     kinds = names.texts("kind").codes
     kind = int(kinds[0])
     total, threads = _in_calls(found, kind)
@@ -296,7 +296,7 @@ def _finding(trace: Trace, found: _Calls, names: ColumnTable, recording: int) ->
 
 
 def _in_calls(found: _Calls, kind: int) -> tuple[int, int]:
-    """How long threads were in calls of a kind, those in one another counted once, and how many threads made some."""
+    """The time of threads in calls of a kind (nested calls count once), and the number of these threads."""
     rows = np.flatnonzero((found.kind == kind).take(found.name))
     rows = rows[np.argsort(found.thread[rows], kind="stable")]
     bounds = np.flatnonzero(np.diff(found.thread[rows], prepend=-1, append=-1))
@@ -305,8 +305,8 @@ def _in_calls(found: _Calls, kind: int) -> tuple[int, int]:
 
 
 def _first_launches(trace: Trace) -> tuple[int, int]:
-    """How many kernels a process launched for the first time in `_LAZY` times the median of that kernel or more, and
-    how long these launches took together.
+    """The number of kernels whose first launch in a process took at least `_LAZY` times the kernel's median, and the
+    total time of these launches.
     """
     ops, launches = trace.ops, trace.launches
     slow = launches.end - launches.start >= _LOADS_NS

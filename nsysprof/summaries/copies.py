@@ -77,7 +77,7 @@ def copies(attribution: Attribution, asked: Asked) -> Answer | None:
 
 
 def _rows(attribution: Attribution, asked: Asked, some: Index) -> ColumnTable:
-    """Make the rows of ``copies.csv`` of ``some`` rows of ``trace.copies``."""
+    """Make the rows of ``copies.csv`` for ``some`` rows of ``trace.copies``."""
     trace = attribution.trace
     recorded = attribution.recorded or trace  # which has the real launches
     ops, recorded_size = trace.copy_ops[some], trace.copies.size_bytes[some]
@@ -140,7 +140,7 @@ def _blocking(trace: Trace, ops: Index, call: Array, source: Array, destination:
 
 
 def _link(trace: Trace, gpu: Array, name: Array) -> Floats:
-    """Find what the link carries that copies of that GPU and name take, in bytes per second; NaN where not known."""
+    """Find the bandwidth (bytes/s) of the link that copies of that GPU and name use; NaN if unknown."""
     out = np.full(len(gpu), np.nan)
     for number, code in set(zip(gpu.tolist(), name.tolist(), strict=True)):
         device = trace.devices[trace.gpu_numbers.index(number)].gpu
@@ -153,7 +153,7 @@ def _link(trace: Trace, gpu: Array, name: Array) -> Floats:
 
 
 def _beside_kernels(trace: Trace, ops: Index) -> Ints:
-    """Find for how long kernels run beside each of these ops, on its GPU."""
+    """Find how long kernels run on the op's GPU during each op."""
     start, end, kind, gpu = trace.ops.start, trace.ops.end, trace.ops.kind, trace.op_gpu[ops]
     computes = np.where((kind == KERNEL) | (kind == GRAPH), trace.op_gpu, -1).astype(np.int16)
     order, lines = np.argsort(computes, kind="stable"), {}  # by radix
@@ -164,7 +164,7 @@ def _beside_kernels(trace: Trace, ops: Index) -> Ints:
 
 
 def _by_direction(rows: ColumnTable) -> ColumnTable:
-    """Add the rows up by what was done and the kinds of memory: what readers see, the longest first."""
+    """Sum the rows by operation and kinds of memory for display, the longest first."""
     first, group = distinct(*(rows.texts(name).codes for name in ("operation", "source", "destination")))
     waits = rows.texts("blocking").codes >= _BLOCKING.index("pageable")
     count, size, sum_ns, overlapped, small, waited = (
@@ -194,18 +194,18 @@ def _by_direction(rows: ColumnTable) -> ColumnTable:
 
 
 def _part(part: Array, whole: Ints) -> Floats:
-    """Divide; NaN where the whole is nothing."""
+    """Divide; NaN if the whole is 0."""
     return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
 
 
 def _what(row: dict[str, Any]) -> str:
-    """Say what was done: `HtoD pageable`; that memory of a GPU is the device's goes without saying."""
+    """Name the operation: `HtoD pageable`; device memory is not named."""
     kinds = (kind for kind in (row["source"], row["destination"]) if kind not in ("", "device"))
     return " ".join([row["operation"].removeprefix("memcpy "), *kinds])
 
 
 def _finding(shown: ColumnTable) -> str:
-    """Say how much all of them are, and of the kind that takes longest how fast it is."""
+    """State the total of all copies, and the bandwidth of the kind that takes longest."""
     count, size, sum_ns = (int(shown[name].sum()) for name in ("count", "size_bytes", "sum_ns"))
     [most] = shown.take(slice(1)).records()
     direction, _, kinds = most["what"].partition(" ")

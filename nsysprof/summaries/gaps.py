@@ -41,7 +41,7 @@ UTILISATION = table(
 
 
 def gaps(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
-    """Find long gaps (with a finding if there are any), and utilization over time, or None without GPU work."""
+    """Find long gaps, with a finding if any, and utilization over time; returns None without GPU work."""
     trace = attribution.trace
     parts, long, names = [], [], device_labels(trace)
     for at, number in enumerate(names):
@@ -78,7 +78,7 @@ def gaps(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG0
 
 
 def _next(trace: Trace, gpu: int, start: Ints) -> Ints:
-    """The code of the name of the GPU op that starts at each time on a GPU, of several the first in the alphabet."""
+    """The name code of the GPU op that starts at each time on a GPU; ties go to the alphabetically first."""
     ops = np.flatnonzero((trace.op_gpu == gpu) & np.isin(trace.ops.start, start)) if len(start) else start
     ops = ops[np.lexsort((trace.op_name_rank[trace.ops.name[ops]], trace.ops.start[ops]))]
     return trace.ops.name[ops[np.searchsorted(trace.ops.start[ops], start)]].astype(np.int64)

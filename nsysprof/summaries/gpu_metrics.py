@@ -1,8 +1,7 @@
 """Summarize sampled GPU metrics (``nsys profile --gpu-metrics-devices``): utilization of SMs, tensor cores, DRAM and
 links.
 
-Means cover the recording, ranges, and the run time of kernels: kernels that fill samples directly, shorter kernels by
-family.
+Means cover the recording, ranges, kernels that fill whole samples, and families of shorter kernels (by regression).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -161,7 +160,7 @@ _Rows = Iterator[tuple[str, str, int, Mapping[str, Mean]]]
 
 
 def _of_gpu(attribution: Attribution, asked: Asked, gpu: int, samples: GpuSamples) -> _Rows:
-    """What is said of a GPU: kind of row, name, time, and the mean of each metric."""
+    """The rows of a GPU: kind, name, time, and the mean of each metric."""
     trace = attribution.trace
     ops = np.flatnonzero(trace.op_gpu == gpu)
     if not samples.values or not len(ops):
@@ -188,7 +187,7 @@ def _shares(samples: GpuSamples, line: tuple[Ints, Ints]) -> NDArray[np.float32]
 
 
 def _ranges(attribution: Attribution, asked: Asked) -> Iterator[tuple[str, Ints, Ints]]:
-    """The merged paths with most time between first and last GPU op, and these stretches of each."""
+    """The merged paths with the most time between their first and last GPU ops, and these stretches of each."""
     inside = attribution.inclusive
     rows = np.flatnonzero((inside.launches > 0) & (asked.merged_of >= 0))
     start, end, path = inside.first_op_ns[rows], inside.last_op_ns[rows], asked.merged_of[rows]
@@ -222,8 +221,8 @@ def means_of(samples: GpuSamples, lines: Sequence[tuple[Ints, Ints]]) -> list[Ma
     """Return the mean of each metric while each group of kernels runs; ``lines`` has the disjoint intervals (ns) of
     each group.
 
-    Means are from samples inside the intervals, or from a regression for kernels that are too short; together, the
-    groups are all GPU work.
+    Means come from samples inside the intervals or, for shorter kernels, from a regression, so the groups together must
+    be all GPU work.
     """
     shares = [_shares(samples, line) for line in lines]
     total = np.sum(shares, axis=0)
@@ -242,10 +241,10 @@ def means_of(samples: GpuSamples, lines: Sequence[tuple[Ints, Ints]]) -> list[Ma
 
 
 def _fitted(samples: GpuSamples, lines: Sequence[tuple[Ints, Ints]]) -> dict[str, list[Mean]]:
-    """What each group of kernels adds to the metrics while it runs: least squares over samples, idle time too.
+    """What each group of kernels adds to the metrics while it runs: least squares over samples, idle time included.
 
-    Stamps of samples and kernels agree to some µs: the interval holds what the fit makes of either shift, too. Of very
-    many samples it takes blocks evenly spread.
+    Timestamps of samples and kernels differ by some µs, so the interval includes fits with either shift. Only evenly
+    spread blocks of very many samples are fitted.
     """
     blocks = np.arange(0, len(samples.start), _BLOCK)
     blocks = blocks[:: -(-len(samples.start) // _MOST_FITTED)]
@@ -265,9 +264,9 @@ def _fitted(samples: GpuSamples, lines: Sequence[tuple[Ints, Ints]]) -> dict[str
 
 
 def _fit(values: Floats, shares: NDArray[np.float32]) -> Floats:
-    """For each group, a row of ``shares``: its mean, half of the interval, the samples that it takes, those it is in.
+    """For each group (a row of ``shares``): mean, half the interval, time in samples, number of samples with the group.
 
-    Samples in which groups overlap say nothing about either. The interval allows for neighbours that are alike.
+    Samples in which groups overlap are left out. The interval accounts for correlation between neighbours.
     """
     total = shares.sum(axis=0)
     some = np.flatnonzero(~np.isnan(values) & (total <= 2 - _WHOLE) & (total > 0))
@@ -285,7 +284,7 @@ def _fit(values: Floats, shares: NDArray[np.float32]) -> Floats:
 
 
 def _judged(fit: Floats, *shifted: Floats) -> Mean:
-    """The mean that a fit gives, with an interval that holds those of shifted samples, where it says something."""
+    """The mean of a fit, with an interval that includes shifted fits; unknown if the interval is too wide."""
     (mean, wide, weight, count), ends = fit.tolist(), [each[0] for each in shifted]
     if not weight >= _LEAST:
         return _unknown("too short to be sampled at this frequency", int(count))
@@ -301,7 +300,7 @@ def _judged(fit: Floats, *shifted: Floats) -> Mean:
 
 
 def _wide(rows: list[dict[str, Any]]) -> tuple[tuple[Column, ...], ColumnTable]:
-    """The kernels and families, a row each, for readers: those with most time first."""
+    """A displayed row per kernel and family, the most time first."""
     some = [row for row in rows if row["what"] in ("kernel", "family") and row["metric"] in _SHOWN]
     several = len({row["gpu"] for row in some}) > 1
     by: dict[tuple[str, str, int], dict[str, str]] = {}
@@ -325,7 +324,7 @@ def _wide(rows: list[dict[str, Any]]) -> tuple[tuple[Column, ...], ColumnTable]:
 
 
 def _finding(trace: Trace, labels: Mapping[int, str], rows: list[dict[str, Any]]) -> str:
-    """Say how busy each GPU is between its first and last GPU op, and what is not known."""
+    """State how busy each GPU is between its first and last op, and what is unknown."""
     texts = []
     for gpu, samples in trace.samples.items():
         label = labels.get(gpu, f"GPU {gpu}")

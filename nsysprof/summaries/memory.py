@@ -58,8 +58,8 @@ MEMORY = table(
 
 
 def gpu_memory(trace: Trace) -> dict[str, tuple[int, Ints, Ints]]:
-    """Return for each GPU with recorded memory, by label, a process that used it (an index into ``trace.processes``),
-    the times (ns) at which memory changes, and the live bytes of `ON_GPU` from each time on.
+    """Return, by label of each GPU with recorded memory, a process that used the GPU (an index into
+    ``trace.processes``), the times (ns) of changes, and the live bytes (of kinds `ON_GPU`) from each time on.
     """
     events, gpus = trace.memory, _gpus(trace)
     used: dict[str, list[int]] = {}
@@ -169,7 +169,7 @@ def _rows(trace: Trace, asked: Asked, owner: AnyInts, codes: list[int]) -> Colum
 
 
 def _with_ancestors(paths: AnyInts, parent: Ints32) -> Index:
-    """List these merged paths (-1 is none) and all around them, parents before children."""
+    """List these merged paths (-1: none) and their ancestors, parents before children."""
     seen, new = np.zeros(len(parent) + 1, bool), np.unique(paths)
     while len(new):
         seen[new] = True
@@ -181,7 +181,7 @@ def _with_ancestors(paths: AnyInts, parent: Ints32) -> Index:
 def _over_instances(
     trace: Trace, asked: Asked, processes: list[int], line: tuple[Ints, Ints], place: Index, count: int
 ) -> tuple[Ints, Ints, Ints, Ints, Floats]:
-    """Count the instances of each row; find the end of the last, what is live then, the peak inside, and the growth."""
+    """For each row, count the instances; find the last one's end, live bytes then, the peak inside, and the growth."""
     ranges = trace.ranges
     mine = np.isin(trace.processes, processes)[trace.thread_process][ranges.thread]
     rows = np.flatnonzero(mine & (place[asked.merged_of] < count - 1))
@@ -200,7 +200,7 @@ def _over_instances(
 
 
 def _growth(live: Ints) -> float:
-    """Find by how much it grows from one to the next on average, behind a warm-up; NaN where it does not steadily."""
+    """Find the mean growth from one instance to the next after a warm-up; NaN if it is not steady."""
     live = live[max(1, len(live) // _WARM_UP) :]
     steps = np.diff(live)
     if len(steps) < _MIN_STEPS or steps.min() < 0 or np.count_nonzero(steps) < _GROWS_IN * len(steps):
@@ -209,7 +209,7 @@ def _growth(live: Ints) -> float:
 
 
 def _finding(rows: ColumnTable) -> str:
-    """Say how much is live at most, who allocated most of that, and what grows with each instance."""
+    """State the peak of live bytes, the range with the largest share, and what grows with each instance."""
     every = list(rows.records())
     on_gpu = [row for row in every if row["kind"] in ON_GPU] or every
     most = max((row for row in on_gpu if not row["merged_path"]), key=lambda row: row["peak_bytes"])

@@ -87,7 +87,7 @@ def _answer(trace: Trace, rows: ColumnTable) -> Answer:
 
 
 def _alone(trace: Trace, used: Index, busy: Ints, busy_of: list[tuple[Ints, Ints]]) -> Ints:
-    """For how long each of the ``used`` streams runs alone on its GPU; all of it where streams take turns."""
+    """How long each of the ``used`` streams runs alone on its GPU; its busy time if streams take turns."""
     alone, gpu = busy.copy(), trace.stream_gpu[used]
     for number in np.unique(gpu).tolist():
         here = np.flatnonzero(gpu == number).tolist()
@@ -110,7 +110,7 @@ def _within(start: Ints, end: Ints, low: int, high: int) -> tuple[Ints, Ints]:
 
 
 def _add_alone(alone: Ints, streams: list[int], lines: list[tuple[Ints, Ints]]) -> None:
-    """Add the time in which only one of the lines of disjoint intervals covers it, stream by stream."""
+    """Add, stream by stream, the time that only one of the lines of disjoint intervals covers."""
     who = np.repeat(streams, [len(start) for start, _ in lines])
     times = np.concatenate([line[side] for side in (0, 1) for line in lines])
     cut = np.argsort(times, kind="stable")
@@ -121,7 +121,7 @@ def _add_alone(alone: Ints, streams: list[int], lines: list[tuple[Ints, Ints]]) 
 
 
 def _launchers(trace: Trace, order: Index, first: Index, length: Ints) -> Ints:
-    """The thread that launched the most time of each stream, -1: none; ``first``: where its ops begin in ``order``."""
+    """The thread that launched the most time of each stream, -1: none; ``first``: the start of its ops in ``order``."""
     threads = len(trace.threads)
     of_op = np.append(trace.launches.thread, threads).astype(np.int32).take(trace.ops.launch[order])
     work = np.maximum(length, 0) + 1

@@ -18,8 +18,8 @@ class Asked:
     """The options of summaries.
 
     ``merged_of`` int32, the merged path of each range instance; ``merged``, the texts of these paths; ``parent`` int32:
-    the path around each path, -1 at the top; parents come first; ``calls``, the kinds of host calls, of `CALL_KINDS`;
-    ``family``: one for each entry of `Trace.op_names`, if kernels were classified.
+    the path around each path, -1 at the top; parents come first; ``calls``: the requested ones of `CALL_KINDS`;
+    ``family``: the kernel family of each entry of `Trace.op_names`, if classified.
     """
 
     merged_of: Ints32
@@ -66,7 +66,7 @@ class Answer:
 class Summary:
     """A summary: ``name`` is its key in JSON, ``title`` its heading on pages, ``tables`` its files.
 
-    ``make`` returns the `Answer`, or None if no such data were recorded.
+    ``make`` returns the `Answer`, or None if its data were not recorded.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Summary:
 
 
 def mostly(group: Ints, code: AnyInts, weight: Ints) -> Ints:
-    """For each group, return the code (-1 or more) with the largest sum of weights; on ties the smallest code."""
+    """Return for each group the code (-1 or more) with the largest sum of weights; ties go to the smallest code."""
     size = int(code.max()) + 2
     pairs, place = np.unique(group * size + code + 1, return_inverse=True)
     of, each = np.divmod(pairs, size)

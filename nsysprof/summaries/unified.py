@@ -1,8 +1,8 @@
 """Summarize unified memory: migrated pages, page faults, and the kernels that wait for pages.
 
 A kernel that touches a page located elsewhere waits until the driver has migrated the page. nsys records migrations as
-copies without a launch; they have no owner, and a kernel that runs at the same time waits for them. Page faults are
-recorded with ``--cuda-um-cpu-page-faults=true`` and ``--cuda-um-gpu-page-faults=true``.
+copies without a launch; they have no owner, and kernels that run meanwhile count as waiting. Page faults are recorded
+with ``--cuda-um-cpu-page-faults=true`` and ``--cuda-um-gpu-page-faults=true``.
 """
 
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ KERNELS = table(
 @dataclass(frozen=True)
 class UnifiedMemory:
     """The result of `unified_memory`: the rows of ``unified.csv``; the rows of ``unified_kernels.csv``, here for all
-    kernels, sorted by covered share; and the migration time per GPU and in total.
+    kernels, sorted by covered share; and the migration time, summed over GPUs.
     """
 
     events: ColumnTable
@@ -146,7 +146,7 @@ def _events(trace: Trace, moves: Index, cause: Bytes) -> ColumnTable:
 
 
 def _kernels(trace: Trace, lines: _Lines) -> ColumnTable:
-    """Make the kernels of a `UnifiedMemory`; ``lines`` are those of migrations, and get those of page faults."""
+    """Make the kernels of a `UnifiedMemory`; ``lines`` has intervals of migrations, and page faults are added to it."""
     ops, faults = trace.ops, trace.page_faults
     number = np.full(len(faults.start), -1)
     for (process, device), gpu in trace.gpu_of.items():
@@ -177,7 +177,7 @@ def _kernels(trace: Trace, lines: _Lines) -> ColumnTable:
 
 
 def unified(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
-    """Summarize migrations, page faults, and the kernels that ran meanwhile; returns None if there were none."""
+    """Summarize migrations, page faults, and concurrent kernels; returns None without migrations and page faults."""
     found = unified_memory(attribution.trace)
     if found is None:
         return None
@@ -191,7 +191,7 @@ def unified(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: A
 
 
 def _finding(found: UnifiedMemory) -> Iterator[str]:
-    """Say what migrated and why, how many page faults there were, and how much of kernels' time migrations cover."""
+    """State what migrated and why, the number of page faults, and the share of kernel time that migrations cover."""
     if moves := found.migrations:
         ways = [
             f"{format_bytes(row['size_bytes'])} {row['direction']} in {plural(row['pieces'], 'piece')} {row['cause']}"
@@ -210,7 +210,7 @@ def _finding(found: UnifiedMemory) -> Iterator[str]:
 
 
 def _most_covered(kernels: ColumnTable) -> str:
-    """Describe the kernel, of those that take some time, that migrations cover most; empty for none."""
+    """Describe the kernel (of those that take some time) that migrations cover most; empty for none."""
     total, inside = kernels["sum_ns"], kernels["covered_ns"]
     worth = np.flatnonzero((total >= _MIN_SHARE_TO_NAME * total.sum()) & (inside > 0))
     for row in kernels.take(worth[:1]).records():

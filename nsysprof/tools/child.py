@@ -40,8 +40,8 @@ _IDLE_S, _IDLE_TICKS = 60.0, 120
 class Ended:
     """How a program ended: exit code as in a shell (128 + n for signal n), wall time, and its last output.
 
-    ``lost``: whether the program was an nsys that nsysprof ended, because its launcher was killed and it would have
-    waited forever.
+    ``lost``: whether nsysprof ended the program, an nsys that would have waited forever because its launcher was
+    killed.
     """
 
     code: int
@@ -53,7 +53,7 @@ class Ended:
 def run_child(command: Sequence[str], log: Path, echo: Echo, environment: Mapping[str, str] | None = None) -> Ended:
     """Run a command to its end; the output goes to ``echo`` and is appended to the file ``log``.
 
-    The environment is ``environment``, or by default that of nsysprof.
+    ``environment`` defaults to nsysprof's own.
 
     The first interrupt is forwarded to the command, which may need time to end (nsys writes its data); the second
     interrupt kills the command and all its children. Raises `Interrupt` after an interrupt, and `NsysprofError` if the
@@ -102,7 +102,7 @@ def _waited(child: subprocess.Popen[bytes]) -> int:
 
 @contextlib.contextmanager
 def _ended_if_lost(child: subprocess.Popen[bytes]) -> Iterator[list[bool]]:
-    """End an nsys meanwhile that would wait for ever, with its agents, and note that in the list."""
+    """Meanwhile, end an nsys that would wait forever, and its agents, and note that in the list."""
     lost: list[bool] = []
     over = threading.Event()
 
@@ -168,7 +168,7 @@ class _Output:
 
 
 class _Stopping:
-    """The effect of interrupts on a child: the first asks it to end, the second kills it and what it started."""
+    """The effect of interrupts on a child: the first asks it to end, the second kills it and its descendants."""
 
     def __init__(self, echo: Echo) -> None:
         self.came: list[int] = []
@@ -194,7 +194,7 @@ class _Stopping:
             self._ask(self._child)
 
     def wait(self) -> None:
-        """Give programs that outlive nsys time to end, because some save their state first."""
+        """Wait a while for programs that outlive nsys, because some save their state first."""
         until = time.monotonic() + _PATIENCE_S
         while (alive := self._alive()) and time.monotonic() < until and len(self.came) == 1:
             time.sleep(0.05)
@@ -249,7 +249,7 @@ class _Stopping:
 
 
 def _below(child: subprocess.Popen[bytes]) -> list[Process]:
-    """List all that a child has started, and what that has."""
+    """List the descendants of a child process."""
     import psutil  # noqa: PLC0415  only after an interrupt
 
     try:
@@ -259,7 +259,7 @@ def _below(child: subprocess.Popen[bytes]) -> list[Process]:
 
 
 def _agents(child: subprocess.Popen[bytes]) -> Iterator[Process]:
-    """Find the process with which nsys records: not below it, named after it, and without it there for ever."""
+    """Find the process with which nsys records: named after nsys but not its descendant, it would outlive nsys."""
     import psutil  # noqa: PLC0415  only after an interrupt
 
     session = re.compile(rf"--session-name=profile-(.*-)?{child.pid}")
@@ -280,7 +280,7 @@ class _Status(NamedTuple):
 
 
 class LauncherWatch:
-    """A watch on an nsys; ``agents`` are the ids of its recording processes."""
+    """A watch on an nsys; ``agents`` returns the ids of its recording processes."""
 
     def __init__(self, nsys: int, agents: Callable[[], Iterable[int]]) -> None:
         self._nsys, self._agents = nsys, agents
@@ -291,8 +291,8 @@ class LauncherWatch:
     def waits_for_ever(self) -> bool:
         """Return whether nothing will end this nsys: its launcher and the launcher's children are gone, and nsys idles.
 
-        A launcher may also die of its program's signal; then nsys continues and ends. Returns False for another
-        program, and on systems other than Linux.
+        A launcher may also die of its program's signal; then nsys continues and ends. Returns False for other programs,
+        and on systems other than Linux.
         """
         children = {pid: status for pid in _children(self._nsys) if (status := _status(pid))}
         launcher = next((pid for pid, status in children.items() if status.name == _LAUNCHER), None)
@@ -320,7 +320,7 @@ class LauncherWatch:
 
 
 def _children(process: int) -> Iterator[int]:
-    """Yield the ids of what the threads of a process have started, without children of what has ended."""
+    """Yield the ids of processes that a process's threads started, without children of ended processes."""
     with contextlib.suppress(OSError):
         for listed in Path(f"/proc/{process}/task").glob("*/children"):
             yield from map(int, listed.read_text(encoding="ascii").split())

@@ -40,7 +40,7 @@ _ABSENT = {"", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requi
 
 @dataclass(frozen=True)
 class Driver:
-    """The driver's version, the newest CUDA that it supports ((13, 0); () if unknown), and a mapping per GPU."""
+    """The driver's version, the newest CUDA it supports ((13, 0); () if unknown), and each GPU's properties."""
 
     version: str
     cuda: tuple[int, ...]
@@ -48,7 +48,7 @@ class Driver:
 
 
 def ask_driver() -> tuple[Driver | None, str]:
-    """Return the driver, or None and the reason why there is none."""
+    """Return the driver, or None and the reason."""
     smi = _smi()
     if smi is None:
         return None, "no nvidia-smi: no NVIDIA driver is installed, or the container has no access to the driver"
@@ -126,7 +126,7 @@ def _smi() -> str | None:
 
 
 def _query(smi: str, names: tuple[str, ...]) -> list[dict[str, str]]:
-    """Return a mapping per GPU of what was asked and is known."""
+    """Return the known values of the queried properties per GPU."""
     listed, _ = _run(smi, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits")
     return [
         {name: value for name, value in zip(names, row, strict=True) if value not in _ABSENT}
@@ -136,7 +136,7 @@ def _query(smi: str, names: tuple[str, ...]) -> list[dict[str, str]]:
 
 
 def _run(smi: str, *arguments: str) -> tuple[str, str]:
-    """Return what nvidia-smi printed, and why it failed where it did (then nothing was printed)."""
+    """Return the output of nvidia-smi, and the reason if it failed (then without output)."""
     try:
         done = run_tool(Path(smi), arguments, timeout=30)
     except NsysprofError as error:
@@ -182,7 +182,7 @@ def environment_hash(environment: Mapping[str, Any]) -> str:
 
 
 def rank_in_job(variables: Mapping[str, str]) -> dict[str, int] | None:
-    """Return the known ones of ``rank``, ``local_rank`` and ``world_size`` of a process that a launcher started.
+    """Return ``rank``, ``local_rank`` and ``world_size`` (if known) of a process that a launcher started.
 
     Returns None if no rank is set. The rank is recorded separately, because scrubbing a report removes the variables.
     """

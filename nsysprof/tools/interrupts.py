@@ -12,7 +12,7 @@ _SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, 
 
 
 class Interrupt(KeyboardInterrupt):
-    """An interrupt; ``number`` is its signal. This is not an `Exception`, so that nothing swallows it."""
+    """An interrupt; ``number`` is its signal. Not an `Exception`, so that ``except Exception`` lets it pass."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

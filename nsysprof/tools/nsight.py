@@ -26,10 +26,10 @@ class Tool:
 
 @dataclass(frozen=True)
 class ToolKind:
-    """The properties of a tool that are needed to find the tool.
+    """The data needed to find a tool.
 
-    ``version_pattern`` matches the output of the tool, with the version as the first group. ``linux`` are patterns of
-    the usual places from the root, ``windows`` of places in the program folders.
+    ``version_pattern`` matches the output of the tool, with the version as the first group. ``linux`` has patterns of
+    usual paths below the root, ``windows`` of paths in the program folders.
     """
 
     name: str
@@ -41,8 +41,8 @@ class ToolKind:
 
 
 def find_tool(kind: ToolKind, explicit: str | os.PathLike[str] | None = None) -> Tool:
-    """Find the tool to use: the tool that the user named, otherwise the tool in the environment variable, on the PATH,
-    or the newest installed one.
+    """Find the tool to use: the one that the user or else the environment variable names, then one on the PATH, then
+    the newest installed one.
 
     "Installed" means in a usual place on Linux or Windows. Raises `NsysprofError` if the named tool does not work, or
     if no tool is found.
@@ -169,7 +169,7 @@ def find_ncu(explicit: str | os.PathLike[str] | None = None) -> Ncu:
 
 
 def ncu_options(ncu: Ncu) -> frozenset[str]:
-    """The long options that an ncu supports. Raises `NsysprofError` if the ncu lacks an option that a count needs."""
+    """The long options that an ncu supports. Raises `NsysprofError` if the ncu lacks a required option."""
     known = frozenset(re.findall(r"--[a-z][a-z0-9-]+", run_tool(ncu.path, ["--help"], timeout=60).stdout))
     missing = [name for name in _NEEDED if name not in known]
     if missing:

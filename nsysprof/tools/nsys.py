@@ -139,9 +139,8 @@ def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600)
 
     The report gets its name when it is complete.
 
-    Raises `NsysprofError` if there is no importer, if the importer lacks a library (with the package that contains the
-    library), or if it refuses the stream. The hint does not say how to resume, because only the caller knows where the
-    stream is kept.
+    Raises `NsysprofError` if there is no importer, or if it refuses the stream or lacks a library (the error names the
+    package). The hint does not say how to resume, because only the caller knows where the stream is kept.
     """
     importer = find_importer(nsys)
     if importer is None:
@@ -170,7 +169,7 @@ def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600)
 
 
 def _installation(libraries: Sequence[str]) -> str:
-    """Name what to install for libraries; those of unknown packages are nsys's own, as a rule."""
+    """Name the packages to install for libraries; libraries of unknown packages are mostly nsys's own."""
     known = dict.fromkeys(_PACKAGES[library] for library in libraries if library in _PACKAGES)
     other = [library for library in libraries if library not in _PACKAGES]
     debian, fedora = (" ".join(names) for names in zip(*known, strict=True)) if known else ("", "")
@@ -180,7 +179,7 @@ def _installation(libraries: Sequence[str]) -> str:
 
 
 def missing_libraries(program: Path) -> list[str]:
-    """List the shared libraries that a Linux program needs and that the loader does not find."""
+    """List the shared libraries that a Linux program needs but the loader does not find."""
     try:
         done = nsight.run_tool(Path(shutil.which("ldd") or "ldd"), [str(program)], timeout=60)
     except NsysprofError:
@@ -221,7 +220,7 @@ def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> Non
 
 
 def _build(report: Path) -> str:
-    """Return the build of the nsys that made a report, where its header has that in place of a version."""
+    """Return the build of the nsys that made a report, if its header has that instead of a version."""
     with report.open("rb") as file:
         build = re.search(rb"Profiler Report (\d{6,})\.", file.read(256))
     return f" (build {build[1].decode()})" if build else ""
@@ -276,8 +275,8 @@ def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) 
     """Return the rows of ``nsys stats --report NAME`` as text; empty if the report has no data for them.
 
     nsys runs on a private copy, because it may write into the file or beside it. Old versions get the report's old
-    name. JSON is tried first: in CSV, nsys does not double quotes in names; in JSON, it writes some names as invalid
-    numbers. Raises `NsysprofError` if this nsys has no such report or fails.
+    name. JSON is tried before CSV, where nsys does not double quotes in names; JSON fails if a name became an invalid
+    number. Raises `NsysprofError` if this nsys has no such report or fails.
     """
     with tempfile.TemporaryDirectory(prefix="nsysprof-") as folder:
         copy = Path(folder, "report.sqlite")

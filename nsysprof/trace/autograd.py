@@ -60,8 +60,8 @@ def operators_of_names(trace: Trace) -> OperatorCalls:
 
 
 def _around(trace: Trace, engines: Ints, nodes: Ints) -> tuple[Ints, Ints]:
-    """Which of the engine's ranges have one of a node inside, and the place of the first such node of each: what the
-    engine does before and after it, such as the sum of a bias, is of that node, too.
+    """The engine's ranges that contain a node's range, and the index of the first such node of each: the engine's work
+    before and after it, such as the sum of a bias, belongs to that node, too.
     """
     ranges, opener = trace.ranges, trace.range_openers
     found, place = [engines[:0]], [engines[:0]]

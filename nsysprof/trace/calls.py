@@ -42,7 +42,7 @@ def activity_kind(api: str) -> int:
 
 
 def outermost_calls(thread: Ints32, end: Ints, kind: Bytes) -> Mask:
-    """Mark calls that are inside no other call of their thread; for operating-system calls, inside no CUDA call either.
+    """Mark calls inside no other call of their kind and thread; for operating-system calls, inside no CUDA call either.
 
     Rows must be sorted by thread, then start, then longest first.
     """

@@ -59,13 +59,13 @@ class OpDetails:
 
 
 def launch_parameters(details: OpDetails) -> list[Ints]:
-    """Return the columns in which launches of kernels differ."""
+    """Return the columns in which kernel launches differ."""
     columns = [details.grid, details.block, details.registers, details.shared]
     return [*columns, details.dynamic_shared, details.local_memory]
 
 
 class LaunchGeometry:
-    """The distinct `launch_parameters` of GPU ops that are read part by part.
+    """The distinct `launch_parameters` of GPU ops, collected part by part.
 
     ``rows`` are the columns of the distinct parameters; ``of`` (int32) is the row of each op. ``whole`` is False if two
     distinct sets of parameters have the same hash, because ops find their row by this hash.
@@ -223,7 +223,7 @@ class HostCalls:
     ``thread`` codes of ``threads``, sorted globalTids; ``start``, ``end`` int64 ns; ``name`` codes of ``names``. The
     last rows are calls that enclose a launch recorded by another layer (runtime or driver); ``around`` has the rows of
     those launches in `Trace.launches`. Each pair counts as one call, which takes as long as the enclosing row.
-    ``whole``: whether these calls and the launches together have every recorded row.
+    ``whole``: whether these calls and the launches are all recorded rows.
     """
 
     thread: AnyInts
@@ -268,8 +268,8 @@ class HostActivity:
 class StreamEvents:
     """Calls that record an event in a stream, or make a stream wait for an event.
 
-    ``stream`` int32 into `Trace.streams`; ``time`` int64 ns of the host call; ``event`` int32: equal for the recording
-    of an event and the waits for this event.
+    ``stream`` int32 into `Trace.streams`; ``time`` int64 ns of the host call; ``event`` int32: one number for an
+    event's recording and the waits for it.
     """
 
     stream: Ints32
@@ -327,7 +327,7 @@ class Collectives:
     size_bytes: Ints
 
     def of_ops(self, ops: int) -> Ints32:
-        """Return the row in this table of each of ``ops`` GPU ops, or -1 for an op that is not a collective."""
+        """Return each GPU op's row in this table, or -1 if it is not a collective; ``ops`` is their number."""
         out = np.full(ops, -1, np.int32)
         out[self.op] = np.arange(len(self.op))
         return out
@@ -339,7 +339,7 @@ KEPT = np.iinfo(np.int64).max  # when memory is given back that never is
 
 @dataclass(frozen=True)
 class MemoryEvents:
-    """Allocations and releases of memory, sorted by time, releases first.
+    """Memory allocations and releases by time, at equal times releases first.
 
     ``uses``: ``(globalPid, CUDA id of the device, kind)``; the kind is named as in CUDA, or is `POOL`. Per change:
     ``use`` int32 into ``uses``; ``time`` int64 ns; ``change`` int64 bytes; ``until`` int64 ns: the time at which an

@@ -1,4 +1,4 @@
-"""Detect the programming language or framework of a program, for advice: by kernels, ranges and process names."""
+"""Detect a program's language or framework from kernels, ranges and process names, to choose advice."""
 
 import re
 from collections.abc import Iterable
@@ -57,7 +57,7 @@ def _kernels(trace: Trace) -> list[str]:
 
 
 def _programs(trace: Trace) -> list[str]:
-    """What the processes that worked with GPUs are called: by the system, and as they were started."""
+    """The names of processes that used GPUs, and the recorded command."""
     about = trace.report.about
     named = [about.processes.get(process) for process in trace.processes.tolist()]
     return [name for name in [*named, about.command] if name]

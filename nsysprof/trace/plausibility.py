@@ -35,8 +35,8 @@ def tells_of_dropped_events(diagnostic: Diagnostic) -> bool:
 class _Lanes:
     """Per stream: when its ops ``first`` start and ``last`` end, and the ``sum`` of their durations, int64 ns.
 
-    ``start`` and ``end`` are those of the op read last. ``overlaps`` counts ops that end after the next one of their
-    stream starts, ``overlap_ns`` is by how much at most; ``ops`` how many were read.
+    ``start`` and ``end`` are of the op read last. ``overlaps`` counts ops that end after the next op of their stream
+    starts, ``overlap_ns`` is the largest overlap; ``ops`` counts the ops read.
     """
 
     first: Ints
@@ -50,7 +50,7 @@ class _Lanes:
 
 
 def _of_streams(trace: Trace) -> Iterator[str]:
-    """What runs in a stream runs one after the other; nodes of CUDA graphs do not, nor what has no stream."""
+    """Ops of a stream run one after the other, except nodes of CUDA graphs and ops without a stream."""
     lanes = _read_lanes(trace)
     overlaps, most_ns = int(lanes.overlaps.sum()), int(lanes.overlap_ns.max(initial=0))
     if overlaps and most_ns > trace.clock_step:
@@ -72,7 +72,7 @@ def _of_streams(trace: Trace) -> Iterator[str]:
 
 
 def _read_lanes(trace: Trace) -> _Lanes:
-    """The `_Lanes` of all streams: kernels and other ops each in the order of the file, where that is one of time."""
+    """The `_Lanes` of all streams: kernels and other ops each in file order, if that is time order."""
     ops = trace.ops
     ordered = np.array([stream.id is not None and not stream.migrates for stream in trace.streams], bool)
     nothing = np.zeros((8, len(ordered)), np.int64)
@@ -92,13 +92,13 @@ def _read_lanes(trace: Trace) -> _Lanes:
 
 
 def _chosen(ops: Ops, part: slice, ordered: Mask, kernels: bool) -> Ints:
-    """The rows of a part that are kernels, or are none, and run in the order of their stream."""
+    """The rows of a part that are ``kernels`` or not, and run in the order of their stream."""
     keep = ((ops.kind[part] == KERNEL) == kernels) & ordered.take(ops.stream[part]) & ~ops.from_graph[part]
     return np.flatnonzero(keep) + (part.start or 0)
 
 
 def _read(lanes: _Lanes, ops: Ops, rows: Ints) -> bool:
-    """Take in more ops, sorted by stream; False where those of a stream are not in order of time."""
+    """Add more ops, sorted by stream; returns False if those of a stream are not in time order."""
     if not len(rows):
         return True
     stream, start, end = ops.stream[rows], ops.start[rows], ops.end[rows]
@@ -122,7 +122,7 @@ def _read(lanes: _Lanes, ops: Ops, rows: Ints) -> bool:
 
 
 def _of_launches(trace: Trace) -> Iterator[str]:
-    """Nothing runs before it is launched, but for the error of the clocks."""
+    """No op runs before its launch, except for clock errors."""
     ops, launches = trace.ops, trace.launches
     early = known = most = 0
     for first in range(0, len(ops) if len(launches) else 0, _CHUNK):
@@ -139,7 +139,7 @@ def _of_launches(trace: Trace) -> Iterator[str]:
 
 
 def _of_recording(trace: Trace) -> Iterator[str]:
-    """What nsys says that it has lost; how much that is, it does not say."""
+    """The losses that nsys reports; it does not report how much was lost."""
     told = [each for each in trace.report.about.diagnostics if tells_of_dropped_events(each)]
     if told:
         texts = (one_line(each.text, 160) + (f" ({each.count:,} times)" if each.count > 1 else "") for each in told)

@@ -22,9 +22,9 @@ def open_report(
 ) -> Report:
     """Open an SQLite report or Parquet export read-only, or export a ``.nsys-rep``/``.qdrep`` and open the export.
 
-    The export is written to a temporary folder, which is removed when the report is closed or Python ends, or to
-    ``export_to``; existing files are never overwritten. ``nsys`` is the nsys for the export. Raises `NsysprofError` if
-    the file is not a readable report; opening reads only a few small tables.
+    The export goes to ``export_to``, or to a temporary folder that is removed when the report is closed or Python ends;
+    existing files are never overwritten. ``nsys`` is the nsys for the export. Raises `NsysprofError` if the file is not
+    a readable report; opening reads only a few small tables.
     """
     named = Path(path)
     options = {"export_to": Path(export_to) if export_to else None, "nsys": Path(nsys) if nsys else None}

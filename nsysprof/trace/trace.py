@@ -1,4 +1,4 @@
-"""The trace model: recorded data as narrow numpy columns with ids resolved to codes, and its report and reader."""
+"""The trace model: recorded data as narrow numpy columns, with codes instead of ids; also reports and readers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DEFAULT_DOMAIN = "default"
 
 @dataclass(frozen=True)
 class Unread:
-    """A table with rows that are missing from the answer, and the missing columns."""
+    """A table whose rows are missing from the answer, because it lacks columns."""
 
     table: str
     rows: int
@@ -179,7 +179,7 @@ class Reader(ABC):
         """Estimate the number of rows that `trace` and attribution report to the progress bar."""
 
     def bytes_needed(self, enough: int) -> int:
-        """Estimate the memory that an analysis takes, in bytes; an upper bound suffices if it is at most ``enough``."""
+        """Estimate the memory (bytes) that an analysis takes; an upper bound suffices if it is at most ``enough``."""
         return 0
 
     def other_ranges(self, trace: Trace, sources: Collection[str]) -> details.OtherRanges:
@@ -217,7 +217,7 @@ class Reader(ABC):
     def host_activity(self, trace: Trace, near: Line | None = None) -> details.HostActivity:
         """Return the activity of host threads: CUDA calls, operating-system calls, the profiler's own work.
 
-        Short launches of kernels may be left out if they overlap none of the disjoint, sorted intervals ``near``.
+        Short kernel launches may be left out if they overlap none of the disjoint, sorted intervals ``near``.
         """
         return details.NO_ACTIVITY
 
@@ -262,7 +262,7 @@ class Reader(ABC):
 class Report:
     """An open report: close it, or use a ``with`` statement, to remove the temporary export.
 
-    ``path``: the path that the user gave; ``file``: the file that is read, the same or the export of a ``.nsys-rep``.
+    ``path``: the path that the user gave; ``file``: the file that is read, ``path`` or the export of a ``.nsys-rep``.
     """
 
     path: Path
@@ -411,19 +411,16 @@ class Trace:
         return ranks(self.op_names)
 
     def in_order(self, rows: Index, time: Ints) -> Index:
-        """Sort rows of GPU ops by their ``time``, such as `Ops.start`, and equal ones as in `settled`."""
+        """Sort rows of GPU ops by ``time``, such as `Ops.start`; ties are broken as in `settled`."""
         rows = rows[np.argsort(time[rows], kind="stable")]
         return self.settled(rows, time[rows])
 
     def largest_name(self, total: Array) -> int:
-        """The GPU op name (a code) with the largest ``total``; of equal ones the alphabetically first."""
+        """The GPU op name (a code) with the largest ``total``; ties go to the alphabetically first."""
         return int(np.lexsort((self.op_name_rank, -total))[0])
 
     def settled(self, order: Index, *values: AnyInts) -> Index:
-        """Sort rows of GPU ops by ``values``, independently of file order:
-
-        start, end, name, launch and stream break ties.
-        """
+        """Break ties of GPU op rows sorted by ``values``: by start, end, name, launch and stream, not by file order."""
         equal = np.ones(max(len(order) - 1, 0), bool)
         for value in values:
             equal &= value[1:] == value[:-1]

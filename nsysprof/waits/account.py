@@ -89,13 +89,13 @@ def rows_of_windows(facts: Facts, windows: Windows) -> dict[str, Ints]:
 
 
 def _meanwhile(lines: GpuLines, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """How much of each piece communication ran, and how much of the rest copies did."""
+    """How long communication ran in each piece, and copies in the rest of it."""
     communication = covered(lines.communication, start, end)
     return communication, covered(union(lines.communication, lines.copies), start, end) - communication
 
 
 def _computed(facts: Facts, windows: Windows, gpu: int, lines: GpuLines) -> dict[str, Ints]:
-    """What each kernel adds to the compute of each window: of kernels that overlap, the time counts to the earlier."""
+    """The compute of each kernel in each window: the overlap of kernels counts for the earlier."""
     ops = facts.attribution.trace.ops
     order = lines.kernels
     reach = np.maximum.accumulate(ops.end[order]) if len(order) else ops.end[order]
@@ -132,7 +132,7 @@ def _window_columns(facts: Facts, windows: Windows, paths: Sequence[str]) -> Col
 
 
 def _fill_times(table: ColumnTable, windows: Windows, gpu: int, lines: GpuLines, pieces: dict[str, Array]) -> None:
-    """Fill in what the windows of one GPU add up to."""
+    """Fill in the times of the parts of one GPU's windows."""
     mine = np.flatnonzero(windows.gpu == gpu)
     start, end = windows.start[mine], windows.end[mine]
     compute = covered(lines.compute, start, end)
@@ -202,7 +202,7 @@ def _places(windows: ColumnTable, group: Index, asked: Ints) -> dict[str, Column
 
 
 def _shares(windows: ColumnTable, group: Index, asked: Ints, ns: Ints) -> dict[str, Floats]:
-    """Times per window of their group, and as parts of the time of its windows."""
+    """Times per window of their group, and as shares of the time of its windows."""
     count = np.bincount(group)
     span = sums(group, windows["end_ns"] - windows["start_ns"], len(count))
     return {"per_instance_ns": ns / count[asked], "share_of_span": ns / span[asked]}

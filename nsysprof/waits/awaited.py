@@ -105,7 +105,7 @@ def calls_around(trace: Trace, activity: HostActivity, launch: Index) -> Index:
 def _awaited(trace: Trace, activity: HostActivity) -> Ints32:
     """For each call the op that it waited for, if it synchronizes: the last one of its process that ended in it.
 
-    That takes up half of the call at least, or all of it but `SLACK_NS`: `cudaFree` does other things, too.
+    The wait is at least half of the call, or all of it but `SLACK_NS`: `cudaFree` does other work, too.
     """
     calls, ops = activity.calls, trace.ops
     out = np.full(len(calls) + 1, -1, np.int32)

@@ -1,4 +1,4 @@
-"""Split the gaps between GPU ops (of a range, or of a process on a GPU) by the reason for which the GPU waits."""
+"""Split the gaps between GPU ops (of a range, or of a process on a GPU) by the reason why the GPU waits."""
 
 from dataclasses import dataclass
 
@@ -47,8 +47,8 @@ def wait_facts(trace: Trace, communication: Mask) -> WaitFacts:
 
 @dataclass(frozen=True)
 class Gaps:
-    """The intervals of a range's windows in which none of the range's GPU ops runs, split by the reason for which the
-    GPU waits.
+    """The intervals of a range's windows in which none of the range's GPU ops runs, split by the reason why the GPU
+    waits.
 
     Sorted by window and time: ``start``, ``end`` int64 ns; ``behind``: the position in the `RangeWork` of the GPU op
     that follows the gap; ``kind``, an index into `WAITING_FOR`. ``between_calls`` bool: the GPU ops on either side
@@ -100,7 +100,7 @@ class IdlePieces:
 def idle_pieces(
     attribution: Attribution, facts: WaitFacts, start: Ints, end: Ints, op: AnyInts, thread: AnyInts | None = None
 ) -> IdlePieces:
-    """Split the gaps from each ``start`` to each ``end``, where ``op`` starts, by the reason for which the GPU waits.
+    """Split each gap, from ``start`` to ``end`` where ``op`` starts, by the reason why the GPU waits.
 
     If ``op`` is -1, the GPU waited only for the host ``thread`` (a code of `Trace.threads`). Ops that CUDA graphs
     replay count as launched by the replay, regardless of their attribution.

@@ -36,7 +36,7 @@ class Step:
 
 
 def steps_of(program: Program, changes: Changes) -> list[Step]:
-    """Make a step for each change; the targets are found now, before there is a network."""
+    """Make a `Step` for each change; targets are found now, before the network is built."""
     none = np.empty(0, np.intp)
     made: list[Step] = []
     for glob in changes.drop_sync:
@@ -78,10 +78,10 @@ def steps_of(program: Program, changes: Changes) -> list[Step]:
 
 
 def _kernels(program: Program, glob: str, option: str) -> list[int]:
-    """The codes of the op names that a glob matches, and a note on how many and how much that is.
+    """The codes of the op names that a glob matches, and a note on their number and time.
 
-    A full name stands for itself. Else names as printed, families and causes (`softmax`, `gemm, tensor core`) match in
-    any case of letters; a text without a star is also looked for in full names, where it is none of these.
+    A full name matches itself. Otherwise names as printed, families and causes (`softmax`, `gemm, tensor core`) match
+    in any letter case; a text without a star that matches none of these is searched in full names.
     """
     trace, kinds = program.attribution.trace, program.facts.kinds
     refuse_all(glob, option)
@@ -103,7 +103,7 @@ def _kernels(program: Program, glob: str, option: str) -> list[int]:
 
 
 def _amount(program: Program, names: list[int]) -> str:
-    """How many kernels these are, how long they run, and which part of the steps that is."""
+    """The number of these kernels, their time, and its share of the steps."""
     trace, windows = program.attribution.trace, program.windows
     rows = np.flatnonzero(np.isin(trace.ops.name, names))
     total = np.zeros(len(trace.op_names), np.int64)
@@ -130,9 +130,9 @@ def _set(program: Program, times: dict[int, int], network: Network) -> None:
 
 
 def _swap(program: Program, text: str) -> Step:
-    """Times of kernels by name from a table or report; or of one kernel in place of all that a range runs.
+    """Times of kernels by name from a table or report, or of one kernel instead of all that a range runs.
 
-    A kernel of no time at all is none: then nothing is launched, and the host does nothing in the range.
+    A kernel that takes no time is not launched, and the host then does nothing in the range.
     """
     glob, equals, source = text.rpartition("=")
     if not equals:
@@ -164,7 +164,7 @@ def _swap(program: Program, text: str) -> Step:
 
 
 def _fuse(program: Program, rows: Index, glob: str, network: Network) -> None:
-    """The kernels of each range and stream as one that takes as long as all of them, with the launch of the first."""
+    """Fuse the kernels of each range and stream into one that takes as long as all, launched like the first."""
     ops, place = program.ops_of(rows)
     trace = program.attribution.trace
     keep = (trace.ops.kind[ops] == KERNEL) & ~program.facts.communication[trace.ops.name[ops]]
@@ -223,7 +223,7 @@ def _graph(program: Program, rows: Index, glob: str, network: Network) -> None:
 
 
 def _syncs(program: Program, glob: str) -> tuple[Index, Index]:
-    """The calls of that name, or the ranges that match: `NsysprofError` where there is neither."""
+    """The calls of that name, or the ranges that match; raises `NsysprofError` if there is neither."""
     calls = program.facts.activity.calls
     names = [at for at, name in enumerate(calls.names) if fnmatchcase(name, glob)]
     rows = np.flatnonzero(np.isin(calls.name, names)) if names else np.empty(0, np.intp)

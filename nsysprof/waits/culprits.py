@@ -145,7 +145,7 @@ def _host_parts(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windo
 
 
 def held_up(facts: Facts) -> tuple[Ints, Ints, Ints]:
-    """Find compute for which another stream waited (by an event or the legacy default stream), as ``(op, wait_ns,
+    """Find compute for which another stream waited (through an event or the legacy default stream), as ``(op, wait_ns,
     culprit)``.
 
     ``op`` are waiting ops that are launched and whose stream is free; ``culprit`` is a text code.
@@ -163,7 +163,7 @@ def held_up(facts: Facts) -> tuple[Ints, Ints, Ints]:
 
 
 def _missing(facts: Facts, op: Ints, kind: Bytes, length: Ints) -> Ints:
-    """Texts that say why nobody knows what each op waited for: no launch, too long a way back, or no reason at all."""
+    """Texts that say why the cause of each op's wait is unknown: no launch, too long a walk, or no reason at all."""
     trace = facts.attribution.trace
     digit = 10 ** np.log10(np.maximum(length, 1)).astype(np.int64)
     about = np.where((kind == walk.HOLE) & (length >= _LONG_NS), (length + digit // 2) // digit * digit, 0)
@@ -186,9 +186,9 @@ def _missing(facts: Facts, op: Ints, kind: Bytes, length: Ints) -> Ints:
 
 
 def _op_texts(facts: Facts, op: Ints, activity: Ints | None = None, peer: Ints32 | None = None) -> tuple[Ints, Ints]:
-    """A text for each op: what it is, and in which range it was launched, or captured; and the name of that.
+    """A text for each op: its name, and the range that launched or captured it; and that range's name.
 
-    Where its ``activity``, a code of `_OF_RANKS`, is LATE, ``peer`` is the op of the rank that came late to it.
+    If its ``activity``, a code of `_OF_RANKS`, is LATE, ``peer`` is the op of the late rank.
     """
     trace = facts.attribution.trace
     owner = pick(facts.attribution.owner, trace.ops.launch[op], -1)
@@ -219,7 +219,7 @@ def _op_texts(facts: Facts, op: Ints, activity: Ints | None = None, peer: Ints32
 
 
 def _rank(facts: Facts, gpu: int, process: int) -> str:
-    """What a process on a GPU is called: by the GPU, and by the process where several share it."""
+    """The label of a process on a GPU: the GPU, and the process if several share it."""
     trace = facts.attribution.trace
     alone = len(np.unique(trace.stream_process[trace.stream_gpu == gpu])) == 1
     return f"GPU {gpu}" if alone else f"GPU {gpu} (pid {pid_of(int(trace.processes[process]))})"
@@ -260,9 +260,8 @@ def _merged_name(facts: Facts, rows: AnyInts) -> Ints:
 def _exposing(facts: Facts, call: Ints, owner: Ints) -> Ints:
     """The texts of calls that drained the GPU queue, with the copy that they made or that was launched right before.
 
-    Where the thread of a call has no range open, its range is that of ``owner``, if that is open meanwhile.
-    `.item()` for what waits for the copy of a few bytes, and `nonzero()` where one of the two kernels before is of
-    that name.
+    If the thread of a call has no range open, its range is ``owner``, if open meanwhile. A call that waits for a copy
+    of a few bytes is `.item()`, or `nonzero()` if one of the two ops before has that name.
     """
     trace, calls = facts.attribution.trace, facts.activity.calls
     tid = pick(calls.threads, pick(calls.thread, call, -1), 0)

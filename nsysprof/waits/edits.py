@@ -1,4 +1,4 @@
-"""Edit a `Network` like a change of the program: each function edits a copy made by `Network.copy`."""
+"""Edit a `Network` as a program change would; each function edits a copy made by `Network.copy`."""
 
 import numpy as np
 
@@ -38,7 +38,7 @@ def delay_gpu(network: Network, op: AnyInts, ns: int, launched: Ints | None = No
 
 
 def hurry(network: Network, moment: AnyInts, ns: int) -> None:
-    """Let the host take at most ``ns`` before the given moments, without any wait there."""
+    """Limit the host time before the given moments to ``ns``, without any wait there."""
     node = network.node[moment]
     network.gap[moment] = np.where(node < 0, np.minimum(network.gap[moment], ns), network.gap[moment])
     node = node[node >= 0]
@@ -70,10 +70,10 @@ def run_together(network: Network) -> None:
 
 
 def launch_as_graph(network: Network, start: AnyInts, first: AnyInts, stop: AnyInts, ns: int) -> None:
-    """Replace everything that the host does from the moments ``first`` to ``stop`` by one launch of ``ns``.
+    """Replace all host work from the moments ``first`` to ``stop`` with one launch that takes ``ns``.
 
-    Each row is on one thread, both moments included; ``start`` are the moments of the launch, the first of the
-    launching thread. GPU ops launched there then follow each other like the ops of a CUDA graph.
+    Each pair of moments is on one thread, both included; ``start`` are the launch moments, the first of the launching
+    thread. GPU ops launched there then follow each other like the ops of a CUDA graph.
     """
     inside = marked(expand_ranges(first, stop - first + 1), len(network.time))
     network.gap[inside & (network.node < 0)] = 0
@@ -91,7 +91,7 @@ def launch_as_graph(network: Network, start: AnyInts, first: AnyInts, stop: AnyI
 
 
 def merge_ops(network: Network, trace: Trace, op: AnyInts, first: Mask, length: Ints) -> None:
-    """Replace the GPU ops ``op`` by fewer ops of ``length`` ns; ``first`` marks the ops to keep."""
+    """Replace the GPU ops ``op`` with fewer ops of ``length`` ns; ``first`` marks the ops to keep."""
     network.length[op] = np.where(first, length, 0)
     gone = op[~first]
     node = network.start[gone]

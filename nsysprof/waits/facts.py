@@ -44,7 +44,7 @@ class Texts:
         return np.array([self.code(make(*row)) for row in zip(*rows, strict=True)], np.int64)[inverse]
 
     def most(self, codes: AnyInts, ns: Ints) -> int:
-        """The code with the largest sum of ``ns``; of equal ones that of the alphabetically first text."""
+        """The code with the largest sum of ``ns``; ties go to the alphabetically first text."""
         total, words = np.bincount(codes, ns), self.words
         return min(np.flatnonzero(total == total.max()).tolist(), key=words.__getitem__)
 
@@ -56,7 +56,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Facts:
-    """Known facts about a trace: ``communication``: per op name, whether it is a collective.
+    """Known facts about a trace; ``communication``: per op name, whether it is a collective.
 
     ``op_owner``: the range after which each GPU op is named (None: its owner); ``names``: the merged names of ranges;
     ``name_code``: a code of ``names`` for each entry of `Trace.range_names`; ``threads``: labels of `Trace.threads`;
@@ -81,7 +81,7 @@ class Facts:
 
     @cached_property
     def activity(self) -> HostActivity:
-        """Return the activity of the host, all of it or only ``near`` some intervals, see `Reader.host_activity`."""
+        """Return the host's activity, complete or only ``near`` some intervals, see `Reader.host_activity`."""
         return self.host(self.attribution.trace, self.near)
 
     @cached_property

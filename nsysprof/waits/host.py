@@ -43,9 +43,9 @@ def threads_to_blame(
     """Return intervals of host time with the responsible thread of each: ``(piece, start, end, thread)``.
 
     A piece ends at its ``launch``, or belongs to the given ``thread`` if the launch is -1. The launching thread is
-    usually responsible. But PyTorch hands backward work to an autograd thread: before the owning range began, a worker
-    that had launched nothing for the range waited for the range's thread. While workers launch for a range, the thread
-    of the range waits for the last worker.
+    usually responsible. But PyTorch hands backward work to an autograd thread: until the owning range began, a worker
+    that had launched nothing for it yet waited for the range's thread. While workers launch for a range, its thread
+    waits for the last worker.
     """
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
@@ -170,7 +170,7 @@ def exposed_by(
     or -1.
 
     This is the last earlier synchronizing call of the launching thread, or of the ``thread`` for which it works. A call
-    does not count if, at a later launch, the host was again ahead of the GPU by `SLACK_NS` and a tenth of the wait:
+    does not count if, at a later launch, the host was again ahead of the GPU by `SLACK_NS` plus a tenth of the wait:
     then something else drained the GPU queue. Calls that ended before ``since`` do not count either.
     """
     launches, calls = trace.launches, activity.calls

@@ -74,9 +74,9 @@ def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
 
 
 def _latencies(trace: Trace, why: Reasons, rows: Index) -> tuple[int, int, int]:
-    """What passes before some ops start behind an op, behind an event and behind a launch, in ns.
+    """The mean delays (ns) of some ops after an op, after an event, and after a launch.
 
-    0 where nothing tells; behind an event what it is behind an op where there is none.
+    0 if unknown; the delay after an op also stands for the delay after an event if there is none.
     """
     ready, launched = why.ready[rows], why.launched[rows]
     came = np.maximum(ready, launched)
@@ -87,7 +87,7 @@ def _latencies(trace: Trace, why: Reasons, rows: Index) -> tuple[int, int, int]:
 
 
 def mean_latency(length: Ints, otherwise: int) -> int:
-    """Return the mean of latencies without outliers, in ns, or ``otherwise`` if there are none."""
+    """Return the mean latency without outliers, in ns, or ``otherwise`` without latencies."""
     if len(length) == 0:
         return otherwise
     quick = float(np.quantile(length, 0.25, method="lower"))
@@ -95,7 +95,7 @@ def mean_latency(length: Ints, otherwise: int) -> int:
 
 
 def _starts(trace: Trace, why: Reasons, constants: tuple[int, int, int], rows: Index, place: Ints32) -> Ints:
-    """When each of some ops starts by its edges; ``place`` is where each op is among ``rows``, -1 for all others.
+    """The start of each op of ``rows`` by its edges; ``place`` is each op's index in ``rows``, -1 for all others.
 
     `start = max(start of the op before + a, b)` along the edges; such steps compose, so that edges are taken two at a
     time, then four, and so on.

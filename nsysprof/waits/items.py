@@ -97,7 +97,7 @@ def _time_marks(
     times: Ints,
     key: Ints,
 ) -> None:
-    """Fill in when each record and wait was through, in the order of the calls."""
+    """Fill in when each record and wait was done, in the order of the calls."""
     floor: dict[int, int] = {}
     for item in marks.tolist():
         earlier, stream = before[item], int(lane[item])
@@ -111,7 +111,7 @@ def _time_marks(
 
 
 def _free_of_overlap(lanes: Lanes, op: Ints32, of_lane: Ints, before: Ints32, end: Ints) -> Ints32:
-    """What comes before each item; for an op of a stream whose ops overlap the one that ends last before it starts."""
+    """The predecessor of each item; in a stream with overlapping ops, the op that ends last before it starts."""
     if len(lanes.order) < 2:
         return before
     ends, starts, same = end[lanes.order], lanes.start[lanes.order], lanes.stream[1:] == lanes.stream[:-1]

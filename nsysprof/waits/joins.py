@@ -103,7 +103,7 @@ def _own_stream(trace: Trace, host: Host, start: Ints) -> Ints:
 
 
 def _unblocked(name: Ints32, length: Ints, blocked: Mask) -> Ints:
-    """How long calls of each name take that need not wait: the shortest of those that did not, or of all."""
+    """How long calls of each name take without a wait: the shortest that did not wait, or of all."""
     out = np.zeros(len(name), np.int64)
     for code in np.unique(name).tolist():
         mine = name == code

@@ -79,9 +79,9 @@ def host_of(trace: Trace, activity: HostActivity, asked: Moments) -> Host:
 
 
 def _implied_waits(trace: Trace, activity: HostActivity) -> Mask:
-    """Which calls that launch nothing waited until the GPU was done, as an allocation may: they end right behind that.
+    """Which calls that launch nothing waited until the GPU was done, as an allocation may: they end right after that.
 
-    And most of the time that they take they waited.
+    They also waited for most of their time.
     """
     ops, calls = trace.ops, activity.calls
     found = np.zeros(len(calls), bool)
@@ -106,7 +106,7 @@ def _interleaved(start: Ints, end: Ints) -> Ints:
 
 
 def launched_behind(trace: Trace, host: Host) -> Ints32:
-    """Return the host moment after which each op can start: the return of its call (for copies the start), or -1."""
+    """Return the host moment after which each op can start: the return of its call (for copies its start), or -1."""
     launch = trace.ops.launch
     moment = np.append(host.launch, np.full((2, 1), -1, np.int32), axis=1)
     return np.where(trace.ops.kind == MEMCPY, moment[0][launch], moment[1][launch])

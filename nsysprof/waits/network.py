@@ -55,7 +55,7 @@ def network_of(
 
 
 def _parts(trace: Trace, network: Network) -> Ints32:
-    """The process of each node: that of its thread, of its GPU op, or of what it depends on."""
+    """The process of each node: of its thread, its GPU op, or its dependency."""
     out = np.full(len(network.recorded), -1, np.int32)
     moments = np.flatnonzero(network.node >= 0)
     out[network.node[moments]] = trace.thread_process[network.thread[moments]]
@@ -71,7 +71,7 @@ def _parts(trace: Trace, network: Network) -> Ints32:
 
 
 def _ends(trace: Trace, items: Items, peers: Peers | None, parts: Parts) -> tuple[Ints32, Ints]:
-    """The node behind which each op ends, and how long after: its start, or that of the last rank of a collective."""
+    """The node after which each op ends, and how long after: its start, or that of a collective's last rank."""
     ops = trace.ops
     done, length = items.of_op + np.int32(2), ops.end - ops.start
     if peers is None:
@@ -94,7 +94,7 @@ def _ends(trace: Trace, items: Items, peers: Peers | None, parts: Parts) -> tupl
 
 
 def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Ints32, length: Ints, lags: Lags) -> Network:
-    """Number the nodes in the order of their keys, resolve moments, and see what passes beside the edges."""
+    """Number the nodes in the order of their keys, resolve moments, and compute the delays beyond the edges."""
     first_of = np.append(True, host.thread[1:] != host.thread[:-1])[: len(host.thread)]
     alone = first_of.copy()
     alone[joins.at] = False
@@ -158,7 +158,7 @@ def _joined(parts: list[Edges]) -> Edges:
 
 
 def _with_extras(network: Network) -> Network:
-    """Give each node what passes there beyond the latest of what it waits for, and what waits for nothing its time."""
+    """Give each node its delay after its latest dependency, and nodes without dependencies their time."""
     offset = np.append(network.time - network.time[network.anchor], 0)
     length = np.append(network.length, 0)
     came = np.full(len(network.extra), LONG_AGO)

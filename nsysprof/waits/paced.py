@@ -58,7 +58,7 @@ def pacing(step_ns: Ints, waited_ns: Ints) -> Pacing:
 
 
 def _clocked(step: Ints, waited: Ints) -> bool:
-    """Whether the steps that mostly wait follow a clock: at a round rate, a short one behind a long one."""
+    """Whether steps that mostly wait follow a clock: at a round rate, with short steps after long ones."""
     step = step[waited > step / 2]
     if len(step) < MIN_STEPS:
         return False

@@ -1,4 +1,4 @@
-"""Measure the cost of unified memory pages: waits of kernels, and waits of the host while the GPU is idle."""
+"""Measure the cost of unified memory: kernels that wait for pages, and an idle GPU while the host waits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

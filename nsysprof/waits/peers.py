@@ -58,7 +58,7 @@ def find_peers(trace: Trace, communication: Mask, collectives: Collectives) -> P
     """Match the collectives of the ranks of a trace (each rank is a process on a GPU); returns None if no two ranks
     share any.
 
-    Ops with one name on different ranks are one collective if their ends differ by at most half of the shortest
+    Ops of the same name on different ranks are one collective if their ends differ by at most half of the shortest
     duration: no rank can end the next collective before all ranks have left this one.
     """
     ops = trace.ops
@@ -87,7 +87,7 @@ def find_peers(trace: Trace, communication: Mask, collectives: Collectives) -> P
 
 
 def split_late(pieces: Pieces, peers: Peers | None) -> tuple[Pieces, Ints32]:
-    """Split pieces at the arrival of the last rank; also return this rank's op for each, -1 if no rank was late."""
+    """Split pieces at the arrival of the last rank; also return that rank's op per piece, -1 if no rank was late."""
     none = np.full(len(pieces.gap), -1, np.int32)
     if peers is None:
         return pieces, none

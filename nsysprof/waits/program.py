@@ -42,17 +42,17 @@ class Program:
     _globs: dict[str, Index] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Know the ranges of the steps."""
+        """Add the ranges of the steps."""
         self.rows = np.unique(self.windows.range[self.windows.range >= 0]).astype(np.intp)
 
     @property
     def attribution(self) -> Attribution:
-        """Return the attribution, with GPU ops at their launches."""
+        """Return the attribution of GPU ops to their launches."""
         return self.facts.attribution.launched
 
     @property
     def file(self) -> str:
-        """Return the name of the report in messages."""
+        """Return the report's name for messages."""
         return str(self.attribution.trace.report.path)
 
     @cached_property
@@ -74,7 +74,7 @@ class Program:
         return index_work(self.attribution, rows).ops_of(rows)
 
     def know(self, rows: Index) -> None:
-        """Add the moments of more ranges to the network, and build an existing network again."""
+        """Add the moments of more ranges to the network; rebuilds an existing network."""
         known = np.union1d(self.rows, rows).astype(np.intp)
         if len(known) > len(self.rows):
             self.rows = known
@@ -113,7 +113,7 @@ class Program:
 
     @property
     def doubt(self) -> tuple[str, str | None] | None:
-        """Return why replays of these steps are unreliable, with a hint, or None; see ``residual`` too."""
+        """Return why replays of these steps are unreliable, with a hint, or None; see also ``residual``."""
         return doubt_of(self.attribution.trace, self.network, self.facts.lacks, self.spans)
 
     @cached_property
@@ -134,7 +134,7 @@ class Program:
         return self.spans.lengths(edited)
 
     def lengths_without(self, cause: Cause) -> Ints:
-        """Return the length of each step in ns, without a cause."""
+        """Return each step's length in ns, with a cause removed."""
         return self.lengths_with(lambda network: edits.remove(network, cause))
 
     @cached_property

@@ -112,8 +112,8 @@ def purposes(trace: Trace, activity: HostActivity) -> Bytes:
 def happens_once(activity: HostActivity, purpose: Bytes, start: Ints, end: Ints) -> Mask:
     """Mark the calls that are one-time set-up; ``purpose`` is the result of `purposes`.
 
-    Calls of one name in at least half of the steps, from each ``start`` to each ``end`` (ns, sorted), are part of the
-    steps, such as a graph captured in every step.
+    Calls whose name occurs in at least half of the steps (``start`` to ``end`` in ns, sorted) are part of the steps,
+    such as a graph capture in every step.
     """
     calls, out = activity.calls, np.isin(np.arange(len(PURPOSES)), SET_UP)[purpose]
     rows = np.flatnonzero(out[:-1])
@@ -127,8 +127,8 @@ def happens_once(activity: HostActivity, purpose: Bytes, start: Ints, end: Ints)
 
 
 def _creating(trace: Trace, activity: HostActivity, purpose: Bytes) -> list[int]:
-    """The call that made the context of each device: the longest before its first op; of processes of which no GPU ops
-    are recorded the first long one.
+    """The call that created each device's context: the longest before its first op; in processes without recorded GPU
+    ops, the first long one.
     """
     calls = activity.calls
     length = calls.end - calls.start
@@ -177,7 +177,7 @@ def _usual(length: Ints) -> float:
 
 
 def _first_launches(trace: Trace) -> Index:
-    """The first launch of each kernel in each process, unless that waited for longer than it took: for a full queue."""
+    """The first launch of each kernel in each process, unless the kernel was queued longer than the launch took."""
     ops, launches = trace.ops, trace.launches
     kernels = np.flatnonzero((ops.kind == KERNEL) & (ops.launch >= 0))
     order = kernels[np.argsort(launches.start[ops.launch[kernels]], kind="stable")]
@@ -187,7 +187,7 @@ def _first_launches(trace: Trace) -> Index:
 
 
 def _mark_captures(activity: HostActivity, purpose: Bytes) -> None:
-    """Count what a thread calls from the begin of a capture to its end as a part of it."""
+    """Count a thread's calls from the begin of a capture to its end as part of the capture."""
     calls = activity.calls
     begins, ends = (
         np.flatnonzero(np.array([mark in name for name in calls.names], bool).take(calls.name))

@@ -92,8 +92,8 @@ class StepTimes:
 def step_times(attribution: Attribution, rows: Index, path: Ints32, communication: Mask) -> StepTimes:
     """Find the `StepTimes` of range instances, each with its ``path``; see `step_windows`.
 
-    Paths are left out if fewer than `MIN_REPEATS` instances have GPU work, or if the GPU computes for other ranges
-    during more than a tenth of the time (such as parts of a step).
+    Paths are left out if fewer than `MIN_REPEATS` instances have GPU work, or if (as in parts of a step) the GPU
+    computes for other ranges for more than a tenth of the time.
     """
     attribution = attribution.launched
     windows, of_line = step_windows(attribution, rows, path, communication)
@@ -117,13 +117,13 @@ def step_times(attribution: Attribution, rows: Index, path: Ints32, communicatio
 
 
 def _lines(times: StepTimes) -> list[Index]:
-    """The rows of each path, which are next to each other; none of no steps."""
+    """The rows of each path, which are adjacent; empty without steps."""
     rows = np.arange(len(times))
     return np.split(rows, np.flatnonzero(np.diff(times.path)) + 1) if len(rows) else []
 
 
 def _for_others(attribution: Attribution, windows: Windows, communication: Mask) -> Ints:
-    """For how long the GPU computes in each window what the range instance did not launch."""
+    """How long the GPU computes work in each window that the range instance did not launch."""
     trace, each = attribution.trace, np.unique(windows.range)
     op, place = index_work(attribution, each).ops_of(each)
     computes = compute_ops(trace, communication)

@@ -59,7 +59,7 @@ def refuse_all(glob: str, option: str) -> None:
 def matching(names: Sequence[str], glob: str, what: str, file: str) -> list[int]:
     """Return the indices of the names that a glob matches; raises `NsysprofError` with similar names if there are none.
 
-    If nothing matches, the case of letters is ignored.
+    If nothing matches, letter case is ignored.
     """
     found = [at for at, name in enumerate(names) if name and (name == glob or fnmatchcase(name, glob))]
     low = glob.lower()
@@ -100,10 +100,10 @@ def calls_of(program: Program, glob: str) -> Cause:
 
 
 def code_of(program: Program, glob: str) -> Cause:
-    """Return code between calls as a `Cause`: in innermost ranges that match a glob, also on threads that work for
-    these ranges.
+    """Return, as a `Cause`, code between calls whose innermost range matches a glob, also on threads that work for such
+    ranges.
 
-    `OUTSIDE` is the glob for code outside every range, on threads that launch.
+    `OUTSIDE` is the glob for code outside all ranges, on threads that launch.
     """
     trace, attribution = program.attribution.trace, program.attribution
     launches, ranges = trace.launches, trace.ranges
@@ -132,9 +132,9 @@ def code_of(program: Program, glob: str) -> Cause:
 
 
 def _unblock(program: Program, pinned: bool, network: Network) -> None:
-    """Let copies to the GPU not block the host, nor calls that wait for their stream right behind them.
+    """Stop copies to the GPU, and calls right after them that wait for their stream, from blocking the host.
 
-    Those that are to be ``pinned`` are as fast as the link, and so are pageable ones to the host, which still wait.
+    With ``pinned``, pageable copies are as fast as the link, also copies to the host, which still wait.
     """
     trace, ops = program.attribution.trace, program.attribution.trace.ops
     directions = [np.array([word in name for name in trace.op_names], bool) for word in ("HtoD", "DtoH")]
@@ -173,7 +173,7 @@ def _unblock(program: Program, pinned: bool, network: Network) -> None:
 
 
 def _link_rate(program: Program, pinned: Mask, words: str) -> float:
-    """The bytes per second of pinned copies: the median of large ones of the report, or what the link carries."""
+    """The bytes per second of pinned copies: the median of the report's large ones, or the link's bandwidth."""
     trace, size = program.attribution.trace, program.facts.copy_sizes
     large = np.flatnonzero(pinned & (size >= _LARGE) & (trace.ops.end > trace.ops.start))
     if len(large):
@@ -188,7 +188,7 @@ def _link_rate(program: Program, pinned: Mask, words: str) -> float:
 
 
 def _no_page_faults(program: Program, network: Network) -> None:
-    """Kernels without the time in which pages came to their GPU, and code without that in which pages came back."""
+    """Remove the time in which pages migrated to the GPU from its kernels, and to the host from code."""
     trace, faults = program.attribution.trace, program.attribution.trace.page_faults
     ops = trace.ops
     asked = np.zeros(len(ops), bool)

@@ -1,4 +1,4 @@
-"""Steps in a replay: the length of each, and whether it is reliable."""
+"""Lengths of steps in a replay, and whether they are reliable."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -52,9 +52,9 @@ def measure_lags(trace: Trace, host: Host, items: Items, launched: Ints32) -> La
 
 
 def _carried(trace: Trace, came: Ints, called: Ints) -> Mask:
-    """Copies that start while their call is under way, and not right when they ``came``: the host prepares them.
+    """Copies that start during their call, and not right when they ``came``, because the host prepares them.
 
-    That is no latency of the GPU, and each copy has its own.
+    This is not a GPU latency, and each copy has its own.
     """
     ops, launches, launch = trace.ops, trace.launches, trace.ops.launch
     returned = pick(launches.end, launch, 0)
@@ -110,7 +110,7 @@ def stream_edges(
 
 
 def _behind_null(trace: Trace, items: Items, null: Ints32, done: Ints32, lags: Lags, parts: Parts) -> None:
-    """Let ops wait for what the legacy default stream makes them wait for, too."""
+    """Let ops wait also for their dependencies through the legacy default stream."""
     ops = trace.ops
     held = np.flatnonzero(null >= 0)
     lag = np.minimum(ops.start[held] - ops.end[null[held]], lags.behind_event)
@@ -120,9 +120,9 @@ def _behind_null(trace: Trace, items: Items, null: Ints32, done: Ints32, lags: L
 def _behind_copies(
     trace: Trace, items: Items, since: Ints, carried: Mask, done: Ints32, lags: Lags, parts: Parts
 ) -> None:
-    """Let copies wait for the one before them in their direction on the GPU where only that explains their start.
+    """Let copies wait for the previous one in their direction on the GPU if only that explains their start.
 
-    ``since`` is when each op had all else that it waited for.
+    ``since``: when all other dependencies of each op were done.
     """
     op, behind = _in_turn(trace)
     binds = (trace.ops.end[behind] > since[op] + lags.behind_launch) & ~carried[op]
@@ -132,7 +132,7 @@ def _behind_copies(
 
 
 def _in_turn(trace: Trace) -> tuple[AnyInts, AnyInts]:
-    """Copies that start right behind another of their direction on the GPU, of another stream; and these."""
+    """Copies that start right after one of their direction on the GPU in another stream; and the latter."""
     ops = trace.ops
     rows = np.flatnonzero((ops.kind == MEMCPY) & (trace.op_gpu >= 0))
     rows = trace.in_order(rows, ops.start)
@@ -144,7 +144,7 @@ def _in_turn(trace: Trace) -> tuple[AnyInts, AnyInts]:
 
 
 def _wait_too(trace: Trace, items: Items, op: AnyInts, behind: AnyInts, lag: Ints, done: Ints32, parts: Parts) -> None:
-    """Let each op wait for one ``behind`` which it starts by a ``lag``, besides what comes before it in its stream."""
+    """Let each op wait also for an op ``behind``, after which it starts by a ``lag``, not only for its predecessor."""
     if not len(op):
         return
     ops, other = trace.ops, parts.edges[1]

@@ -22,9 +22,9 @@ _LEAD = QUEUE + QUEUE // 8  # launches before the stretch, so that a full queue 
 class Stretch:
     """Some steps of a trace: ``facts`` and ``windows`` cover only these steps, as if nothing else was recorded.
 
-    ``asked`` are the requested windows; the other windows come first and serve only as lead-in, because replays of
-    these are cut. ``ops``, ``launches`` and ``calls`` are the rows of `Trace.ops`, `Trace.launches` and
-    `HostActivity.calls` in the whole trace; rows of ranges always refer to the whole trace.
+    ``asked`` marks the requested windows; those before them are only lead-in, because their replay is cut off. ``ops``,
+    ``launches`` and ``calls`` are the rows of `Trace.ops`, `Trace.launches` and `HostActivity.calls` in the whole
+    trace; rows of ranges always refer to the whole trace.
     """
 
     facts: Facts
@@ -36,7 +36,7 @@ class Stretch:
 
 
 def reach_of(trace: Trace, windows: Windows, rows: AnyInts) -> tuple[Index, int, int]:
-    """Return the windows in the stretch of some windows, with the step before, and the stretch's first and last ns."""
+    """Return the windows of a stretch (some windows and the one before each), and its first and last ns."""
     before = np.maximum(np.asarray(rows) - 1, 0)
     before = before[(windows.path[before] == windows.path[rows]) & (windows.gpu[before] == windows.gpu[rows])]
     every = np.union1d(rows, before)
@@ -89,7 +89,7 @@ def stretch_of(facts: Facts, windows: Windows, rows: AnyInts) -> Stretch:
 
 
 def _rows(columns: Columns, rows: Index) -> Columns:
-    """Some rows of columns that are as long as their first one; what is no column, and names, as they are."""
+    """Some rows of the columns that are as long as the first one; other fields and names are unchanged."""
     count, names = len(columns), ("names", "threads")
     return replace(columns, **{
         each.name: getattr(columns, each.name)[rows]

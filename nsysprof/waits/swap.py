@@ -39,7 +39,7 @@ def _table(path: Path) -> pd.DataFrame:
 
 
 def times_by_name(trace: Trace, path: Path) -> dict[int, int]:
-    """Return the median duration of each kernel of the trace that also occurs in a table or another report."""
+    """Return the median duration, in a table or another report, of each kernel of the trace that is there."""
     if path.suffix == ".csv":
         table = _table(path)
         if not {"kernel", "median_ns"} <= set(table.columns):
@@ -89,9 +89,9 @@ def _kernels_of_report(trace: Trace, path: Path) -> pd.DataFrame:
 
 
 def time_of_row(path: Path, row: str) -> int:
-    """Return the median in a row of bench results (by backend or ``CONFIGURATION/BACKEND``), or of a kernel.
+    """Return the median time of a kernel, or of a row of bench results (backend or ``CONFIGURATION/BACKEND``).
 
-    If the bench also timed CUDA graph replays, the times of these count, because times of eager calls include launches.
+    If the bench also timed CUDA graph replays, these count, because times of eager calls include launches.
     """
     import pandas as pd
 

@@ -41,8 +41,8 @@ class Reasons:
     ``ready`` int64 ns, the end of that op; ``in_stream`` int64 ns: the end of the predecessor in the same stream;
     ``launched`` int64 ns: the return of the host call, for copies the start of the call. Missing times are the smallest
     int64. ``marked`` bool: whether the stream recorded or awaited an event between the op and its predecessor.
-    ``latency`` int64 ns: the usual upper limit, in this recording, of the delay between the time at which an op is
-    launched and free and its start: after its launch, its CUDA graph's launch, an op, or an event.
+    ``latency`` int64 ns: this recording's usual upper limit of the delay before an op that is launched and free starts:
+    after its launch, its CUDA graph's launch, an op, or an event.
     """
 
     op: Ints32
@@ -58,7 +58,7 @@ class Reasons:
 class Pieces:
     """Gaps split into pieces that add up: ``gap``, the number of the gap, ``start``, ``end`` int64 ns, ``kind`` uint8.
 
-    ``op`` int32: for `RUNS` the op that ran, otherwise the op that was not launched or not started, -1 for none.
+    ``op`` int32: for `RUNS` the op that ran, otherwise the op not yet launched or not yet started, -1 for none.
     """
 
     gap: Index
@@ -106,7 +106,7 @@ def _latency(trace: Trace, ready: Ints, launched: Ints, marked: Mask) -> Ints:
 
 
 def _behind(ops: Ops, op: AnyInts, late: Mask, marked: Mask) -> Bytes:
-    """The place in `Reasons.latency` of ops; ``late``: launched behind all else that they wait for."""
+    """The place in `Reasons.latency` of ops; ``late``: launched after all their other dependencies."""
     graph = ops.from_graph[op] | (ops.kind[op] == GRAPH)
     launched = np.where(graph, np.uint8(_GRAPH_LAUNCH), np.uint8(_LAUNCH))
     return np.where(late, launched, np.where(marked, np.uint8(_EVENT), np.uint8(_OP)))
@@ -126,8 +126,8 @@ def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: AnyInts) -> Pie
     """Split the gaps from each ``start`` to each ``end`` into `Pieces`, sorted by gap and time.
 
     ``op`` is the op that starts at the end of the gap, or that ends there if the gap follows the last compute; -1: the
-    GPU only waited for the host to launch. To bound the time per gap, everything more than `MAX_STEPS` ops back is
-    `CUT`.
+    GPU only waited for the host to launch. Everything more than `MAX_STEPS` ops back is `CUT`, to bound the time per
+    gap.
     """
     ops = trace.ops
     gap, at, now = np.arange(len(start)), np.array(end), np.array(op, np.int64)
@@ -176,7 +176,7 @@ def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: AnyInts) -> Pie
 
 
 def _returned(trace: Trace, op: Ints) -> Ints:
-    """When the call returned that made each copy: until then the host may be filling a buffer for it; else 0."""
+    """When the call of each copy returned: until then the host may be filling a buffer for it; 0 for other ops."""
     out = np.zeros(len(op), np.int64)
     copies = np.flatnonzero((trace.ops.kind[op] == MEMCPY) & (trace.ops.launch[op] >= 0))
     out[copies] = trace.launches.end[trace.ops.launch[op[copies]]]
@@ -185,7 +185,7 @@ def _returned(trace: Trace, op: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class Lanes:
-    """Ops by stream and start: ``order``: rows of `Trace.ops`, with the ``stream`` of each op and the time at which it
+    """Ops by stream and start; ``order``: rows of `Trace.ops`, with the ``stream`` of each op and the time at which it
     was ``called``.
 
     ``called`` never decreases along a stream; ``end`` and ``start`` as in `Trace.ops`.
@@ -198,7 +198,7 @@ class Lanes:
     start: Ints
 
     def __post_init__(self) -> None:
-        """Let nothing be called before what runs before it in its stream."""
+        """Let no op be called before its predecessor in its stream."""
         for calls in np.split(self.called, np.flatnonzero(np.diff(self.stream)) + 1):
             np.maximum.accumulate(calls, out=calls)
 
@@ -228,9 +228,9 @@ def event_calls(dependencies: Dependencies) -> tuple[Ints32, Ints, Ints32]:
 
 
 def _awaited(dependencies: Dependencies, lanes: Lanes, place: Index) -> Ints32:
-    """For each op the one that ends last of those that its stream has to wait for since its predecessor.
+    """For each op, the last to end of the ops for which its stream had to wait since its predecessor.
 
-    ``place`` is where each of `event_calls` is in its stream, see `Lanes.before`.
+    ``place`` is the position of each of `event_calls` in its stream, see `Lanes.before`.
     """
     found = np.full(len(lanes.order), -1, np.int32)
     waits, records = dependencies.waits, dependencies.records
@@ -262,7 +262,7 @@ def _awaited(dependencies: Dependencies, lanes: Lanes, place: Index) -> Ints32:
 
 
 def _mark(found: Ints32, lanes: Lanes, lane: int, since: int, awaited: int) -> None:
-    """Note what the next op of a stream after a place waits for."""
+    """Record the dependency of the next op of a stream after a position."""
     following = since + 1 if since >= 0 else int(np.searchsorted(lanes.stream, lane))
     if following < len(lanes.order) and lanes.stream[following] == lane:
         found[lanes.order[following]] = awaited
@@ -280,7 +280,7 @@ def lanes_of(trace: Trace) -> Lanes:
 
 
 def barriers(dependencies: Dependencies, lanes: Lanes) -> Ints32:
-    """Return each op's dependencies through the legacy default stream: on it, or on all blocking streams."""
+    """Return each op's dependency through the legacy default stream: an op there, or in a blocking stream."""
     found = np.full(len(lanes.order), -1, np.int32)
     null, blocking = dependencies.null, dependencies.blocking
     context = dependencies.context

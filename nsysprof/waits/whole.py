@@ -1,4 +1,4 @@
-"""Complete causes of waiting: a call with its work and the waits for it, code from call to call, or GPU ops."""
+"""Complete causes of waiting: a call with its work and the waits for it, code between calls, or GPU ops."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Cause:
 
 
 class Wholes:
-    """Finder of everything that belongs to calls, GPU ops and waits of a trace, as a `Cause`."""
+    """Finder of all that belongs to calls, GPU ops or waits of a trace, each as a `Cause`."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -65,7 +65,7 @@ class Wholes:
         return self.facts.activity.calls.find(trace.threads[launches.thread], launches.start, launches.end)
 
     def of_calls(self, calls: AnyInts) -> Cause:
-        """Return the calls, the copies and memsets that the calls start, and the waits for these as a `Cause`."""
+        """Return, as a `Cause`, the calls, the copies and memsets that they start, and the waits for these."""
         launches = np.flatnonzero(np.isin(self.of_launch, calls) & (self.of_launch >= 0))
         ops = self.trace.ops
         moves = np.isin(ops.kind, (MEMCPY, MEMSET)) & ~ops.from_graph
@@ -100,7 +100,7 @@ class Wholes:
         return found | Cause(queued=queued, late=bool(late.any()))
 
     def alike(self, cause: Cause) -> Cause:
-        """Extend a cause to all calls of the trace with the same names, ranges and kinds of copies."""
+        """Extend a cause to all calls with the same name, thread, range name and kind of copy."""
         calls = self.facts.activity.calls
         copied = np.full(len(calls), -1, np.int64)
         moved = np.flatnonzero(self.copy_name >= 0)

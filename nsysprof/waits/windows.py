@@ -1,4 +1,4 @@
-"""Find the GPU windows of range instances, and the intervals in these windows in which the GPU computes nothing."""
+"""Find the GPU windows of range instances, and the intervals in them without GPU compute."""
 
 from __future__ import annotations
 
@@ -58,10 +58,9 @@ def gpu_windows(attribution: Attribution, rows: Index, path: Ints32, communicati
     A window starts with the instance on the host, or at the end of the previous window of its path on that GPU if that
     is later. The window ends with the last op of the instance on that GPU, or with the instance on the host if that is
     later: so a late host inside the instance counts, but not a host that runs ahead. If a copy or collective outlasts
-    the compute of the instance, the window ends at the first compute of the next instance at the latest: prefetching
-    during a step is not part of the step. Instances without GPU work have no window. Ops that CUDA graphs replay count
-    at the launch of the graph, regardless of their attribution. ``communication``: per op name, whether it is a
-    collective.
+    the compute of the instance, the window ends no later than the first compute of the next instance: prefetching
+    during a step is not part of it. Instances without GPU work have no window. Ops that CUDA graphs replay count at the
+    launch of the graph, regardless of their attribution. ``communication``: per op name, whether it is a collective.
     """
     trace, index = attribution.launched.trace, index_work(attribution.launched, rows)
     op, place = index.ops_of(rows)
@@ -92,7 +91,7 @@ def gpu_windows(attribution: Attribution, rows: Index, path: Ints32, communicati
 
 
 def _edges(trace: Trace, op: AnyInts, group: Ints, *, ends: bool) -> Index:
-    """Of GPU ops in order of their groups, the index of the one of each group that ends last, or starts first.
+    """The index of the op of each group that ends last, or starts first; ops are in the order of their groups.
 
     Ties are broken as by `Trace.settled`.
     """
@@ -109,7 +108,7 @@ def _edges(trace: Trace, op: AnyInts, group: Ints, *, ends: bool) -> Index:
 
 
 def _tiled(trace: Trace, rows: Index, path: Ints32, gpu: Ints, done: Ints, last: AnyInts, others: Index) -> Windows:
-    """Windows of instances in order, each from the end of those before on; ``others``: where another line begins."""
+    """Windows of instances in order, none before the previous one's end; ``others``: where another line begins."""
     start = trace.ranges.start[rows].copy()
     end = np.maximum(done, trace.ranges.end[rows])
     for mine in np.split(np.arange(len(rows)), others):
@@ -140,10 +139,10 @@ def step_windows(attribution: Attribution, rows: Index, path: Ints32, communicat
 
     A step lasts from the end of the previous step to its own end, so a data loader between two steps belongs to the
     second step. This applies if both steps have the same parent range, and if the GPU computes next to nothing in this
-    pause and in most pauses of the path; other work, such as validation, belongs to no step. The first step has no such
-    pause, nor have detected iterations (which touch within a loop). Steps of several processes, or of several threads
-    that run steps at once, form separate lines: `Windows.path` is the number of a step's line; the second result is the
-    path of each line.
+    pause and in most pauses of the path; other work, such as validation, belongs to no step. The first step and
+    detected iterations (which touch within a loop) have no such pause. Steps of several processes, or of several
+    threads that run steps at once, form separate lines: `Windows.path` is the number of a step's line; the second
+    result is the path of each line.
     """
     trace = attribution.launched.trace
     thread = trace.ranges.thread[rows]
@@ -156,7 +155,7 @@ def step_windows(attribution: Attribution, rows: Index, path: Ints32, communicat
 
 
 def _side_by_side(trace: Trace, rows: Index, thread: AnyInts, line: AnyInts) -> Mask:
-    """Which instances are of a line, sorted by it, in which some of different threads run at a time."""
+    """Mark instances (sorted by line) of lines in which different threads run instances at the same time."""
     start, end, out = trace.ranges.start[rows], trace.ranges.end[rows], np.zeros(len(rows), bool)
     for number in np.unique(line[1:][(line[1:] == line[:-1]) & (thread[1:] != thread[:-1])]).tolist():
         mine = np.arange(*np.searchsorted(line, [number, number + 1]))
@@ -167,7 +166,7 @@ def _side_by_side(trace: Trace, rows: Index, thread: AnyInts, line: AnyInts) -> 
 
 
 def _with_pauses(attribution: Attribution, windows: Windows, communication: Mask) -> Windows:
-    """The windows from the ends of those before on; see `step_windows`."""
+    """The windows, extended back to the previous window's end; see `step_windows`."""
     attribution = attribution.launched
     trace, parent = attribution.trace, attribution.parent[windows.range]
     same = (windows.path[1:] == windows.path[:-1]) & (windows.gpu[1:] == windows.gpu[:-1])
@@ -211,7 +210,7 @@ def whole_windows(trace: Trace) -> Windows:
 def blocking_communication(
     trace: Trace, why: Reasons, communication: Mask, gpu: int, process: int
 ) -> tuple[Ints, Ints, Ints32]:
-    """Find exposed communication of a process on a GPU on which the next compute depended, as ``start``, ``end``,
+    """Find the exposed communication (of a process on a GPU) that the next compute awaited, as ``start``, ``end``,
     ``op``.
 
     Intervals are disjoint and sorted by start; the process must have ops on that GPU.
@@ -299,7 +298,7 @@ def stretches(windows: Windows, gpu: int, lines: GpuLines) -> Stretches:
 def _gaps(lines: GpuLines, window: Index, begin: Ints, stop: Ints) -> tuple[Index, Ints, Ints, Ints, Mask]:
     """The gaps in the compute of a GPU from each ``begin`` to each ``stop``.
 
-    Of each its window, start, end, the op that computes next, and whether it is the last one of its stretch.
+    For each: window, start, end, the op that computes next, and whether it is the last of its stretch.
     """
     start, end = lines.compute
     first = np.searchsorted(end, begin, side="right")  # the first compute that ends behind the begin

@@ -1,4 +1,4 @@
-"""Compute the time that steps save without a culprit, from replays in which the culprit takes no time."""
+"""Compute the time saved per step without a culprit, from replays in which it takes no time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,8 +37,8 @@ class Removals:
     """Replays of a trace without the causes in rows of why.csv.
 
     ``base``: the length of the windows ``seen`` of ``spans``; ``place``: the path, GPU and process of each window;
-    ``known``: marks the windows that the replay explains. Rows of ``waits`` belong to the row of why.csv with
-    ``number`` equal to ``of``.
+    ``known``: the places that the replay explains. Each row of ``waits`` belongs to the row of why.csv whose ``number``
+    is its ``of``.
     """
 
     network: Network
@@ -53,7 +53,7 @@ class Removals:
     number: Ints
 
     def gain(self, rows: Sequence[int]) -> float | None:
-        """Return the mean reduction (ns) of a path's windows without the cause of these rows, or None if unknown."""
+        """Return the mean saving (ns) per window of a path without the cause of these rows, or None if unknown."""
         waits = self.waits[np.isin(self.of, self.number[[*rows]])]
         [at] = set(self.place[waits["window"]].tolist()) or {-1}
         if at not in self.known:
@@ -107,7 +107,7 @@ def removals_of(
 
 
 def forecast_ceilings(rows: pd.DataFrame, removals: Removals | None) -> pd.DataFrame:
-    """Replace bounds in the ceilings of why.csv by forecasts, where possible; see `removals_of`.
+    """Replace bounds among the ceilings of why.csv with forecasts if possible; see `removals_of`.
 
     Replays take at most `MAX_NODES` steps. Rows with the same culprit that differ only in ``meanwhile`` are removed
     together; each row gains at most its wait.

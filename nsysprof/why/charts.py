@@ -32,7 +32,7 @@ WORDS = {"kernel": "kernel that another stream waits for"}
 
 
 def plan_why(answer: Why) -> marks.Plan:
-    """Plan the median window of the path with most time: its parts, which add up, and its lanes with waits."""
+    """Plan the median window of the path with the most time: its parts, which add up, and its lanes with waits."""
     instance = median_instance(answer)
     if instance is None:
         return marks.Message(
@@ -84,7 +84,7 @@ def _legend(instance: Instance, streams: Sequence[marks.Stream]) -> list[tuple[s
 
 
 def _bars(parts: Sequence[WindowPart], length: int) -> Iterator[marks.Marks]:
-    """A row per part, each from where the one before ends; above those of a section their sum."""
+    """A row per part, each starting at the previous one's end; above each section, its sum."""
     at = 0
 
     def row(label: str, ns: int, colour: str, text: str) -> marks.Marks:
@@ -124,7 +124,7 @@ def _ops(instance: Instance) -> tuple[Ints, Ints, Bytes]:
 
 
 def kinds_of_names(instance: Instance) -> Bytes:
-    """Return the kinds of GPU op names as codes of `RUNS`, then of compute for which another stream waited."""
+    """Return each GPU op name's code of `RUNS`; ``kernel`` is compute for which another stream waited."""
     trace, families = instance.answer.attribution.trace, instance.answer.kinds.family
     held_up = instance.answer.held_up
     mine = held_up[(held_up["path"] == instance.path) & (held_up["share_of_span"] >= _MIN_HELD)]
@@ -136,7 +136,7 @@ def kinds_of_names(instance: Instance) -> Bytes:
 
 
 def _parts(instance: Instance, start: Ints, end: Ints, kind: Bytes) -> list[WindowPart]:
-    """The parts of the window; of compute those kernels apart that another stream waits for while nothing else runs."""
+    """The parts of the window, with compute that another stream awaits while nothing else runs as a separate part."""
     computes, held = np.isin(kind, (0, 3)), kind == 3
     every, others = (
         int(np.subtract(*merge(start[some], end[some])[::-1]).sum()) for some in (computes, computes & ~held)
@@ -151,7 +151,7 @@ def _parts(instance: Instance, start: Ints, end: Ints, kind: Bytes) -> list[Wind
 
 
 def _streams(instance: Instance, start: Ints, end: Ints, kind: Bytes) -> tuple[list[marks.Stream], list[str]]:
-    """Lanes of the streams that run anything meanwhile, the busiest ones, and a note on the others."""
+    """Lanes of the window's busiest streams, and a note on the others."""
     trace = instance.answer.attribution.trace
     length = instance.end_ns - instance.start_ns
     stream = trace.ops.stream[instance.ops]
@@ -169,7 +169,7 @@ def _streams(instance: Instance, start: Ints, end: Ints, kind: Bytes) -> tuple[l
 
 
 def _waits(instance: Instance) -> marks.Marks:
-    """The lane of the waits; those of one cause that touch are one box, named for the one with most time."""
+    """The lane of the waits; adjacent waits of one cause are one box, named after the longest."""
     pieces = instance.pieces
     rows = np.flatnonzero(pieces.wait >= 0)
     start, end, group = pieces.start[rows], pieces.end[rows], pieces.group[rows]
@@ -191,7 +191,7 @@ def _waits(instance: Instance) -> marks.Marks:
 
 
 def overview(answer: Why) -> Overview:
-    """Make the notebook view: the findings, and the tree of the path with most time."""
+    """Make the notebook view: the findings, and the tree of the path with the most time."""
     paths = ranked_paths(answer)
     if not paths:
         return Overview("these ranges have no GPU work, so there is no wait")

@@ -1,4 +1,4 @@
-"""Find the critical path of windows piece by piece, and the one window for pictures: the median window of its path."""
+"""Find the critical path of windows piece by piece, and choose the window for pictures: the median of its path."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class PathPieces:
 
 
 def critical_path(answer: Why, windows: AnyInts | None = None, *, compute: bool = True) -> PathPieces:
-    """Find the `PathPieces` of all windows, or of some rows of `Why.windows`; with ``compute`` False, only waits."""
+    """Find the `PathPieces` of all windows, or of some rows of `Why.windows`; without ``compute``, only waits."""
     which = np.arange(len(answer.windows)) if windows is None else np.sort(windows)
     waits = answer.waits if windows is None else answer.waits_of(which)
     window, start, end = (waits[name].to_numpy(np.int64) for name in ("window", "start_ns", "end_ns"))
@@ -133,7 +133,7 @@ class Instance:
 
     @cached_property
     def ops(self) -> Index:
-        """Return the rows of the GPU ops that run on the GPU of the window during the window."""
+        """Return the rows of the GPU ops that run on the window's GPU during the window."""
         ops, on_gpu = self.answer.attribution.trace.ops, self.answer.attribution.trace.op_gpu == self.gpu
         return np.flatnonzero(on_gpu & (ops.start < self.end_ns) & (ops.end > self.start_ns))
 
@@ -145,11 +145,11 @@ class Instance:
 
 
 def median_instance(answer: Why, path: str | None = None) -> Instance | None:
-    """Choose a median window of a path (by default the path with most time) on the GPU of its largest finding, or
-    without findings on the GPU that waits most.
+    """Choose a median window of a path (by default the one with the most time), on the GPU of its largest finding or,
+    without findings, the GPU that waits most.
 
-    Among the middle third of the windows by length, choose the window whose times are most similar to all windows. If
-    this window lacks half of the largest finding, choose the next one that has it. Returns None if there are no
+    Among the middle third of the windows by length, choose the one whose times are closest to the mean. If it has less
+    than half of the largest finding's mean time, choose the nearest window that has more. Returns None if there are no
     windows.
     """
     windows = answer.windows
@@ -178,9 +178,9 @@ def median_instance(answer: Why, path: str | None = None) -> Instance | None:
 
 
 def _with_the_wait(answer: Why, rows: Ints, median: int, finding: Finding) -> int:
-    """Of windows sorted by length the one nearest to the median that has half of a finding's mean time or more.
+    """The window nearest to the median by rank of length that has at least half of a finding's mean time.
 
-    The median itself where none of the nearest has.
+    The median itself if none of the nearest has.
     """
     if not finding.culprits:
         return median
@@ -194,7 +194,7 @@ def _with_the_wait(answer: Why, rows: Ints, median: int, finding: Finding) -> in
 
 
 def _parts(answer: Why, number: int, pieces: PathPieces) -> list[WindowPart]:
-    """The parts of a window, section by section; in each the groups with most time first, small parts together."""
+    """The parts of a window, section by section; in each, the groups with the most time first, small parts together."""
     start, end, compute = (
         int(answer.windows[name].to_numpy()[number]) for name in ("start_ns", "end_ns", "compute_ns")
     )

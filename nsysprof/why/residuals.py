@@ -1,4 +1,4 @@
-"""Measure the error of windows replayed from dependencies and constants; large errors get no ceilings."""
+"""Measure the error of replays from dependencies and constants; paths with large errors get no ceilings."""
 
 from collections.abc import Iterator
 

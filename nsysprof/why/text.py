@@ -1,4 +1,4 @@
-"""Show why the GPU waits as text: the largest bottlenecks, and trees whose children add up at every level."""
+"""Show as text why the GPU waits: the largest bottlenecks, and trees whose children add up at every level."""
 
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import join_words, one_line, plural, visible
@@ -22,8 +22,7 @@ _PARTS = (
 
 
 def why_text(answer: Why, top: int = 8, *, full: bool = False, markdown: bool = False) -> str:
-    """Format one screen for a terminal, or Markdown, or the ``full`` result, with ``top`` rows below each part of a
-    step.
+    """Format one terminal screen, Markdown, or the ``full`` result, with ``top`` rows below each part of a step.
 
     Paths are in the order of `ranked_paths`. Ends with a newline.
     """

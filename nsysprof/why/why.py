@@ -42,12 +42,12 @@ class Why(Attributed, Shown):
     ``range``, ``exposed_by``, ``claim``, ``op`` (the GPU op that ran or came late), and the host ``thread`` (a code,
     -1: none). ``rows`` sums them by path and GPU, see `files.WHY`. ``held_up`` has a row per path, GPU and kernel that
     kept another stream waiting while it computed: these three and ``waits``, ``waited_ns``, ``per_instance_ns``,
-    ``share_of_span``. The time in ``held_up`` is compute, and is in no row of a wait. ``level`` are the ranges of the
+    ``share_of_span``. The time in ``held_up`` is compute, so no wait includes it. ``level`` are the ranges of the
     windows; ``lacks`` names data that the recording lacks; ``facts`` and ``gpu_windows`` are the inputs. ``residuals``:
-    how well dependencies explain windows, see `residual_frame`. ``picked`` describes these windows if they are not all
-    windows; ``warm_up`` is the number of windows left out as warm-up. ``bounds``: why all ceilings of ``rows`` are
-    bounds instead of forecasts, empty if they are not; otherwise ``removals`` replay the trace without each cause.
-    ``per`` is the base of ``per_instance_ns``: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
+    how well dependencies explain windows, see `residual_frame`. ``picked`` describes the chosen windows, empty if all
+    are; ``warm_up`` is the number of windows left out as warm-up. ``bounds``: why all ceilings of ``rows`` are bounds
+    instead of forecasts, empty if they are not; otherwise ``removals`` replay the trace without each cause. ``per`` is
+    the base of ``per_instance_ns``: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
     """
 
     attribution: Attribution
@@ -77,7 +77,7 @@ class Why(Attributed, Shown):
         return self.waits_of(np.arange(len(self.windows)))
 
     def waits_of(self, rows: AnyInts) -> pd.DataFrame:
-        """Return the pieces of waits of some rows of ``windows`` only."""
+        """Return the pieces of waits in some rows of ``windows``."""
         chosen = self.gpu_windows.take(rows)
         parts = []
         for gpu in np.unique(chosen.gpu).tolist():
@@ -105,11 +105,11 @@ class Why(Attributed, Shown):
 
     @cached_property
     def launch_bound(self) -> Mask:
-        """Mark ``waits`` that are steps of a host that launches more slowly than the GPU runs.
+        """Mark ``waits`` of a GPU that runs faster than the host launches.
 
-        Such waits are shorter than `LAUNCH_STEP_NS`, and meanwhile the host launches, makes other CUDA calls that do
-        not wait, or runs code in between, regardless of the cause that drained the GPU queue. Such waits count per
-        path, process and GPU, and only in ranges whose launches take `MIN_LAUNCHES` of that time.
+        They are shorter than `LAUNCH_STEP_NS`, and the host meanwhile launches, makes other CUDA calls that do not
+        wait, or runs code in between, regardless of what drained the GPU queue. They count only in ranges (per path,
+        process and GPU) in which launch calls take at least `MIN_LAUNCHES` of them.
         """
         length = (self.waits["end_ns"] - self.waits["start_ns"]).to_numpy()
         activity = self.waits["activity"]
@@ -136,15 +136,15 @@ def why(
 ) -> Why:
     """Account for the GPU windows of the ranges that the glob ``select`` matches, by default of repeating ranges.
 
-    ``attribution`` is a result of `attribute`, or a file.
+    ``attribution`` is a result of `attribute` or a report file.
 
     If ``attribution`` reads CUDA graphs as captured, replayed ops are named after the range that captured them; windows
     and host activity still follow the real launches.
 
     Times per instance are per window, or per call of the inner ranges whose names match ``per``. Warm-up is left out
-    (see `steady`), or with ``skip`` the first ``skip`` windows of each path and GPU. ``instances`` keeps only some
-    windows: the first and last, counted from 0, or `SLOWEST`. Raises `NsysprofError` if no range matches. Takes
-    near-linear time in ops and calls.
+    (see `steady`), or the first ``skip`` windows of each path and GPU if given. ``instances`` keeps only windows by
+    number, a first to a last (from 0), or `SLOWEST`. Raises `NsysprofError` if no range matches. Takes near-linear time
+    in ops and calls.
     """
     attribution = attribute(attribution)
     kinds = kinds_of(attribution.trace, rules)
@@ -209,7 +209,7 @@ def _with_hints(rows: pd.DataFrame, diagnosis: Diagnosis) -> pd.DataFrame:
 
 
 def _per_call(answer: Why, calls: Ints) -> Why:
-    """The same answer with times per call; ``calls`` are those of each window."""
+    """The same answer with times per call; ``calls`` has the number in each window."""
     windows = answer.windows.assign(calls=calls)
     each = windows.groupby(_PLACE)["calls"].agg(["size", "sum"])
     windows_of_call = (each["size"] / each["sum"]).rename("windows_of_call")

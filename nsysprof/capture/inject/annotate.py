@@ -19,9 +19,9 @@ _STEP = re.compile(r"(?i)\W*(profiler|train(ing)?)?[ _-]*(step|iter(ation)?|batc
 
 
 class _Emitter:
-    """Where ranges go; ``on`` is False while nothing is recorded, ``steps`` True once the program names its own.
+    """The target of ranges; ``on`` is False while nothing is recorded, ``steps`` True once the program names its steps.
 
-    ``numbered`` counts the `emit_nvtx` that are open.
+    ``numbered`` counts the open `emit_nvtx` contexts.
     """
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class TorchNvtx:
 
 
 def follow_nvtx() -> None:
-    """Make ranges of the package nvtx begin and end annotations too, also if nvtx was imported under another name."""
+    """Make ranges of the package nvtx begin and end annotations too, even if nvtx was imported under another name."""
     package = sys.modules["nvtx"]
     if not getattr(package, "enabled", lambda: True)():
         return

@@ -40,7 +40,7 @@ def start(cuda: bool | None = None) -> None:
 
 
 def _threads(torch: Any) -> dict[str, Any]:
-    """Return the options to record all threads, and what streams wait for, as far as this torch has them."""
+    """Return the options to record all threads and the waits of streams, if this torch supports them."""
     make = torch._C._profiler._ExperimentalConfig
     for options in ({"profile_all_threads": True, "enable_cuda_sync_events": True}, {"profile_all_threads": True}):
         try:

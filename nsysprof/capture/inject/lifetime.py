@@ -44,7 +44,7 @@ def watch_ends() -> None:
 
 
 def _ending(replace: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a call that puts another program into this process end the recording first, if there is such a program."""
+    """Make a call that replaces this process's program end the recording first, if the new program exists."""
 
     @functools.wraps(replace)
     def ended(path: Any, *given: Any, **named: Any) -> Any:
@@ -82,7 +82,7 @@ def _ended(why: str = "the end of the program") -> None:
 
 
 def _is_loader_worker() -> bool:
-    """Whether a DataLoader spawned this process: it loads data, and ends when its loader does."""
+    """Whether a DataLoader spawned this process, which loads data and ends with its loader."""
     return getattr(sys.modules.get("torch.utils.data._utils.worker"), "_worker_info", None) is not None
 
 
@@ -93,7 +93,7 @@ def _terminated(number: int, _frame: object) -> None:
 
 
 def _look_after_limits() -> None:
-    """Stop recording after the time that was ordered, or before memory runs out."""
+    """Stop recording at the requested time limit, or before memory runs out."""
     rec = recording
     limit = rec.order["seconds"]
     while rec.here:
@@ -109,7 +109,7 @@ def _look_after_limits() -> None:
 
 
 def _stop_from_here(why: str) -> None:
-    """Stop in the main thread, between two of its steps, as torch's profiler belongs to the thread that started it."""
+    """Stop in the main thread, between two bytecodes: torch's profiler belongs to the thread that started it."""
     import ctypes  # noqa: PLC0415
 
     done = threading.Event()
@@ -125,7 +125,7 @@ def _stop_from_here(why: str) -> None:
 
 
 def _free_share() -> float:
-    """Return which part of the memory is free, of the machine or of the container; 1 where it cannot be known."""
+    """Return the free share of the memory of the machine or, if less, of the container; 1 if unknown."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
             lines = dict(line.split(":") for line in file)
@@ -146,7 +146,7 @@ def _fork_counted() -> None:
 
 
 def _forked() -> None:
-    """Keep a child of fork away from the profiler: what it inherits of it is locked, and its threads are gone."""
+    """Keep a forked child away from the profiler, whose locks it inherits, but not its threads."""
     rec = recording
     recorded, rec.disabled, rec.profiler = rec.profiler is not None, True, None
     started = recorded or rec.began

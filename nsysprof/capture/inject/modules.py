@@ -26,7 +26,7 @@ Names = dict[int, tuple[Any, str]]
 
 
 class _Call:
-    """A call of a module: the name of its range, the calls around it, and the names of all modules of its root."""
+    """A call of a module: the name of its range, the calls around it, and the names of all modules below its root."""
 
     __slots__ = ("chain", "depth", "name", "names", "run")
 
@@ -38,10 +38,10 @@ class _Call:
 
 
 class _Here(threading.local):
-    """What is open on a thread.
+    """The open calls and backward passes of a thread.
 
-    ``stack``: module, call and range of each call that runs; ``marks`` and ``owners``: from which sequence number on
-    nodes of autograd belong to which call; ``tasks``: of each backward that runs its id and what is open in it.
+    ``stack``: module, call and range of each running call; ``marks`` and ``owners``: the sequence number from which
+    autograd nodes belong to each call; ``tasks``: the id of each running backward pass, and what is open in it.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class _Here(threading.local):
 
 
 class _Hooks:
-    """What the hooks need: torch, the deepest level, the names by root, and how long they take."""
+    """The data of the hooks: torch, the deepest level, the names by root, and the hooks' durations."""
 
     def __init__(self) -> None:
         self.torch: Any = None
@@ -136,7 +136,7 @@ def _enter(module: Any, *, compiled: bool = False) -> None:
 
 
 def _is_silent(module: Any, name: str, around: _Call, depth: int) -> bool:
-    """Whether a module has no range of its own: what a wrapper wraps, what is too deep, graphs of what is compiled."""
+    """Whether a module gets no range: a wrapped module, a module that is too deep, or a graph of a compiled module."""
     too_deep = _hooks.depth is not None and depth > _hooks.depth
     return too_deep or name == around.name or (around.name.endswith(_COMPILED) and not _is_named(module, around.names))
 
@@ -173,7 +173,7 @@ def _names_of(root: Any) -> Names:
 
 
 def _name_below(module: Any, path: str, names: Names) -> None:
-    """Name a module and all below it by its path from the root; what only wraps a module adds nothing to it."""
+    """Name a module and all modules below it by their paths from the root, without pure wrappers."""
     names[id(module)] = weakref.ref(module), path or _kind(module)
     if _wraps(module):
         _name_below(_only_child(module), path, names)
@@ -189,7 +189,7 @@ def _is_named(module: Any, names: Names) -> bool:
 
 
 def _name(module: Any, names: Names, parent: Any, around: _Call | None) -> str:
-    """Return the name of a module; one that came later is looked for below the module that calls it."""
+    """Return the name of a module; search a module that was added later below the module that calls it."""
     if not _is_named(module, names) and parent is not None and _is_named(parent, names):
         path = names[id(parent)][1]
         _name_below(parent, "" if around is not None and not around.depth else path, names)
@@ -200,7 +200,7 @@ def _name(module: Any, names: Names, parent: Any, around: _Call | None) -> str:
 
 
 def _kind(module: Any) -> str:
-    """Return the class of a module, or of what it wraps, or of what it was scripted or traced from."""
+    """Return the class of a module, or of the module that it wraps, or was scripted or traced from."""
     inside = _inside(module)
     own, *above = type(inside).__mro__
     if len(above) > 1 and own.__name__ == f"FSDP{above[1].__name__}":  # what `fully_shard` makes of a class
@@ -225,7 +225,7 @@ def _inside(module: Any) -> Any:
 
 
 def _hook_nodes(here: _Here, output: Any) -> None:
-    """Let each node that was made in the calls of a root open the ranges of its call before it runs."""
+    """Make each autograd node created in the calls of a root open the ranges of its call before the node runs."""
     first, last = here.marks[0], here.marks[-1]
     with _hooks.torch._C.DisableTorchFunction():  # subclasses and modes of the program would see us ask
         seen = {tensor.grad_fn for tensor in _tensors(output, _hooks.torch.Tensor)} - {None}
@@ -247,7 +247,7 @@ def _hook_nodes(here: _Here, output: Any) -> None:
 
 
 def _tensors(value: Any, kind: type, depth: int = 0) -> list[Any]:
-    """List the tensors in what a module returns: in lists, tuples, mappings and objects with fields."""
+    """List the tensors in a module's return value, including lists, tuples, mappings and objects with fields."""
     if isinstance(value, kind):
         return [value]
     if depth > 4 or isinstance(value, (str, bytes, int, float, type(None))):
@@ -304,7 +304,7 @@ def _end_tasks(here: _Here, first: int) -> None:
 
 
 def _watch_compiled(module_class: Any) -> None:
-    """Put a range around a module that ``module.compile()`` compiled: its hooks become part of what is compiled."""
+    """Put a range around a module that ``module.compile()`` compiled, because its hooks become compiled code."""
     own = getattr(module_class, "compile", None)
     if own is None:
         return

@@ -1,4 +1,4 @@
-"""Execute the order of `nsysprof capture` in a program once torch is imported: record, mark steps, watch modules."""
+"""Do what `nsysprof capture` requested in a program once torch is imported: record, mark steps, watch modules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_TIMES = 10_000  # steps whose ends are kept
 
 @safely
 def torch_imported() -> None:
-    """Start the ordered actions, once torch is imported."""
+    """Start the requested actions once torch is imported."""
     rec, order = recording, recording.order
     rec.torch = torch = sys.modules["torch"]
     about = {"python": sys.version.split()[0], "torch": torch.__version__, "cuda": torch.version.cuda}
@@ -66,7 +66,7 @@ def nvtx_imported() -> None:
 
 @safely
 def _cuda_initialized() -> None:
-    """Begin again with the GPU: to ask for one before would have initialized CUDA, also for children of fork."""
+    """Restart recording with the GPU; an earlier query would have initialized CUDA, even for forked children."""
     if recording.here and recording.profiler is not None:
         kineto.discard()
         kineto.start(cuda=True)
@@ -74,7 +74,7 @@ def _cuda_initialized() -> None:
 
 
 def _watch_steps(torch: Any) -> None:
-    """Learn of each step of an optimizer once it is over: hooks of optimizers run inside of torch's own range of it."""
+    """Notice each optimizer step after its end; torch's optimizer hooks run inside its own range of the step."""
     optimizer = torch.optim.Optimizer
     profiled = optimizer.profile_hook_step
 
@@ -95,7 +95,7 @@ def _watch_steps(torch: Any) -> None:
 
 @safely
 def _optimizer_stepped(optimizer: Any) -> None:
-    """Count a step of the optimizer that stepped first, and begin or end a window of steps."""
+    """Count the steps of the optimizer that stepped first; record only from the first to the last requested step."""
     rec = recording
     if not rec.here:
         return
@@ -130,8 +130,9 @@ def _step_begins() -> None:
 
 
 def _leave_backward_to_numbers(torch: Any) -> None:
-    """Open no ranges of backward while `emit_nvtx` opens its own: they would begin inside of its range of one node and
-    end inside of that of another, and NVTX ends the last one that began. The numbers in its names lead to the modules.
+    """Open no backward ranges while `emit_nvtx` opens its own: they would begin inside its range of one node and end
+    inside the range of another, but NVTX always ends the last begun range. The numbers in its names lead to the
+    modules.
     """
     emit = torch.autograd.profiler.emit_nvtx
     enter, leave = emit.__enter__, emit.__exit__
@@ -154,7 +155,7 @@ def _leave_backward_to_numbers(torch: Any) -> None:
 
 
 def _export_without_hooks(torch: Any) -> None:
-    """Take our hooks out while a module is exported: where all modules have hooks, PyTorch 2.13 fails to."""
+    """Remove nsysprof's hooks while a module is exported: PyTorch 2.13 cannot export with global module hooks."""
     own, module = torch.export.export, torch.nn.modules.module
 
     @functools.wraps(own)
@@ -174,7 +175,7 @@ def _export_without_hooks(torch: Any) -> None:
 
 
 def _step_aside_for_others(torch: Any) -> None:
-    """Stop as soon as the program profiles itself: there can be one profiler at a time, and the program's is meant."""
+    """Stop as soon as the program profiles itself: only one profiler can run, and the program's takes precedence."""
     profiler = torch.autograd.profiler
     prepare = profiler.profile._prepare_trace
 
@@ -207,7 +208,7 @@ def _first_sign() -> None:
 
 
 def _wait_for_first_sign(torch: Any) -> None:
-    """Let the time limit begin with the first call of a module, range or step: loading data takes long."""
+    """Start the time limit at the first module call, range or step, because loading data takes long."""
     emitter.sign = _first_sign
 
     def first(*_: Any) -> None:

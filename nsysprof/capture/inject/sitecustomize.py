@@ -1,7 +1,7 @@
-"""This file runs at the start of each Python in a captured program, and waits for the import of torch.
+"""This file runs at the start of each Python process in a captured program, and waits for the import of torch.
 
-`nsysprof capture` puts this folder first in the PYTHONPATH of the command, and its order into an environment variable.
-A Python process that never imports torch only gets an entry in ``sys.meta_path``. The original sitecustomize runs
+`nsysprof capture` puts this folder first in the command's PYTHONPATH, and its request into an environment variable. A
+Python process that never imports torch only gets an entry in ``sys.meta_path``. The original sitecustomize runs
 afterwards.
 """
 
@@ -21,7 +21,7 @@ _PACKAGE = "_nsysprof"
 
 
 class _Imports:
-    """A finder that finds what the others find, and calls a function once such a module is imported."""
+    """A finder that delegates to the other finders, and calls a function once an awaited module is imported."""
 
     def __init__(self, after: dict[str, Callable[[], None]]) -> None:
         self.after = after
@@ -65,7 +65,7 @@ def _begin() -> None:
 
 
 def _chain() -> None:
-    """Run the sitecustomize that this one stands before."""
+    """Run the sitecustomize that this one hides."""
     ours = sys.modules.pop(__name__)
     try:
         importlib.import_module(__name__)

@@ -28,7 +28,7 @@ _WHOLE_US = 1000  # how much an event may stick out of the one around it where t
 @dataclass(frozen=True)
 class Threads:
     """The threads of a trace: ``ids``, the globalTid of each code of `Events.threads`; ``lost`` bool: whether the
-    thread is not recorded; ``main``: the globalPid of the process with most calls; ``names``, by globalTid.
+    thread is not recorded; ``main``: the globalPid of the process with the most calls; ``names``, by globalTid.
     """
 
     ids: Ints
@@ -67,7 +67,7 @@ def threads_of(events: Events) -> Threads:
 
 
 def _numbers(ids: list[int]) -> dict[int, int]:
-    """A number of 24 bits for each id: itself where it fits."""
+    """A 24-bit number for each id, the id itself if it fits."""
     out = {each: each for each in ids if 0 < each < _ID}
     taken = set(out)
     for each in sorted(set(ids) - taken):
@@ -80,7 +80,7 @@ def _numbers(ids: list[int]) -> dict[int, int]:
 
 
 def within_whole_us(events: Events) -> None:
-    """Clip host events to the enclosing event, if they end up to 1 µs later: before 2024, PyTorch truncated starts and
+    """Clip host events that end at most 1 µs after the enclosing event: PyTorch before 2024 truncated starts and
     durations to whole µs, which breaks nesting.
     """
     host = events.host
@@ -158,8 +158,8 @@ def build_trace(report: trace.Report, events: Events, threads: Threads, arena: C
 
 
 def _callers(host: dict[str, Array], calls: Ints, process: Ints, correlation: Ints) -> tuple[Ints, int]:
-    """For each GPU op the host event that launched it, the shortest call of one id, -1 where there is none; and of how
-    many ops that is not known since calls of several processes have their id.
+    """For each GPU op the host event that launched it (the shortest call with its id), -1 for none; and the number of
+    ops without one because calls of several processes have their id.
     """
     link, start = host["link"][calls], host["start"][calls]
     order = np.lexsort((start, host["end"][calls] - start, process, link))
@@ -205,7 +205,7 @@ def coded(events: Events, codes: AnyInts) -> tuple[list[str], Ints32]:
 
 
 def launches_graph(texts: list[str]) -> Mask:
-    """Mark the calls that launch a CUDA graph; one more entry stands for ops without a call."""
+    """Mark the names of calls that launch a CUDA graph; the last entry is for ops without a call."""
     return np.array(["GraphLaunch" in text for text in texts] + [False], bool)
 
 
@@ -218,7 +218,7 @@ def _call_names(texts: list[str]) -> CallNames:
 def _gpu_ops(
     events: Events, stream: Ints32, launch: Ints32, by_graph: Mask
 ) -> tuple[dict[str, Array], list[str], trace.Copies]:
-    """The columns of `Ops`, the names of ops, and what copies moved."""
+    """The columns of `Ops`, the names of ops, and the `Copies`."""
     gpu = events.gpu
     texts, name = coded(events, gpu["name"])
     kinds = np.zeros(len(texts), np.uint8)
@@ -243,7 +243,7 @@ def _gpu_ops(
 
 
 def _op_name(text: str, kind: int) -> tuple[str, int, int]:
-    """What a GPU op is called, as in reports of nsys, and between which kinds of memory it moves."""
+    """The name of a GPU op as in nsys reports, and the kinds of memory between which it copies."""
     unknown = len(trace.MEMORY_KINDS) - 1
     if kind == trace.MEMCPY and (match := _COPY.fullmatch(text)):
         return f"memcpy {match[1]}", _memory_kind(match[2]), _memory_kind(match[3])
@@ -258,7 +258,7 @@ def _memory_kind(text: str | None) -> int:
 
 
 def _ranges(events: Events, thread: Ints) -> tuple[trace.Ranges, list[RangeName], list[str]]:
-    """Annotations as ranges, and a sentence where some of a thread overlap and do not nest."""
+    """Annotations as ranges, and a warning if some overlap on a thread without nesting."""
     host = events.host
     rows = np.flatnonzero(host["kind"] == ANNOTATION)
     texts, name = coded(events, host["name"][rows])

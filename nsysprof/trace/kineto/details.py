@@ -48,7 +48,7 @@ def read_call_list(events: Events, threads: Threads) -> details.CallList:
 
 
 def _calls(events: Events, rows: Ints, of: Ints) -> details.CallList:
-    """Host events as calls of threads, in the order of these."""
+    """Host events as calls of threads, in thread order."""
     host = events.host
     ids, thread = np.unique(of, return_inverse=True)
     names, name = coded(events, host["name"][rows])
@@ -95,9 +95,9 @@ def read_host_activity(events: Events, threads: Threads) -> details.HostActivity
 
 
 def _halted(events: Events, threads: Threads, overhead: Ints) -> tuple[Ints, Ints]:
-    """Overhead of which the thread is not recorded, once for each thread that it may have halted, and those threads.
+    """Overhead without a recorded thread, once for each thread that it may have halted, and these threads.
 
-    Those call CUDA in the trace's main process, and neither began nor ended a call meanwhile.
+    They call CUDA in the trace's main process, and neither began nor ended a call meanwhile.
     """
     host = events.host
     calls = np.flatnonzero(host["kind"] == CALL)
@@ -127,8 +127,8 @@ _SOURCES = {"ops": (OPERATOR, OPERATOR_RANGE), "modules": (MODULE, MODULE_RANGE)
 def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]) -> details.OtherRanges:
     """The ranges of ``sources``: ``ops`` (operators) and ``modules`` (calls of ``nn.Module``).
 
-    A module call without a recorded thread is assigned to the thread of the operators that it contains completely;
-    other such calls are left out and counted in a warning.
+    A module call without a recorded thread gets the thread of the operators inside it; if that is ambiguous, it is left
+    out and counted in a warning.
     """
     host = events.host
     parts, warnings = [], []
@@ -163,8 +163,8 @@ def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]
 
 
 def _threads_of_modules(events: Events, threads: Threads, rows: Ints) -> Ints:
-    """The globalTid of the thread of each call of a module: the one whose operators lie inside, -1 where none do, or
-    those of several threads, or some lie only partly inside.
+    """The globalTid for each module call: the thread whose operators are inside, -1 if there are none, if they are of
+    several threads, or if some are only partly inside.
     """
     host = events.host
     out = np.full(len(rows), -1)
@@ -185,7 +185,7 @@ def _threads_of_modules(events: Events, threads: Threads, rows: Ints) -> Ints:
 
 
 def read_dependencies(events: Events, trace: Trace) -> details.Dependencies:
-    """Return `Dependencies` of streams from `cuda_sync` events, which show the recorded event for which a stream waits.
+    """Return `Dependencies` of streams from `cuda_sync` events, which name the recorded event for which a stream waits.
 
     PyTorch 2.11 writes -1 as the event of a wait; these waits are only counted.
     """
@@ -221,13 +221,13 @@ def read_dependencies(events: Events, trace: Trace) -> details.Dependencies:
 
 
 def _at(link: Ints, called: Ints, correlation: int) -> int | None:
-    """When the call of that correlation began; None where there is none."""
+    """The start of the call with that correlation id; None if there is none."""
     at = int(np.searchsorted(link, correlation))
     return int(called[at]) if correlation > 0 and at < len(link) and link[at] == correlation else None
 
 
 def read_collectives(events: Events) -> details.Collectives:
-    """Return the GPU ops with the name of a collective, with their communicators."""
+    """Return the GPU ops whose collective is recorded, with communicators."""
     op = np.flatnonzero(events.gpu["collective"] >= 0)
     code = events.gpu["collective"][op]
     kinds, groups = Codes(), Codes()
@@ -309,7 +309,7 @@ def read_operator_calls(events: Events, threads: Threads) -> details.OperatorCal
 
 
 def _list_of(text: bytes) -> list[Any]:
-    """The list that a text holds, empty for any other."""
+    """The list in a text, empty if it is not a list."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -318,7 +318,7 @@ def _list_of(text: bytes) -> list[Any]:
 
 
 def read_autograd(events: Events, threads: Threads) -> details.AutogradOps:
-    """Return the operators with a sequence number; the trace's arrows give backward operators forward threads."""
+    """Return the operators with a sequence number; the trace's arrows show the forward thread of backward operators."""
     host, links = events.host, events.links
     rows = np.flatnonzero((host["kind"] == OPERATOR) & (host["link"] >= 0))
     tid, start, forward = threads.ids[host["thread"][rows]], host["start"][rows], host["forward"][rows]

@@ -196,7 +196,7 @@ def not_read(seen: Mapping[str, int]) -> dict[str, int]:
 
 
 def whole(value: Any, missing: int = -1) -> int:
-    """Convert a value in any notation to a 64-bit integer; returns ``missing`` for other values."""
+    """Convert a value in any notation to a 64-bit integer, or to ``missing`` if that is impossible."""
     if not isinstance(value, int):
         try:
             value = int(value, 0) if isinstance(value, str) else int(value)
@@ -218,7 +218,7 @@ def _kind_by_name(category: str, name: str, known: dict[str, bool]) -> int | Non
 
 
 def _ns(microseconds: Decimal | None) -> int | None:
-    """A time in whole ns, exactly as written; None where there is none, or none that can be."""
+    """A time in whole ns, exactly as written; None if it is missing or impossible."""
     if microseconds is None:
         return None
     try:
@@ -230,7 +230,7 @@ def _ns(microseconds: Decimal | None) -> int | None:
 
 
 def _times(out: Events, event: Event) -> tuple[int, int] | None:
-    """Start and end of an event; None, and counted, where it has no start."""
+    """Start and end of an event; None, and counted as a fault, without a start."""
     start, length = _ns(event.ts), _ns(event.dur)
     if start is None:
         out.faults["without a time"] += 1
@@ -249,7 +249,7 @@ def _times(out: Events, event: Event) -> tuple[int, int] | None:
 
 
 def _thread(out: Events, event: Event) -> int:
-    """The code of the event's thread; of no process or thread where that is not recorded."""
+    """The code of the event's thread; a missing process or thread is counted as a fault."""
     pid, tid = event.pid, event.tid
     if not isinstance(pid, int) or not isinstance(tid, int):
         if pid is None or tid is None:
@@ -302,7 +302,7 @@ def _add_gpu(out: Events, gpu: Columns, event: Event, kind: int) -> None:
 
 
 def _collective(out: Events, its: Arguments) -> tuple[int, int]:
-    """The code of a collective, and the bytes of its message: of what a rank gives and gets, the larger."""
+    """The code of a collective, and its message bytes: sent or received by a rank, whichever is larger."""
     group = (its.group, its.group_about, its.group_ranks, its.group_size)
     code = out.collectives[(its.collective, *(str(part or "") for part in group))]
     elements = max(whole(its.elements_in), whole(its.elements_out))
@@ -312,7 +312,7 @@ def _collective(out: Events, its: Arguments) -> tuple[int, int]:
 
 
 def _dimensions(value: Any) -> int:
-    """A grid or a block as one number, see `packed`; 0 where it is not recorded."""
+    """A grid or block as one number, see `packed`; 0 if not recorded."""
     if not isinstance(value, Sequence) or len(value) != 3:
         return 0
     x, y, z = (whole(each, 0) for each in value)
@@ -345,7 +345,7 @@ _SYSTEM_NAME = re.compile(r"thread -?\d+ \((.*)\)\Z", re.DOTALL)
 
 
 def _add_label(out: Events, event: Event) -> None:
-    """What a thread, or a process, is called."""
+    """Record the name of a thread or process."""
     name, pid, tid = event.args.name if event.args else None, _id(event.pid), _id(event.tid)
     if not isinstance(name, str) or not isinstance(pid, int):
         return

@@ -133,7 +133,7 @@ class KinetoReader(Reader):
         return len(self.events.gpu["kind"])
 
     def bytes_needed(self, enough: int) -> int:
-        """Estimate the memory that an analysis takes, in bytes."""
+        """Estimate the memory (bytes) that an analysis takes."""
         return _ANY_TRACE + _BYTES_PER_ROW * (len(self.events.gpu["kind"]) + len(self.events.host["kind"]))
 
     def other_ranges(self, trace: Trace, sources: Collection[str]) -> details.OtherRanges:
@@ -145,7 +145,7 @@ class KinetoReader(Reader):
         return read_op_details(self.events)
 
     def collectives(self, trace: Trace) -> details.Collectives:
-        """Return the arguments that NCCL kernels carry since PyTorch 2.2."""
+        """Return collectives from NCCL kernel arguments (PyTorch 2.2+)."""
         return read_collectives(self.events)
 
     def grids(self) -> Ints:
@@ -201,7 +201,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _json(beside: dict[str, bytes], name: str) -> Any:
-    """What stands beside the events under that name; None where nothing that can be read does."""
+    """The data of that name outside the events; None if missing or unreadable."""
     try:
         value = msgspec.json.decode(beside.get(name, b"null"))
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -233,7 +233,7 @@ _HINT = "give a trace from torch.profiler's export_chrome_trace, or an nsys repo
 
 
 def _refusal(path: Path, text: TraceText, events: Events) -> NsysprofError:
-    """Say what a JSON file looks like that is no trace of the PyTorch profiler."""
+    """Say what a JSON file looks like that is not a PyTorch profiler trace."""
     beside = text.beside
     shown = ", ".join(list(beside)[:4])
     if not text.found:
@@ -259,7 +259,7 @@ def _first_text(beside: dict[str, bytes]) -> str:
 
 
 def _looks(text: TraceText, events: Events) -> str:
-    """What a Chrome trace of another program looks like."""
+    """Say which other program's trace a Chrome trace resembles."""
     beside = b" ".join([b"%b %b" % (name.encode(), value[:4096]) for name, value in text.beside.items()]).lower()
     names = " ".join(str(name) for name in list(events.processes.values())[:50]).lower()
     seen = set(events.seen)

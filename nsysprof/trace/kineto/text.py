@@ -1,6 +1,6 @@
 """Split the text of a trace into events, a few thousand at a time, in bounded memory.
 
-A trace is one JSON object; its list ``traceEvents`` may have gigabytes. A chunk that ends between two events is decoded
+A trace is one JSON object; its list ``traceEvents`` may take gigabytes. A chunk that ends between two events is decoded
 at once. If this fails, smaller chunks are tried, and finally single events, token by token, so that a defect loses only
 one event.
 """
@@ -187,7 +187,7 @@ class TraceText:
                 return
 
     def _more(self) -> None:
-        """Read on, at least as much as is at hand of what is not used yet."""
+        """Read on, at least as much as there is unused text."""
         block = next(self._blocks, None)
         if block is None:
             raise _Ended
@@ -199,7 +199,7 @@ class TraceText:
         self._text, self._at = b"".join(parts), 0
 
     def _next(self) -> bytes:
-        """The next character that is no space, without taking it."""
+        """The next character that is not a space, without taking it."""
         while True:
             match = _SPACE.match(self._text, self._at)
             assert match
@@ -209,10 +209,10 @@ class TraceText:
             self._more()
 
     def _value(self, most: int, *, skip: bool = False) -> bytes:
-        """Take the JSON value that begins here, each of its characters looked at once.
+        """Take the JSON value that begins here; each character is scanned once.
 
-        One of more than ``most`` characters is taken as ``null`` with ``skip``; without, it stays and this raises
-        `_TooLongError`.
+        If it has more than ``most`` characters, it is taken as ``null`` with ``skip``; otherwise `_TooLongError` is
+        raised.
         """
         if self._next() not in b'{["':
             self._try_more(_SMALL)
@@ -243,7 +243,7 @@ class TraceText:
             self._more()
 
     def _members(self) -> Iterator[list[Event]]:
-        """Go through the members of the document, of which one is the list of events."""
+        """Read the members of the document, one of which is the list of events."""
         if self._next() != b"{":
             raise _Ended
         self._at += 1
@@ -297,13 +297,13 @@ class TraceText:
                     raise _Ended
 
     def _try_more(self, least: int) -> None:
-        """Read on where less than that is at hand, and there is more."""
+        """Read on if fewer than ``least`` characters are left and there are more."""
         with suppress(_Ended):
             if len(self._text) - self._at < least:
                 self._more()
 
     def _several(self) -> tuple[list[Event], int]:
-        """Decode the whole events of the next characters, and find where they end: 0 where none do."""
+        """Decode the complete events in the next characters, and find where they end: 0 if there are none."""
         stop, last = min(self._at + self._window, len(self._text)), None
         for form, begin in ((_BETWEEN, stop - (1 << 14)), (_BETWEEN, self._at), (_PERHAPS, self._at)):
             for last in form.finditer(self._text, max(begin, self._at), stop):  # noqa: B007
@@ -318,10 +318,10 @@ class TraceText:
             return [], 0
 
     def _one(self) -> list[Event]:
-        """Take one event, whatever is wrong with it; none where nothing can be read of it.
+        """Take one event, even if damaged; none if nothing in it can be read.
 
-        It may seem to go on far behind its end. Where too much was searched for such ends already, as much as was read
-        since, it is believed to end where the next may begin.
+        A damaged event may seem to continue far past its end. If the search for such ends took as much text as was read
+        since, the event is assumed to end where the next may begin.
         """
         behind = None if self._credit > 0 else _BETWEEN.search(self._text, self._at)
         try:
@@ -347,15 +347,15 @@ class TraceText:
 
 
 class _Ended(Exception):  # noqa: N818 (no error: what was read counts)
-    """The text ends where more was to come."""
+    """The text ends too early."""
 
 
 class _TooLongError(Exception):
-    """Something is longer than can be held."""
+    """A value is too long to be kept in memory."""
 
 
 def _before_damage(inflate: Any, block: bytes) -> Iterator[bytes]:
-    """What can be read of a block of gzip data in which something is wrong."""
+    """The readable part of a damaged block of gzip data."""
     with suppress(zlib.error):
         for at in range(0, len(block), _SMALL):
             if text := inflate.decompress(block[at : at + _SMALL]):
@@ -400,7 +400,7 @@ def mended(text: bytes) -> tuple[Event | None, bool]:
 
 
 def _fill(target: msgspec.Struct, values: dict[str, msgspec.Raw]) -> bool:
-    """Set the fields that can be read; whether all can."""
+    """Set the readable fields; returns whether all are."""
     whole = True
     for each in msgspec.structs.fields(target):
         if each.encode_name in values:

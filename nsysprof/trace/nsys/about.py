@@ -30,7 +30,7 @@ SCRIPT_VALUE = re.compile(r"(?<![\w./-])([A-Z_][A-Z0-9_]*)=(?:'[^']*'|\"[^\"]*\"
 def read_about(source: Source, *, report_version: str | None = None) -> About:
     """Read the `About` of a report; ``report_version`` comes from the header of its ``.nsys-rep``.
 
-    Of the program's data, only the command is kept: no environment, user, host or folder names.
+    Only the program's command is kept: no environment, user, host or folder names.
     """
     generation, meta = _metadata(source)
     capture = dict(named_values(source, "META_DATA_CAPTURE", CAPTURE.match))
@@ -70,7 +70,7 @@ def _options(source: Source) -> dict[str, str]:
 
 
 def _system_properties(source: Source) -> dict[str, str]:
-    """The few properties of the machine that are used; the first value where several are recorded."""
+    """The few machine properties that are used; the first value if several are recorded."""
     properties: dict[str, str] = {}
     for name, value in named_values(source, "TARGET_INFO_SYSTEM_ENV", _SYSTEM.__contains__):
         if known(value) is not None:
@@ -99,7 +99,7 @@ def _warnings(generation: Generation, meta: Mapping[str, str]) -> tuple[str, ...
 
 
 def _installed(folder: str | None, export_version: str | None) -> str | None:
-    """The version in the folder of the nsys that recorded: in full where the one that exported is the same."""
+    """The version in the recording nsys's folder, in full if the exporting nsys is the same."""
     match = INSTALLED.search(folder or "")
     if match is None:
         return None
@@ -142,7 +142,7 @@ def _command(capture: Mapping[str, str]) -> str | None:
 
 
 def _without_values(words: list[str]) -> Iterator[str]:
-    """The words with the values of variables left out, inside the script behind a ``-c`` too."""
+    """The words without the values of variables, also in the script after a ``-c``."""
     leading = re.search(r"(^|[/\\])env(\.exe)?$", words[0]) is not None
     for before, word in zip(["", *words], words, strict=False):
         assigned = re.match(r"\w+=" if leading else r"[A-Z_][A-Z0-9_]*=", word)
@@ -164,7 +164,7 @@ def _processes(source: Source) -> dict[int, str]:
 
 
 def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
-    """Warnings and errors, errors first, each text once. Exports before 2024 hold none."""
+    """Warnings and errors, errors first, each text once. Exports before 2024 have none."""
     events = [
         (SEVERITIES[level], str(part or "").lower(), text, whole(text_id))
         for severity, part, text, text_id in named_rows(
@@ -184,7 +184,7 @@ def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
 
 
 def read_thread_names(source: Source) -> dict[int, str]:
-    """Return the name of each named globalTid; if several, the alphabetically last, because rows are unordered."""
+    """Return the name of each named globalTid, the alphabetically last of several, because rows are unordered."""
     rows = [(whole(tid), whole(name)) for tid, name in named_rows(source, "ThreadNames", "globalTid", "nameId")]
     texts = source.strings(sorted({name for _, name in rows if name is not None}))
     named = [(known(texts.get(name)), tid) for tid, name in rows if tid is not None and name is not None]
@@ -304,7 +304,7 @@ def read_job(source: Source) -> Job:
 
 
 def _rank(source: Source) -> int | None:
-    """The rank in the environment that nsys recorded of the program."""
+    """The rank in the program's environment, if nsys recorded it."""
     recorded = [
         *named_values(source, "META_DATA_CAPTURE", _VARIABLE.fullmatch),
         *named_values(source, "TARGET_INFO_SYSTEM_ENV", "DeviceEnvironment".__eq__),

@@ -62,7 +62,7 @@ class Source(Protocol):
 
 
 class Growing:
-    """Named columns that grow by appending arrays; in scratch files if the arena has a limit."""
+    """Named columns that grow by appended arrays, in scratch files if the arena has a limit."""
 
     def __init__(self, arena: ColumnArena = IN_MEMORY, **dtypes: str) -> None:
         self._arena = arena
@@ -106,7 +106,7 @@ def read_blocks(
     """Yield the integer columns ``needs`` of a table, and existing columns of ``others``; no rows if one of ``needs``
     is absent.
 
-    ``progress`` receives the number of rows of each block after its use.
+    After each block is used, ``progress`` receives its number of rows.
     """
     if has_all(source, table, needs):
         for block in source.blocks(table, [*needs, *present(source, table, others)]):
@@ -116,7 +116,7 @@ def read_blocks(
 
 
 def present(source: Source, table: str, names: Sequence[str]) -> list[str]:
-    """Return the columns that the table has, in any letter case."""
+    """Return the requested columns that exist, in any letter case."""
     have = set(map(fold, source.columns(table)))
     return [name for name in names if fold(name) in have]
 
@@ -171,7 +171,7 @@ def named_values(source: Source, table: str, wanted: Callable[[str], object]) ->
 
 
 def whole(value: object) -> int | None:
-    """Convert a value of any storage type to a 64-bit integer; returns None for other values."""
+    """Convert a value of any storage type to a 64-bit integer, or to None if that is impossible."""
     try:
         number = int(value) if isinstance(value, (int, float, str)) else None
     except (ValueError, OverflowError):  # a text of something else, a real that is no number or infinite

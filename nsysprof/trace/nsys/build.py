@@ -123,7 +123,7 @@ def _narrow(count: int) -> type[np.integer]:
 
 
 def _adopt(work: Work, process_ids: Coder, source: Source) -> Work:
-    """GPU rows without a process id belong to the process that made host calls, if that was one alone."""
+    """Assign GPU rows without a process id to the process with host calls, if there is only one."""
     codes = {value: code for code, value in enumerate(process_ids.values.tolist())}
     if 0 not in codes:
         return work
@@ -139,7 +139,7 @@ def _adopt(work: Work, process_ids: Coder, source: Source) -> Work:
 
 
 def _in_order(work: Work, process_ids: Coder, arena: ColumnArena) -> Work:
-    """The same with devices and streams in the order of their numbers, whichever row of the file came first."""
+    """The same with devices and streams in the order of their numbers, regardless of file order."""
     pids = process_ids.values
     by_device = sorted(
         range(len(work.devices)), key=lambda at: (int(pids[work.devices[at][0]]), work.devices[at][1], at)
@@ -167,10 +167,10 @@ def _in_order(work: Work, process_ids: Coder, arena: ColumnArena) -> Work:
 def _read_gpu_work(
     source: Source, process_ids: Coder, tids: Coder, progress: trace.Progress | None, arena: ColumnArena
 ) -> tuple[trace.Ops, trace.Launches, Work, HostCalls, int]:
-    """The GPU ops and their launches, whose threads are still codes of ``tids``, what else the GPU rows hold, the other
-    host calls, and how many of these were given up because a shorter one has their id.
+    """The GPU ops and their launches (threads still as codes of ``tids``), other data of the GPU rows, the other host
+    calls, and how many of these were dropped because a shorter one has their id.
 
-    What joins the two is given up as soon as it is used: this is where memory peaks.
+    The columns that join ops and launches are freed after use: memory peaks here.
     """
     work = _adopt(read_work(source, process_ids, progress, arena), process_ids, source)
     work = _in_order(work, process_ids, arena)
@@ -220,8 +220,8 @@ def _read_gpu_work(
 def _by_work(
     order: Index, start: Ints, group: Array, calls: LaunchCalls, slot: AnyInts, slots: int, work: Work
 ) -> Index:
-    """The same order, in which of calls of a thread that begin and end together the first GPU op that they launched
-    decides; ``slot`` is the key of each op's launch.
+    """The same order; calls of a thread that begin and end together are ordered by the first GPU op that they launched.
+    ``slot`` is the key of each op's launch.
     """
     equal = tied(order, start, calls.end, group)
     if not equal.any():
@@ -238,7 +238,7 @@ def _by_work(
 def _ranges(
     nvtx: NvtxRanges, thread_code: AnyInts, session_end: int, duration: int, arena: ColumnArena
 ) -> trace.Ranges:
-    """Close what was left open at the session's end and sort."""
+    """Close open ranges at the session's end, and sort."""
     end = nvtx.end
     if nvtx.open.any():
         end[nvtx.open] = np.maximum(nvtx.start[nvtx.open], session_end)
@@ -263,7 +263,7 @@ def _ranges(
 
 
 def _by_name(order: Index, start: Ints, end: Ints, group: Array, nvtx: NvtxRanges) -> Index:
-    """The same order, in which of ranges that begin and end together on a thread the names decide."""
+    """The same order; ranges that begin and end together on a thread are ordered by name."""
     equal = tied(order, start, end, group)
     if not equal.any():
         return order
@@ -272,8 +272,8 @@ def _by_name(order: Index, start: Ints, end: Ints, group: Array, nvtx: NvtxRange
 
 
 def _folded(ranges: trace.Ranges, arena: ColumnArena) -> tuple[trace.Ranges, dict[int, int]]:
-    """The ranges without those that lie in one of the same name on their thread, neither ever popped, where that is so
-    again and again; and how many those are, by name.
+    """The ranges without those inside a range of the same name on their thread, neither ever popped, if that recurs;
+    and the number of these by name.
 
     A program that forgets a pop in a loop would otherwise have paths as deep as the loop is long, each with a row.
     """

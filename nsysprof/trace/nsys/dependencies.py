@@ -49,7 +49,7 @@ def read_dependencies(source: Source, trace: Trace) -> Dependencies:
 
 
 def _rows(source: Source, table: str, needs: tuple[str, ...], others: tuple[str, ...]) -> dict[str, Ints]:
-    """The columns of a table; the ``others`` are 0 where it has them not."""
+    """The columns of a table; missing ones of ``others`` are 0."""
     types = dict.fromkeys((*needs, *others), "i8")
     rows = Growing(**types)  # type: ignore[arg-type]
     for block in read_blocks(source, table, needs, others):
@@ -64,7 +64,7 @@ def _contexts(source: Source) -> dict[tuple[object, object], int]:
 
 
 def _device(source: Source, waited: dict[str, Ints]) -> Ints:
-    """The device of each wait, which is that of its context: nsys 2025.3 writes 0 for waits on every device."""
+    """The device of each wait, taken from its context: nsys 2025.3 writes 0 for waits on every device."""
     known = _contexts(source)
     keys = np.stack([waited[name] for name in ("globalPid", "contextId", "deviceId")])
     distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
@@ -74,8 +74,8 @@ def _device(source: Source, waited: dict[str, Ints]) -> Ints:
 
 
 def _called(source: Source, process: Ints, correlation: Ints) -> Ints:
-    """When the host call of each process and correlation id began, the shortest one of several; the least int64 where
-    there is none.
+    """The start of the host call of each process and correlation id (of the shortest of several); the smallest int64
+    for none.
     """
     out = np.full(len(process), np.iinfo(np.int64).min)
     known = np.flatnonzero(correlation != 0)
@@ -132,9 +132,9 @@ def _events(rows: dict[str, Ints], event: Ints32, lane: Callable[[dict[str, Ints
 
 
 def _kinds(source: Source, trace: Trace) -> tuple[Mask, Mask]:
-    """Which of the streams are the legacy default stream of their context, and which wait for that one.
+    """Which streams are the legacy default stream of their context, and which wait for it.
 
-    Numbers of streams repeat across devices: the context of a stream says on which it is.
+    Stream numbers repeat across devices: a stream's context tells its device.
     """
     device = _contexts(source)
     flags: dict[tuple[object, ...], int] = {}

@@ -155,7 +155,7 @@ def _check_times(start: Ints, end: Ints) -> None:
 
 
 def _name_ids(block: Block, naming: list[str]) -> Ints:
-    """The id of the name of each row, the first of the columns that has one."""
+    """The name id of each row, from the first of the columns that has one."""
     ids = column(block, naming[0]) if naming else np.zeros(block.rows, np.int64)
     null = block.nulls.get(naming[0]) if naming else None
     for other in naming[1:] if null is not None else ():
@@ -179,7 +179,7 @@ _DETAILS = ("correlation", "grid", "block", *_NUMBERS)
 
 
 def read_op_details(source: Source) -> OpDetails:
-    """Read the `OpDetails` of a report, a row per row of `read_work`."""
+    """Read the `OpDetails` of a report, in the order of `read_work`."""
     rows = Growing(IN_MEMORY, **dict.fromkeys(_DETAILS, "i8"))
     for table in WORK:
         for block in read_blocks(source, table, WORK_NEEDS, ("correlationId", *_OF_LAUNCHES)):

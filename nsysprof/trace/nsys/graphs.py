@@ -1,4 +1,4 @@
-"""Read the time and thread of the creation of CUDA graph nodes."""
+"""Read when and on which thread CUDA graph nodes were created."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ _MAX_COPIES = 32  # of a graph inside another, one after the other
 def read_captures(source: Source, trace: Trace) -> Captures:
     """Return the `Captures` of the ops of a trace.
 
-    An instantiated graph, or a child graph, has its own nodes, which refer to the original nodes; the creation of the
+    Instantiated graphs and child graphs have their own nodes, which refer to original nodes; the creation of the
     originals counts.
     """
     out = no_captures(len(trace.ops))
@@ -66,7 +66,7 @@ def _nodes(source: Source) -> tuple[Ints, ...]:
 
 
 def _node_of_ops(source: Source) -> tuple[Ints, Ints]:
-    """The process and the node id of each op, in the order of the file; 0 where it is no node."""
+    """The process and the node id of each op, in the order of the file; 0 for other ops."""
     rows = Growing(process="i8", node="i8")
     for table in WORK:
         if has_all(source, table, WORK_NEEDS):
@@ -77,7 +77,7 @@ def _node_of_ops(source: Source) -> tuple[Ints, Ints]:
 
 
 def _find(key: tuple[Ints, Ints], process: Ints, node: Ints, row: Index) -> Ints:
-    """The first row of each process and node in sorted keys; -1 where there is none."""
+    """The first row of each process and node in sorted keys; -1 if there is none."""
     out = np.full(len(node), -1, np.int64)
     for pid in np.unique(process).tolist():
         mine = np.flatnonzero(process == pid)
@@ -89,7 +89,7 @@ def _find(key: tuple[Ints, Ints], process: Ints, node: Ints, row: Index) -> Ints
 
 
 def _with_original(row: Ints, process: Ints, node: Ints, by_copy: Index) -> Ints:
-    """Of the rows of a node the one that names its original, if there is one."""
+    """The row of each node that names its original, if there is one."""
     some = row >= 0
     out = row.copy()
     out[some] = _find((process[by_copy], node[by_copy]), process[row[some]], node[row[some]], by_copy)

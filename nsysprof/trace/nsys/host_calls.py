@@ -40,8 +40,8 @@ _CHUNK = 1 << 18  # keys at a time where temporaries would be large
 class Keys:
     """The launch keys (process, correlation id) of GPU work, each with its slot.
 
-    Correlation ids restart in every process and are mostly dense in a process, so a slot is an address. If correlation
-    ids are sparse, keys are found by search. ``asked`` marks slots that are keys.
+    Correlation ids restart in every process and are mostly dense in a process, so a slot is a base plus an offset. If
+    the ids are sparse, keys are found by search. ``asked`` marks slots that are keys.
     """
 
     low: Ints  # per process code: its smallest id, its number of ids, and its first slot
@@ -146,7 +146,7 @@ def read_calls(
     arena: ColumnArena = IN_MEMORY,
 ) -> LaunchCalls:
     """Read the launches of all GPU work, and all other calls. If several rows have one key (a driver call inside a
-    runtime call, or a call recorded twice), the shortest row is taken, with the name of the outermost.
+    runtime call, or a call recorded twice), the shortest row is used, with the name of the outermost.
     """
     rows = Growing(arena, slot=str(np.dtype(keys.type)), **_CALL)
     rest, names, recorded = Growing(arena, **_CALL, id="i8"), Coder(), 0
@@ -181,8 +181,8 @@ def read_calls(
 def _one_of_each(
     columns: dict[str, Array], slots: int, threads: Coder, rank: AnyInts
 ) -> tuple[dict[str, Array], dict[str, Array], AnyInts]:
-    """The columns of the shortest call of each slot, by the name of the outermost around it; those of the others, last
-    the ones around a launch; and the slots of these.
+    """The columns of the shortest call of each slot, named like the outermost around it; those of the other calls, the
+    ones around a launch last; and the slots of the latter.
     """
     thread, start, end, slot = (columns[name] for name in ("thread", "start", "end", "slot"))
     order = np.lexsort((threads.values[thread], start, end - start, slot))
@@ -202,7 +202,7 @@ def _one_of_each(
 
 
 def _outermost(columns: dict[str, Array], id: AnyInts, rank: AnyInts) -> Mask:
-    """Which calls lie in no other one of their thread and id, 0 being none; of equal ones the ``rank`` of the name
+    """Which calls are inside no other call of their thread and id (0: no id); for equal times the ``rank`` of the name
     decides: `cudaMalloc` before `cuMemAlloc`.
     """
     thread, start, end = (columns[name] for name in ("thread", "start", "end"))
@@ -303,8 +303,7 @@ def read_host_activity(source: Source, trace: Trace, near: Line | None = None) -
     """The `HostActivity` of a report: CUDA calls (from the trace if it has all of them), operating-system calls, and
     nsys's own work.
 
-    Launches of kernels that overlap none of the intervals ``near`` are left out if they are short and contain no other
-    call.
+    Short kernel launches that overlap none of the intervals ``near`` and contain no other call are left out.
     """
     arena, left_out = trace.arena, np.empty(0, np.uint16)
     rows, threads = Growing(arena, **_CALL), Coder()
@@ -368,8 +367,8 @@ def _kept(trace: Trace, others: details.HostCalls, of_kernel: Mask, near: Line) 
 
 
 def _in_order(columns: dict[str, Array], threads: Coder, arena: ColumnArena, *keys: Array) -> dict[str, Array]:
-    """Columns of calls by globalTid, start, and from the longest to the shortest; where the times are equal ``keys``
-    decide, the last first, not the order of the file.
+    """Columns of calls by globalTid, start, and longest first; at equal times ``keys`` decide (the last key first), not
+    the order of the file.
     """
     columns["thread"] = thread = ranks(threads.values)[columns["thread"]]
     group = thread.astype(np.uint16) if len(threads) <= 1 << 16 else thread  # sorted by radix

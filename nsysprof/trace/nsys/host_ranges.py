@@ -67,7 +67,7 @@ def _range_names(source: Source, rows: list[tuple[int, ...]]) -> list[RangeName]
     """The names of kind, name, file, function and line as nsys writes them: ``Compute Construct@layers.c:118``, of a
     file without its folder.
 
-    Files in different folders that are called alike keep theirs; where no file is recorded the function stands.
+    Files of the same name in different folders keep the folder; without a recorded file, the function is named.
     """
     strings = source.strings(sorted({each for row in rows for each in row[1:4]} - {_MISSING}))
     alike = Counter(_file_name(strings[file]) for file in {row[2] for row in rows} & set(strings))

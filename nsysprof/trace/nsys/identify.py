@@ -222,7 +222,7 @@ def _check_sqlite(path: Path, head: bytes, size: int) -> None:
 
 
 def _filled(log: Path) -> bool:
-    """Whether a log beside the file holds something: an emptied one starts with zeros."""
+    """Whether a log beside the file has content: an emptied one starts with zeros."""
     try:
         with open_regular(log) as file:
             return any(file.read(8))
@@ -263,9 +263,9 @@ def check_tables(path: Path, names: Sequence[str]) -> None:
 def _unfinished(head: bytes, tables: Sequence[tuple[str, str]]) -> bool:
     """Whether nsys failed while it wrote this file.
 
-    nsys exports in one transaction and, when it fails, commits what it has. Since 2022 it declares its tables
-    with comments and writes ThreadNames, the ENUM tables and the metadata last. Reports of 2019 to 2021 may
-    have none of those but no comments either, and a file that somebody trimmed was changed more than once.
+    nsys exports in one transaction and, when it fails, commits what it has. Since 2022 it declares its tables with
+    comments and writes ThreadNames, the ENUM tables and the metadata last. Reports of 2019 to 2021 may have none of
+    those but no comments either, and a trimmed file was changed more than once.
     """
     names = {fold(name) for name, _ in tables}
     commented = any(fold(name) == "stringids" and "--" in sql for name, sql in tables)

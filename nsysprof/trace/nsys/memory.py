@@ -22,7 +22,7 @@ def read_memory(source: Source) -> MemoryEvents:
     """Read the `MemoryEvents` of a report; empty if memory was not recorded.
 
     A release frees the allocation at its address, regardless of the stated size; an allocation at an address in use
-    ends the earlier allocation (the release was not recorded). Releases of memory that was allocated before the
+    ends the earlier allocation (its release was not recorded). Releases of memory that was allocated before the
     recording are left out.
     """
     blocks = [
@@ -53,7 +53,7 @@ def read_memory(source: Source) -> MemoryEvents:
 
 
 def _of_addresses(row: dict[str, Ints]) -> tuple[Array, ...]:
-    """Rows that change what is allocated, the kind of memory, by how many bytes, and when these are given back."""
+    """Rows that change the allocated memory, its kind, the change in bytes, and the time of release."""
     size = np.maximum(row["bytes"], 0)
     kind = np.where((row["memKind"] >= 0) & (row["memKind"] < _POOL), row["memKind"], _POOL - 1)
     place = (row["address"], row["deviceId"], row["globalPid"])
@@ -74,7 +74,7 @@ def _of_addresses(row: dict[str, Ints]) -> tuple[Array, ...]:
 
 
 def _of_pools(row: dict[str, Ints]) -> tuple[Array, ...]:
-    """The same of the memory that pools hold, used or not; it is given back when it is."""
+    """The same for memory reserved by pools, used or not; the release time is the time of change."""
     pooled = np.flatnonzero(row["localMemoryPoolAddress"])
     place = [row[name][pooled] for name in ("localMemoryPoolAddress", "deviceId", "globalPid")]
     size = np.maximum(row["localMemoryPoolSize"][pooled], 0)
@@ -88,7 +88,7 @@ def _of_pools(row: dict[str, Ints]) -> tuple[Array, ...]:
 
 
 def _calls(source: Source, row: dict[str, Ints]) -> dict[str, Ints]:
-    """The thread, start and end of the host call of each row, 0 where it is not known."""
+    """The thread, start and end of the host call of each row, 0 if unknown."""
     processes, threads = Coder(), Coder()
     process = processes.encode(row["globalPid"])
     keys = launch_keys(process, row["correlationId"])

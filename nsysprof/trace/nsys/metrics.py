@@ -100,9 +100,9 @@ def _read(source: Source) -> tuple[dict[str, Array], list[int]]:
 
 
 def _codes(names: Sequence[str]) -> list[int]:
-    """For the names that one GPU's metrics have, the place in `GPU_METRICS` of each, and of several there which it is.
+    """For each metric name of one GPU, its index in `GPU_METRICS`, and its number among names with the same index.
 
-    Both in one number: 16 times the first; `_NONE` for other metrics.
+    Both are in one number: 16 times the index plus the number; `_NONE` for other metrics.
     """
     out: list[int] = []
     for name in names:
@@ -112,7 +112,7 @@ def _codes(names: Sequence[str]) -> list[int]:
 
 
 def _of_events(source: Source, grown: Growing) -> tuple[dict[str, Array], list[int]]:
-    """The same of generic events, whose data is JSON: ``{"SM Active": "31", …}``."""
+    """The same from generic events, whose data is JSON: ``{"SM Active": "31", …}``."""
     kinds = [whole(kind) for kind, data in named_rows(source, _TYPES, "typeId", "data") if "SM Active" in str(data)]
     wanted = sorted({kind for kind in kinds if kind is not None})
     stamp = present(source, _EVENTS, ("rawTimestamp", "timestamp"))[:1]
@@ -135,7 +135,7 @@ def _of_events(source: Source, grown: Growing) -> tuple[dict[str, Array], list[i
 
 
 class _Latest(Words):
-    """Texts that are given up behind each block, as each occurs once."""
+    """Texts that are dropped after each block, because each occurs once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class _Latest(Words):
 
 
 class _Form(NamedTuple):
-    """Texts that differ in values alone: the ``tokens`` of one; which are of ``names``, which ``values`` of metrics."""
+    """Texts that differ only in values: the ``tokens`` of one; which are in ``names``, which ``values`` of metrics."""
 
     tokens: Ints
     names: Index
@@ -165,7 +165,7 @@ class _Form(NamedTuple):
 
     @classmethod
     def of(cls, raw: bytes) -> _Form:
-        """Return the form of a text; without tokens if the text differs from its JSON."""
+        """Return the form of a text, without tokens if its digits are not the JSON values."""
         fields, count = _fields(raw), itertools.count(_FIRST)
         numbered = _fields(re.sub(rb"\d+", lambda _: b"%d" % next(count), raw))
         tokens, values = _tokens([raw])[:-1], np.array([*numbered.values()], np.intp) - _FIRST
@@ -178,7 +178,7 @@ class _Form(NamedTuple):
 
 
 class _Forms:
-    """The numbers of JSON texts, all of one form at once: those of a report have one or two."""
+    """The numbers of JSON texts, read form by form: a report has one or two forms."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, _Form] = {}
@@ -216,14 +216,14 @@ def _outlines(texts: list[bytes]) -> dict[bytes, list[int]]:
 
 
 def _tokens(texts: list[bytes]) -> Ints:
-    """The digits between quotes of some texts as numbers, `_END` behind those of each."""
+    """The quoted digits of some texts as numbers, with `_END` after each text."""
     end = b'"%d"' % _END
     only = (end.join(texts) + end).translate(_SPACED, _NO_TOKEN)
     return np.fromstring(only.decode("ascii"), np.int64, sep=" ")
 
 
 def _fields(data: bytes) -> dict[str, int]:
-    """The whole numbers of one event, by name; none of what is no JSON."""
+    """The whole numbers of one event, by name; none if it is not JSON."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -233,7 +233,7 @@ def _fields(data: bytes) -> dict[str, int]:
 
 
 def _of_gpu(rows: dict[str, Array], clock_hz: float) -> GpuSamples:
-    """The samples of a GPU: a row for each time, a column for each metric, NaN for what cannot be."""
+    """The samples of a GPU: a row for each time, a column for each metric, NaN for impossible values."""
     notes: list[str] = []
     columns: dict[str, NDArray[np.float32]] = {}
     metrics = {code: rows["metric"] == code for code in np.flatnonzero(np.bincount(rows["metric"])[:_NONE]).tolist()}
@@ -263,5 +263,5 @@ def _of_gpu(rows: dict[str, Array], clock_hz: float) -> GpuSamples:
 
 
 def _highest(clock_hz: float) -> float:
-    """The clock above which a sample is no clock of such a GPU."""
+    """The highest plausible clock in samples of such a GPU."""
     return _OVERCLOCKED * clock_hz if clock_hz else _MAX_HZ

@@ -102,7 +102,7 @@ class ParquetSource:
     def _opened(
         self, table: str, columns: Sequence[str] = (), texts: Sequence[str] = ()
     ) -> Iterator[tuple[Any, dict[str, str]]]:
-        """The table's file, and what it calls the columns, whatever their letter case; texts come as dictionaries."""
+        """The table's file, and its names of the columns, in any letter case; texts come as dictionaries."""
         try:
             import pyarrow  # noqa: PLC0415 (an extra, and slow to import)
             import pyarrow.parquet  # noqa: PLC0415

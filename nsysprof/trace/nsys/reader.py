@@ -49,7 +49,7 @@ class NsysReader(Reader):
 
     @classmethod
     def claims(cls, path: Path) -> bool:
-        """Accept any file, because `open` refuses other files with a helpful message."""
+        """Accept any file, because `open` explains why it refuses one."""
         return True
 
     @classmethod
@@ -83,7 +83,7 @@ class NsysReader(Reader):
         return steps(self.source)
 
     def bytes_needed(self, enough: int) -> int:
-        """Estimate the memory that an analysis takes, in bytes."""
+        """Estimate the memory (bytes) that an analysis takes."""
         size = self.file.stat().st_size if self.format == "sqlite" else 0
         return bytes_needed(self.source, size, enough)
 
@@ -131,7 +131,7 @@ class NsysReader(Reader):
         return operators_of_names(trace)
 
     def host_activity(self, trace: Trace, near: Line | None = None) -> details.HostActivity:
-        """Return the activity of host threads, possibly without short launches of kernels far from ``near``."""
+        """Return the activity of host threads, possibly without short kernel launches outside ``near``."""
         return self._read(read_host_activity, trace, near)
 
     def page_faults(self) -> details.PageFaults:
@@ -173,7 +173,7 @@ def export_report(
     """Export a ``.nsys-rep`` or ``.qdrep`` with the installed nsys; return the file and its temporary folder.
 
     With ``export_to`` (a file, or an existing folder), the export is kept there and the returned folder is None. Raises
-    `NsysprofError` if nsys is missing, too old or fails, or if the file exists.
+    `NsysprofError` if nsys is missing, is too old or fails, or if the file exists.
     """
     if export_to is not None:
         out = export_to / f"{path.stem}.sqlite" if export_to.is_dir() else export_to
@@ -199,7 +199,7 @@ def _export(path: Path, out: Path, nsys: Path | None) -> None:
 
 
 def _choose(path: Path, named: Path | None) -> Nsys:
-    """The nsys to export with: the usual one, or another installed one where it is too old for the report."""
+    """The nsys to export with: the usual one or, if that is too old for the report, another installed one."""
     try:
         usual = find_nsys(named)
     except NsysprofError as error:

@@ -2,8 +2,8 @@
 
 A record is a header (its length, and one serial type per field), followed by the values;
 https://sqlite.org/fileformat2.html#record_format. A few rows with unusual records (overflow pages, missing fields, a
-real number among integers) are fetched through `patch`. Positions are checked before dependent values are returned, so
-damage is refused and never misread.
+real number among integers) are fetched through `patch`. Positions are checked before values read there are returned, so
+damage is refused, never misread.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,7 +55,7 @@ class Layout(NamedTuple):
 
 
 class _Records(NamedTuple):
-    """Of each row: where the types, the values and the end of its record are in the buffer; its rowid."""
+    """For each row: the positions of types, values and end of its record in the buffer; its rowid."""
 
     types: np.ndarray
     body: np.ndarray
@@ -75,7 +75,7 @@ class Found(NamedTuple):
 
 
 def find_rows(buffer: np.ndarray, cells: np.ndarray, size: int, wanted: Wanted, layout: Layout) -> Found:
-    """Find the rows with `cells` at these positions of `buffer`, for pages of `size`. Raises RefusedError."""
+    """Find the rows that start at the positions `cells` of `buffer`, in pages of `size`. Raises RefusedError."""
     records, odd = _find(buffer, cells, size)
     if (records.rowid[1:] <= records.rowid[:-1]).any():
         raise RefusedError("rowids do not increase")
@@ -112,7 +112,7 @@ def as_block(found: Found, last: int | None, wanted: Wanted, patch: Patch) -> tu
 
 
 def _find(buffer: np.ndarray, cells: np.ndarray, size: int) -> tuple[_Records, np.ndarray]:
-    """Where the records are, and which are not wholly on their page (their positions are no good)."""
+    """The positions of records, and which records extend past their page (their positions are invalid)."""
     heads = _short_heads(buffer, cells)
     if heads is not None:
         payload, rowid, start, length = heads
@@ -131,7 +131,7 @@ def _find(buffer: np.ndarray, cells: np.ndarray, size: int) -> tuple[_Records, n
 def _short_heads(buffer: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, ...] | None:
     """Payload length, rowid, start and header length of each record, from the first 8 bytes of its cell.
 
-    None when a length does not fit into one byte, or not all rowids have the same number of bytes.
+    None if a length does not fit into one byte, or if rowids differ in their number of bytes.
     """
     _, after = _varint(buffer, cells[[0, -1]] + 1)
     wide = int(after[0] - cells[0]) - 1
@@ -190,7 +190,7 @@ def _fields(
 
 
 def _types(buffer: np.ndarray, records: _Records, count: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (field, serial types) of the first `count` fields; that all rows have them is sure at the end.
+    """Yield (field, serial types) of the first `count` fields; only at the end is it certain that all rows have them.
 
     Types are uint8, one for each row or a single one that all rows share; or int64 where one needs more
     than a byte. Eight fields come from one gather, and a wide type starts a new one.

@@ -80,7 +80,7 @@ def _bytes_of(connection: sqlite3.Connection) -> int:
 
 
 def batches(connection: sqlite3.Connection, query: str) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield rows of a query, some thousand at a time, or fewer if the texts are long.
+    """Yield rows of a query, a few thousand at a time, fewer if the texts are long.
 
     Raises sqlite3.DatabaseError if the texts are much longer than the file, which is possible for a view.
     """

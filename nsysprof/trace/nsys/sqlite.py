@@ -142,7 +142,7 @@ class SqliteSource:
         return {at: value for at, value in found if at in needed and at is not None and value is not None}
 
     def _found(self, table: str) -> _Table | None:
-        """What is known of a table, whatever the letter case of its name; None where there is none."""
+        """The facts about a table, in any letter case of its name; None if there is no such table."""
         found = self._tables.get(fold(table))
         if found is not None and found.broken:
             what = f"{self.path}: {found.name} cannot be read ({found.broken})"
@@ -189,7 +189,7 @@ class SqliteSource:
             raise self._explained(table, error) from error
 
     def _check_unchanged(self) -> None:
-        """Raise where the file is no longer the one of the first read: rows of two states would make one answer."""
+        """Raise if the file changed since the first read: an answer would mix rows of two states."""
         path, options, seen = self._place
         try:
             same = options == "mode=rw" or seen is None or stamp(Path(path)) == seen
@@ -287,7 +287,7 @@ def _written_with_log(path: str) -> bool:
 
 
 def _grows(sql: str, views: set[str]) -> bool:
-    """Whether SQLite may need forever to plan a view: each that reads another one twice doubles what that takes."""
+    """Whether SQLite may take forever to plan a view: reading another view twice doubles that view's planning time."""
     return len(views) > _MAX_VIEWS or "with" in re.findall(r"\w+", sql) or any(view in sql for view in views)
 
 
