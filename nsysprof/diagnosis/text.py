@@ -150,7 +150,7 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
         first = f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}"
         return f"{first}{'.' * bool(mostly)}{mostly}; {tried}."
     mostly = f", most of it for {diagnosis.mostly}" * bool(diagnosis.mostly)
-    if diagnosis.mostly.startswith(LAUNCHES) and not diagnosis.tried:
+    if of == "steps" and diagnosis.mostly.startswith(LAUNCHES) and not diagnosis.tried:
         tried = "give each launch more work (a larger batch), or capture several steps in a CUDA graph"
     return f"The GPU computes nothing for {format_share(diagnosis.idle_share)} of the {of}{mostly}; {tried}."
 
