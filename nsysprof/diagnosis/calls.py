@@ -129,7 +129,7 @@ ALLOCATION = Kind(
                 "leave enough free memory for the peak"
             ),
             "cuda": "allocate once before the loop and reuse the memory, or use cudaMallocAsync with a memory pool",
-            "openacc": "keep the arrays on the GPU with an enter data region around the loop",
+            "openacc": "keep the arrays on the GPU with an enter data directive before the loop",
         }
     ),
     _allocations,
@@ -148,7 +148,9 @@ _SLEEPING = _kind("sleep", _each_step(SLEEP), {"cuda": "take the sleep out of th
 SLEEPING = replace(
     _SLEEPING,
     remedies=lambda case, group: () if BETWEEN in group.cause else _SLEEPING.remedies(case, group),
-    note=lambda _, group: "; this pause is outside the steps, so it makes no step slower" * (BETWEEN in group.cause),
+    note=lambda _, group: (
+        "; this pause is between the steps: remove it unless it is intended" * (BETWEEN in group.cause)
+    ),
 )
 
 
@@ -246,7 +248,7 @@ def _loading(case: Case, row: int) -> str:
     """The call that loads; a launch does so if it is the first of its kernel, a call that frees for a library."""
     text = text_of("culprit")(case, row)
     if "Free" in text:
-        return one_line(f"{text}, which loads kernels of a library", 90)
+        return one_line(f"{text}, which may load kernels of a library", 90)
     return one_line(f"the first {text}, which loads the kernel", 90) if "Launch" in text else text
 
 

@@ -144,8 +144,9 @@ def blocking_launches(case: Case, place: Place) -> Iterator[Finding]:
     ops, launches = trace.ops, trace.launches
     rows = np.flatnonzero((ops.kind == KERNEL) & (ops.launch >= 0) & (ops.end - ops.start >= IMPLIED_NS))
     rows = rows[trace.op_gpu[rows] == place.gpu]
-    behind = launches.end[ops.launch[rows]] - ops.end[rows]
-    if len(rows) < _MANY or float((behind >= -_CLOCK_NS).mean()) < _ALL:
+    early, late = launches.start[ops.launch[rows]], launches.end[ops.launch[rows]]
+    inside = (ops.start[rows] >= early - _CLOCK_NS) & (ops.end[rows] <= late + _CLOCK_NS)  # else the clocks differ
+    if len(rows) < _MANY or float(inside.mean()) < _ALL:
         return
     windows, lines = case.windows.take(place.windows), case.lines[place.gpu]
     busy = int(
@@ -156,5 +157,5 @@ def blocking_launches(case: Case, place: Place) -> Iterator[Finding]:
     lost = min(place.total_ns - busy, blocked)
     if lost < MIN_SHARE * place.total_ns:
         return
-    text = f"each kernel launch returns only after its kernel has ended, so the GPU is idle: {each_step(place, lost)}"
+    text = f"kernel launches return only after their kernels have ended, so the GPU is idle: {each_step(place, lost)}"
     yield counted(place, "synchronization", "blocking kernel launches", text, _UNSET, lost, lost)

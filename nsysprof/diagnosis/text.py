@@ -143,7 +143,7 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
         during = f" ({diagnosis.during})" * bool(once and diagnosis.during)
         kernels = f", which compute most in {diagnosis.busiest}" * bool(diagnosis.busiest)
         return f"No wait to fix in the steps{kernels}; outside them the GPU idles for {format_ns(idle)}{once}{during}."
-    mostly = f" The largest wait is for {diagnosis.mostly}" * bool(diagnosis.mostly)
+    mostly = f" Largest wait: {diagnosis.mostly}" * bool(diagnosis.mostly)
     tried = f"none of the fixes that were tried saves 2 % of the {of}" if diagnosis.tried else "no fix was tried"
     compute = 1 - diagnosis.idle_share
     if diagnosis.busiest and compute >= _HALF:

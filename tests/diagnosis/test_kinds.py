@@ -1393,8 +1393,8 @@ def test_a_kernel_that_ends_before_a_late_launch_gains_nothing(trace: MakeTrace)
 
 
 def test_launches_that_wait_for_their_kernel_are_told(trace: MakeTrace) -> None:
-    """As with CUDA_LAUNCH_BLOCKING=1; not where one in three launches returns early."""
-    for early, told in ((1_000, True), (3, False)):
+    """As with CUDA_LAUNCH_BLOCKING=1; not where one in three launches returns early, or the GPU's clock is behind."""
+    for early, behind, told in ((1_000, 0, True), (3, 0, False), (1_000, MS, False)):
         program = Program()
         for number in range(STEPS):
             with program.range(f"step{number}"):
@@ -1406,6 +1406,7 @@ def test_launches_that_wait_for_their_kernel_are_told(trace: MakeTrace) -> None:
                         assert isinstance(call, Launch)
                         assert isinstance(kernel, Kernel)
                         program.items[-2] = replace(call, end=kernel.end + STARTS)
+                        program.items[-1] = replace(kernel, start=kernel.start - behind, end=kernel.end - behind)
                         program.now = kernel.end + STARTS
         found = diagnosis_of(trace(*program.items)).findings
         first = next((each for each in found if each.cause == "blocking kernel launches"), None)
