@@ -113,7 +113,7 @@ def _heatmap_title(fleet: Fleet) -> str:
     if state.rank is not None:
         return state.short
     apart = format_ratio(float(shared["max_over_min"].median()))
-    return f"{state.short}; the slowest rank takes {apart} as long per iteration as the fastest"
+    return f"{state.short}; the slowest rank of an iteration takes {apart} as long as the fastest"
 
 
 def _shares(fleet: Fleet, share: float) -> BarPanel:

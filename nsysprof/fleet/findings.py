@@ -135,8 +135,8 @@ def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread
         f" {slowest.compared:,} iterations"
     )
     how = (
-        f"excluding exposed communication, the slowest rank takes {format_ratio(apart)} as long as the fastest"
-        " (median over iterations)"
+        f"excluding exposed communication, the slowest rank of an iteration takes {format_ratio(apart)} as long as the"
+        " fastest (median over iterations)"
     )
     if not slow.empty:
         yield f"{often}; {how}"

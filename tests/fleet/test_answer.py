@@ -239,7 +239,7 @@ def test_time_before_the_first_op_is_waiting_of_others(trace: MakeTrace) -> None
         "no rank is a straggler: excluding exposed communication, each takes less than 1.05x as long as the "
         "others: all ranks take "
         "equally long from first to last op, but rank 2 starts later; excluding exposed communication, the "
-        "slowest rank takes"
+        "slowest rank of an iteration takes"
     )
     assert any(text.startswith(finding) for text in found.findings)
     found = fleet_answer([answer for answer in answers if answer.record_rank != 2])
