@@ -67,11 +67,14 @@ class Busy:
         ns = int(shorter.sum()) if ns is None else ns
         return self._least(ns if gains is not None else round(ns * self._felt(op, shorter)), gains)
 
-    def merged(self, op: Index, first: Mask, length: Ints) -> int:
-        """Return the maximal gain if one GPU op of ``length`` ns replaced several, see `edits.merge_ops`."""
+    def merged(self, op: Index, first: Mask, length: Ints, ns: int | None = None) -> int:
+        """Return the maximal gain if one GPU op of ``length`` ns replaced several, see `edits.merge_ops`.
+
+        ``ns``: the bound by arithmetic; by default, the time that the ops lose.
+        """
         trace = self.case.facts.attribution.trace
         gains = self.case.shorter(self.place, lambda network: edits.merge_ops(network, trace, op, first, length))
-        ns = int(self._length_of(op).sum() - length[first].sum())
+        ns = int(self._length_of(op).sum() - length[first].sum()) if ns is None else ns
         return self._least(ns if gains is not None else round(ns * self._felt(op, self._length_of(op))), gains)
 
     def _felt(self, op: Index, ns: Ints) -> float:

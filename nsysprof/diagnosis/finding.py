@@ -146,8 +146,11 @@ def worth_telling(found: Sequence[Finding]) -> list[Finding]:
     Slow steps appear only once: as ``slow-steps``, or in a finding about some steps that has a remedy.
     """
     kept: dict[str, list[Finding]] = {}
+    launching = {each.path for each in found if each.kind == "launch-bound"}
     for each in found:
         mine = kept.setdefault(each.path, [])
+        if each.kind == "launch-latency" and (each.path in launching or any(each.kind == other.kind for other in mine)):
+            continue
         some = [other for other in mine if other.often not in (EVERY, ONCE)]
         again = any(other.kind == PACED for other in mine)
         again |= each.kind == SLOW and any(other.remedy and _same(other, each) for other in some)

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from nsysprof.core.arrays import Index, Mask
+from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.finding import OFTEN_SO, Finding
 from nsysprof.diagnosis.kinds import dialect_text
 from nsysprof.diagnosis.reached import least_part, shares_of
 from nsysprof.kernels.classify import OTHER_SOFTMAX
+from nsysprof.trace.trace import KERNEL
 
 _ATTENTION = "attention in separate kernels"
 _SDPA = {
@@ -61,6 +63,13 @@ _NOT_CHAINED = ("optimizer", "gather/scatter", "embedding", "embedding backward"
 # Of the time of both products what a fused kernel takes: 103 of 313 µs in half precision (64 heads of 2,048 × 64).
 _FUSED = 1 / 3
 _LONGEST, _SHORTEST = 24, 3  # kernels between two products; in a row
+_TINY = "tiny kernels in a row"
+_ONE_KERNEL = {
+    "pytorch": "run these kernels as one: fuse them with torch.compile, or capture them in a CUDA graph",
+    "cuda": "run these kernels as one: fuse them, or move the loop that launches them into one kernel",
+    "jax": "run these kernels as one: put their loop under one jax.jit (lax.scan or lax.fori_loop)",
+}
+_TINY_NS, _MANY = 4_000, 8  # a kernel takes less time than the launch of the next; so many in a row
 _UNEQUAL = 8  # kernels of a row that work on as many elements take less than so many times as long as the shortest
 
 
@@ -68,7 +77,7 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
     """Yield findings about kernels that one kernel could replace, to save memory traffic and launches (by a replay)."""
     ops = busy.with_copies
     used = np.zeros(len(ops), bool)
-    for finder in (_attention, _chains):
+    for finder in (_attention, _chains, _tiny):
         yield from finder(busy, ops, used)
     names = busy.case.facts.attribution.trace.op_names
     infers = busy.case.dialect == "pytorch" and not any(_BACKWARD.search(name) for name in names)
@@ -94,6 +103,29 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
             remedy = dialect_text(busy.case, _CHANNELS_LAST)
             ns = int(busy.length[converts].sum() + busy.length[norms].sum())
             yield busy.finding("channels-last", _LAYOUT, text, remedy, gain, ns)
+
+
+def _tiny(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
+    """Kernels one behind the other that take less time than their launches: as one kernel they need one launch."""
+    ops_of = busy.case.facts.attribution.trace.ops
+    start, end, stream = ops_of.start[ops], ops_of.end[ops], ops_of.stream[ops]
+    step = np.searchsorted(np.sort(busy.case.windows.start[busy.place.windows]), start, side="right")
+    tiny = (end - start < _TINY_NS) & (ops_of.kind[ops] == KERNEL) & ~used
+    first = ~np.append(False, tiny[1:] & tiny[:-1] & (stream[1:] == stream[:-1]) & (step[1:] == step[:-1]))[: len(ops)]
+    row = np.cumsum(first) - 1
+    mine = np.flatnonzero(tiny & (np.bincount(row, tiny, minlength=1)[row] >= _MANY))
+    if not len(mine):
+        return
+    begins = np.flatnonzero(first[mine])
+    last = np.append(begins[1:], len(mine)) - 1
+    longest = np.maximum.reduceat((end - start)[mine], begins)
+    ns = int((end[mine[last]] - start[mine[begins]] - longest).sum())
+    if busy.enough(ns):
+        gain = busy.merged(ops[mine], first[mine], np.repeat(longest, last - begins + 1), ns)
+        if busy.enough(gain):
+            count, each = len(mine) / busy.place.steps, format_ns(float(np.median((end - start)[mine])))
+            text = f"{count:,.0f} {_TINY} of {each} each, with a launch for each: {{amount}}"
+            yield busy.finding("launch-latency", _TINY, text, dialect_text(busy.case, _ONE_KERNEL), gain)
 
 
 def norms_of_layout(busy: Busy) -> tuple[Index, Index]:

@@ -164,6 +164,17 @@ def late_kernels(late: int) -> Act:
     return act
 
 
+def tiny(count: int, ns: int = US) -> Act:
+    """Short kernels in a row, launched while the GPU still computes, that all start a few µs behind the one before."""
+
+    def act(program: Program) -> None:
+        program.launch("gemm", 5 * MS)
+        for _ in range(count):
+            program.launch("k", ns, late=2 * US)
+
+    return act
+
+
 def recorder(ns: int) -> Act:
     """The recorder works behind a synchronization."""
 
@@ -300,6 +311,7 @@ HAS = [
     (memset(3 * MS), "memset", "memsets in step*", 3_002_000, "", ""),
     (late_kernels(30 * US), "launch-latency", "launch latency between kernels that were ready to run",
      408_000, "", ""),
+    (tiny(200), "launch-latency", "tiny kernels in a row", 995_000, "", "run these kernels as one"),
     (recorder(2 * MS), "profiler-overhead", "work of the profiler", 2_000_000, "", ""),
     (collective(beside=False, ns=MS), "communication-exposed", "exposed communication", 1_000_000, "",
      "start collectives"),
@@ -406,6 +418,8 @@ NOT = [
     pytest.param(kernel("add", 264, block=(64, 1, 1)), nothing, id="blocks that fill a multiprocessor"),
     pytest.param(memset(10 * US), nothing, id="a short memset"),
     pytest.param(late_kernels(2 * US), nothing, id="kernels that start as soon as they usually do"),
+    pytest.param(tiny(40), nothing, id="few tiny kernels"),
+    pytest.param(tiny(150, 5 * US), nothing, id="kernels that take longer than a launch"),
     pytest.param(recorder(20 * US), nothing, id="a recorder that is soon done"),
     pytest.param(collective(beside=True), nothing, id="a collective beside a kernel"),
     pytest.param(in_a_row(NORM, "cudnn::bn_bw_1C11_kernel_new"), nothing, id="batch norm in training"),
