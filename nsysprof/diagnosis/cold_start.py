@@ -1,6 +1,4 @@
-"""Make findings about a recording of a single pass that is mostly set-up: facts without advice, because it cannot
-support any.
-"""
+"""Make findings about recordings that support no other advice: a single pass, mostly set-up; or failed calls."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,11 +11,26 @@ from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case
-from nsysprof.diagnosis.finding import COLD, ONCE, SHARED, UNTRIED, Finding
+from nsysprof.diagnosis.finding import COLD, FAILED, ONCE, SHARED, UNTRIED, Finding
 from nsysprof.diagnosis.kinds import of_host
 from nsysprof.diagnosis.page_fault import SOME_FAULTS, fault_share
 from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION
-from nsysprof.waits.purposes import ALLOCATE, COMPILE, EVENT, FREE, LAUNCH, MANAGED, MODULE, PIN, PURPOSES
+from nsysprof.waits.purposes import (
+    ALLOCATE,
+    COMPILE,
+    COPY,
+    EVENT,
+    FREE,
+    GRAPH_LAUNCH,
+    LAUNCH,
+    MANAGED,
+    MEMSET,
+    MODULE,
+    PIN,
+    PURPOSES,
+    SYNCHRONIZE,
+    purpose_of,
+)
 from nsysprof.waits.purposes import SET_UP as SET_UP_PURPOSES
 
 MIN_NS = 1_000_000  # of set-up: less is not worth a line
@@ -39,6 +52,51 @@ _EACH_LAUNCH = ("launch-bound", "launch-latency", "synchronization", "cpu-code",
 _CHECK = "check the error codes of CUDA calls, and record until cudaDeviceSynchronize() has returned"
 _REPEAT = "run the work once as a warm-up, then record it a second time, on a problem of realistic size"
 _WARM = "record steps after a warm-up, because this pass is mostly set-up"
+
+# Calls that give the GPU work, and those before them that may explain their failure. Others fail without harm: queries,
+# frees at the end, allocations that are tried again, the profiler's own.
+_WORK, _BEFORE = (LAUNCH, GRAPH_LAUNCH, COPY, MEMSET), (ALLOCATE, MANAGED, PIN)
+_CRASHES = {700: "IllegalAddress", 710: "Assert", 715: "IllegalInstruction", 716: "MisalignedAddress",
+            717: "InvalidAddressSpace", 719: "LaunchFailure"}  # fmt: skip
+_ERRORS = {1: "InvalidValue", 2: "MemoryAllocation", 9: "InvalidConfiguration", 98: "InvalidDeviceFunction",
+           209: "NoKernelImageForDevice", 701: "LaunchOutOfResources", **_CRASHES}  # fmt: skip
+_FIXES = {
+    2: "use less GPU memory",
+    9: "launch grids, blocks and shared memory within the limits of this GPU",
+    209: "compile for the compute capability of this GPU",
+    701: "use fewer registers (__launch_bounds__) or fewer threads per block",
+    **dict.fromkeys(_CRASHES, "find the faulty kernel with compute-sanitizer"),
+}
+
+
+def failed_calls(case: Case) -> Iterator[Finding]:
+    """Find calls that should give a GPU work, or that waited for work that crashed, and returned an error."""
+    trace = case.facts.attribution.trace
+    calls = trace.other_calls
+    if calls is None or not case.places or not calls.names.failed.any():
+        return
+    names, purpose = calls.names, np.array([purpose_of(text) for text in calls.names.texts])
+    crashed = (purpose == SYNCHRONIZE) & np.isin(names.result, [*_CRASHES])
+    fails = (names.failed & np.isin(purpose, _WORK)) | crashed
+    count = np.bincount(calls.name, minlength=len(fails)) + np.bincount(trace.launches.name, minlength=len(fails))
+    failed, every = dict[str, int](), dict[str, int]()
+    for text, number, bad in zip(names.texts, count.tolist(), fails.tolist(), strict=True):
+        every[text] = every.get(text, 0) + number
+        failed[text] = failed.get(text, 0) + number * bad
+    most = sorted((text for text in failed if failed[text]), key=lambda text: (-failed[text], text))[:2]
+    if not most:
+        return
+    rows = np.flatnonzero((fails | (names.failed & np.isin(purpose, _BEFORE)))[calls.name])
+    first = int(calls.name[rows[calls.start[rows].argmin()]])
+    error = int(names.result[first])
+    fix = f": {_FIXES[error]}" if error in _FIXES else ""
+    place, some = case.places[0], join_words([f"{failed[text]:,} of {every[text]:,} {text} calls" for text in most])
+    code = f"cudaError{_ERRORS[error]}" if error in _ERRORS else f"error {error}"
+    text = f"{some} failed, so the program did not do its work; the first error is {code} from {names.texts[first]}"
+    remedy = f"fix the first error before any tuning{fix}; check the error code of each CUDA call"
+    yield Finding(
+        FAILED, WHOLE, place.gpu, ONCE, place.steps, text, "failed calls", "order", 0, remedy, total_ns=place.total_ns
+    )
 
 
 def set_up(case: Case) -> Iterator[tuple[str, int]]:

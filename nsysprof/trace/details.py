@@ -205,15 +205,20 @@ CUDA_CALL, MPI_CALL, OS_CALL = range(3)
 class CallNames:
     """The names of host calls.
 
-    ``texts`` is sorted by kind, text and failure; for each name, ``kind`` (uint8) is an index into `CALL_KINDS`;
-    ``waits`` bool: the call returns only after the GPU has finished; ``failed`` bool: the call returned an error (CUDA
-    calls only; "not ready" from an event or stream query is not an error).
+    ``texts`` is sorted by kind, text and result; for each name, ``kind`` (uint8) is an index into `CALL_KINDS`;
+    ``waits`` bool: the call returns only after the GPU has finished; ``result`` int32: the error that the call returned
+    (CUDA calls only), 0 for success and for "not ready" from an event or stream query.
     """
 
     texts: list[str]
     kind: Bytes
     waits: Mask
-    failed: Mask
+    result: Ints32
+
+    @property
+    def failed(self) -> Mask:
+        """Mark the names of calls that returned an error."""
+        return self.result != 0
 
 
 @dataclass(frozen=True)
@@ -453,7 +458,7 @@ _NO_CODES = np.empty(0, np.int32)
 _NO_EVENTS = StreamEvents(_NO_CODES, _NONE, _NO_CODES)
 NO_CALLS = CallList(_NO_CODES, _NONE, _NONE, _NO_CODES, _NONE, _NONE, [], _NONE)
 _NO_KINDS, _NO_FLAGS = np.empty(0, np.uint8), np.empty(0, bool)
-_NO_NAMES = CallNames([], _NO_KINDS, _NO_FLAGS, _NO_FLAGS)
+_NO_NAMES = CallNames([], _NO_KINDS, _NO_FLAGS, _NO_CODES)
 NO_HOST_CALLS = HostCalls(_NO_CODES, _NONE, _NONE, _NO_CODES, _NO_NAMES, _NONE)
 NO_RANGES = OtherRanges(_NONE, _NONE, _NONE, _NO_KINDS, _NO_CODES, [])
 NO_MEMORY = MemoryEvents((), _NO_CODES, *[_NONE] * 6)

@@ -34,7 +34,7 @@ from tests.kit.program import MS, Program
 from tests.kit.reports import attributed
 
 GUIDE = Path(__file__).parents[2] / "docs/fixes.md"
-EVERY = {kind.name for kind in KINDS} | {"paced", "cold-start"}
+EVERY = {kind.name for kind in KINDS} | {"paced", "cold-start", "failed-calls"}
 EVERY |= {name for names in (*OF_STEPS, *OF_KERNELS) for name in names.split(", ")}
 PLANTED = [code, os("nanosleep"), call("cudaMalloc"), call("cudaHostAlloc"), copy(1, host=1), read_back]
 

@@ -510,6 +510,33 @@ def test_a_demo_is_no_bottleneck(trace: MakeTrace) -> None:
     assert grid.remedy.startswith("launch at least 132 blocks")
 
 
+def test_failed_calls_come_first(trace: MakeTrace) -> None:
+    """One of thirteen launches fails; queries, frees and synchronizations of a dead context fail without harm."""
+
+    def found(api: str, returned: int) -> list[Finding]:
+        program = steps(code)
+        program.items.append(Launch(program.now, program.now + US, 9_999, api=f"{api}_v7000", returned=returned))
+        return [*diagnosis_of(trace(*program.items)).findings]
+
+    first, second = found("cudaLaunchKernel", 701)
+    assert (first.kind, first.gain_ns, second.kind) == ("failed-calls", 0, "cpu-code")
+    assert first.text.startswith("1 of 145 cudaLaunchKernel calls failed, so the program did not do its work; the")
+    assert first.text.endswith("is cudaErrorLaunchOutOfResources from cudaLaunchKernel")
+    assert first.remedy.startswith("fix the first error before any tuning: use fewer registers")
+    assert found("cudaDeviceSynchronize", 700)[0].kind == "failed-calls"
+    for api, returned in (("cudaEventQuery", 600), ("cudaFree", 1), ("cuCtxSynchronize", 709), ("cuMemAlloc", 2)):
+        assert [each.kind for each in found(api, returned)] == ["cpu-code"]
+    program = one_pass(200 * MS, 100 * US)
+    for api, returned in (("cudaMalloc", 2), ("cudaMemcpy", 1)):
+        program.call("cudaMemcpy", US)
+        program.items[-1] = replace(program.items[-1], api=f"{api}_v3020", returned=returned)
+    demo, *_ = diagnosis_of(trace(*program.items)).findings
+    assert demo.text == (
+        "1 of 1 cudaMemcpy calls failed, so the program did not do its work; the first error is"
+        " cudaErrorMemoryAllocation from cudaMalloc"
+    )
+
+
 def test_a_call_that_waits_for_a_kernel_sets_nothing_up(trace: MakeTrace) -> None:
     """A module that is loaded behind a running kernel returns when that is done."""
     program = one_pass(MS, 60 * MS)

@@ -212,7 +212,7 @@ def launches_graph(texts: list[str]) -> Mask:
 def _call_names(texts: list[str]) -> CallNames:
     """What is known of calls by their names."""
     waits = np.array([waits_for_gpu(text) for text in texts], bool)
-    return CallNames(texts, np.full(len(texts), CUDA_CALL, np.uint8), waits, np.zeros(len(texts), bool))
+    return CallNames(texts, np.full(len(texts), CUDA_CALL, np.uint8), waits, np.zeros(len(texts), np.int32))
 
 
 def _gpu_ops(

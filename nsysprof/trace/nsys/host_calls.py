@@ -152,7 +152,7 @@ def read_calls(
     rest, names, recorded = Growing(arena, **_CALL, id="i8"), Coder(), 0
     for block in read_blocks(source, CALLS, CALLS_NEEDS, ("nameId", "returnValue"), progress=progress):
         result = column(block, "returnValue")
-        columns = _call_columns(block, threads, names, failed=(result != 0) & (result != _NOT_READY))
+        columns = _call_columns(block, threads, names, result=np.where(result == _NOT_READY, 0, result & _RESULT))
         asked_once = processes.encode(threads.values & PROCESS_OF_THREAD)
         process = asked_once.take(columns["thread"])
         id = column(block, "correlationId")
@@ -220,22 +220,24 @@ def _outermost(columns: dict[str, Array], id: AnyInts, rank: AnyInts) -> Mask:
 
 
 _CALL = {"thread": "i4", "start": "i8", "end": "i8", "name": "i4"}
-_Name: TypeAlias = tuple[int, str, bool]  # kind, text, failed
+_Name: TypeAlias = tuple[int, str, int]  # kind, text, result
+_RESULT_BITS = 16
+_RESULT = (1 << _RESULT_BITS) - 1
 
 
 def _call_columns(
-    block: Block, threads: Coder, names: Coder, named_by: str = "nameId", failed: Array | int = 0
+    block: Block, threads: Coder, names: Coder, named_by: str = "nameId", result: Array | int = 0
 ) -> dict[str, Array]:
-    """The columns of `_CALL`; the last bit of an id of a name says that the call failed."""
+    """The columns of `_CALL`; the last bits of an id of a name are what the call returned."""
     start, end = times(block)
-    name = names.encode(column(block, named_by, missing=-1) << 1 | failed)
+    name = names.encode(column(block, named_by, missing=-1) << _RESULT_BITS | result)
     return {"thread": threads.encode(column(block, "globalTid")), "start": start, "end": end, "name": name}
 
 
 def _named(source: Source, names: Coder, kind: int) -> list[_Name]:
     """The name of each code of `_call_columns`."""
     texts = _call_names(source, names, f"{details.CALL_KINDS[kind].upper()} call")
-    return [(kind, text, bool(value & 1)) for text, value in zip(texts, names.values.tolist(), strict=True)]
+    return [(kind, text, value & _RESULT) for text, value in zip(texts, names.values.tolist(), strict=True)]
 
 
 def _host_calls(
@@ -254,7 +256,7 @@ def _host_calls(
         texts=[text for _, text, _ in names],
         kind=np.array([kind for kind, *_ in names], np.uint8),
         waits=np.array([kind == details.CUDA_CALL and waits_for_gpu(text) for kind, text, _ in names], bool),
-        failed=np.array([failed for *_, failed in names], bool),
+        result=np.array([result for *_, result in names], np.int32),
     )
     return details.HostCalls(**columns, names=listed, threads=np.sort(threads.values)), code
 
@@ -379,6 +381,6 @@ def _in_order(columns: dict[str, Array], threads: Coder, arena: ColumnArena, *ke
 
 def _call_names(source: Source, names: Coder, unnamed: str = _UNNAMED) -> list[str]:
     """The names that `_call_columns` coded, without the versions that CUPTI appends."""
-    ids = (names.values >> 1).tolist()
+    ids = (names.values >> _RESULT_BITS).tolist()
     texts = source.strings([number for number in ids if number >= 0])
     return [_VERSION.sub("", texts.get(number, unnamed)) for number in ids]
