@@ -35,7 +35,7 @@ from nsysprof.diagnosis.gpu_waits import (
 from nsysprof.diagnosis.kinds import Kind
 from nsysprof.diagnosis.launch_bound import LAUNCH_BOUND, OPTIMIZER
 from nsysprof.diagnosis.page_fault import page_findings
-from nsysprof.diagnosis.slow_steps import slow_step_findings
+from nsysprof.diagnosis.slow_steps import between_steps, slow_step_findings
 from nsysprof.diagnosis.synchronization import SYNCHRONIZATION, blocking_launches
 from nsysprof.diagnosis.tensor_cores import tensor_core_findings
 
@@ -53,6 +53,7 @@ OF_STEPS: dict[str, Callable[[Case, Place], Iterator[Finding]]] = {
     "page-fault": page_findings,
     "slow-steps": slow_step_findings,
     "synchronization": blocking_launches,
+    "input-wait, cpu-code": between_steps,
 }
 # The same of the kernels of these steps.
 OF_KERNELS: dict[str, Callable[[Busy], Iterator[Finding]]] = {

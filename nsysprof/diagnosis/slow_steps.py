@@ -1,20 +1,31 @@
-"""Find steps that take longer than others, and the waits in which they differ from typical steps."""
+"""Find steps that take longer than others, with the waits in which they differ, and idle time between steps."""
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.arrays import Line
 from nsysprof.core.columns import sums
+from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import one_line, plural
-from nsysprof.core.units import format_ns
+from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import NAME, SLOW, Finding
+from nsysprof.diagnosis.finding import NAME, SLOW, UNTRIED, Finding
+from nsysprof.diagnosis.kinds import counted
 from nsysprof.statistics.judge import SLOW_ONES, judge
 from nsysprof.waits.facts import OVERHEAD
 
 MIN_SHARE = 0.02  # of all steps
 _COMPUTE = "longer compute"
+_BETWEEN = 0.05  # of the time from step to step, without the longest pause; of a step, in a third of the pauses
+_FEEDS = re.compile("(?i)dali|loader|dataset|reader|preprocess|(?<!pre)fetch")
+_AHEAD = (
+    "prepare batches further ahead of the steps: more reader threads or workers, and deeper prefetching"
+    " (DALI: num_threads, prefetch_queue_depth; PyTorch: num_workers, prefetch_factor)"
+)
 
 
 def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
@@ -65,3 +76,43 @@ def _cause(case: Case, place: Place, slow: np.ndarray) -> str:
         return _COMPUTE
     words = case.facts.texts.words
     return one_line(min(words[code] for code in codes[more == more.max()].tolist()) or "launch latency", NAME)
+
+
+def between_steps(case: Case, place: Place) -> Iterator[Finding]:
+    """Find the GPU's idle time in pauses that belong to no step, because the GPU also computes there for other ranges.
+
+    Its total is an upper bound of the gain. One long pause, or pauses between a few steps, are other work.
+    """
+    if place.path == WHOLE or case.chosen.level.found:
+        return
+    windows, lines = case.windows.take(place.windows), case.lines[place.gpu]
+    mine = case.chosen.windows.take(np.flatnonzero(case.chosen.windows.gpu == place.gpu))
+    end, start = merge(mine.start, mine.end)[::-1]
+    inside = (start[1:] > windows.start.min()) & (end[:-1] < windows.end.max())
+    pauses = end[:-1][inside], start[1:][inside]
+    length = pauses[1] - pauses[0]
+    idle = length - covered(union(union(lines.compute, lines.communication), lines.copies), *pauses)
+    total, lost = place.total_ns + int(length.sum()), int(idle.sum())
+    some = int((length >= _BETWEEN * place.step_ns).sum())
+    if lost - int(idle.max(initial=0)) < _BETWEEN * total or 3 * some < place.steps:
+        return
+    doing = _beside(case, pauses, total // place.steps)
+    each, period = (format_ns(ns / place.steps) for ns in (lost, total))
+    text = f"the GPU idles between the steps for {each} per step ({format_share(lost / total)}), while {doing} runs"
+    text = text if doing else text.rpartition(",")[0]
+    text = f"{text}; steps take {format_ns(place.step_ns)}, with the pauses {period} on average"
+    remedy = _AHEAD if _FEEDS.search(doing) else ""
+    found = counted(place, "input-wait" if remedy else "cpu-code", "pauses between steps", text, remedy, lost, lost)
+    found = replace(found, claim="order", total_ns=total, step_ns=total / place.steps)
+    yield found if remedy else replace(found, basis=UNTRIED, gain_ns=0, gain_high_ns=0)
+
+
+def _beside(case: Case, pauses: Line, most_ns: int) -> str:
+    """The range, no longer than two steps, that runs for most of some pauses; empty if none does for half of them."""
+    trace = case.facts.attribution.trace
+    rows = np.flatnonzero(trace.ranges.end - trace.ranges.start <= 2 * most_ns)
+    ranges = trace.ranges
+    ns = np.bincount(ranges.name[rows], covered(pauses, ranges.start[rows], ranges.end[rows]), 1)
+    if 2 * ns.max() < (pauses[1] - pauses[0]).sum():
+        return ""
+    return one_line(trace.range_names[int(ns.argmax())].text, NAME)

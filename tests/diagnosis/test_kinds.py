@@ -443,6 +443,37 @@ def test_what_lies_between_steps_is_named(trace: MakeTrace) -> None:
     assert 3 * MS < first.lost_ns / first.steps < 4 * MS
 
 
+@pytest.mark.parametrize(("name", "kind"), [("[DALI] RunCPU", "input-wait"), ("plan", "cpu-code")])
+@pytest.mark.parametrize(("ns", "every", "told"), [(4 * MS, 1, True), (0, 1, False), (48 * MS, 12, False)])
+def test_pauses_in_which_the_gpu_also_works_are_told(
+    trace: MakeTrace, name: str, kind: str, ns: int, every: int, told: bool
+) -> None:
+    """0.6 ms of augmentation behind 4 ms of another thread between steps of 0.8 ms; or no pause, or one long one."""
+
+    def between(program: Program) -> None:
+        program.wait()
+        if next(turns) % every:
+            return
+        if ns:
+            program.items.append(Range(name, program.now, program.now + ns, thread=9))
+        program.code(ns)
+        program.launch("augment", 600 * US)
+        program.wait()
+
+    turns = iter(range(1, 14))
+    found = diagnosis_of(trace(*steps(nothing, between, count=13).items)).findings
+    mine = [each for each in found if each.cause == "pauses between steps"]
+    assert [each.kind for each in mine] == [kind] * told
+    for each in mine:
+        assert each.lost_ns / each.steps == pytest.approx(4 * MS, rel=0.1)
+        assert each.text == (
+            f"the GPU idles between the steps for 3.71 ms per step (74 %), while {name} runs; steps take 759 µs, with"
+            " the pauses 5.02 ms on average"
+        )
+        assert each.gain_ns == (each.lost_ns if kind == "input-wait" else 0)
+        assert each.remedy.startswith("prepare batches further ahead" if kind == "input-wait" else "")
+
+
 def test_a_context_is_made_once(trace: MakeTrace) -> None:
     """The first cudaMalloc takes 200 ms: that is set-up, and no allocation in the steps."""
     program = Program()
@@ -528,8 +559,8 @@ def test_failed_calls_come_first(trace: MakeTrace) -> None:
         assert [each.kind for each in found(api, returned)] == ["cpu-code"]
     program = one_pass(200 * MS, 100 * US)
     for api, returned in (("cudaMalloc", 2), ("cudaMemcpy", 1)):
-        program.call("cudaMemcpy", US)
-        program.items[-1] = replace(program.items[-1], api=f"{api}_v3020", returned=returned)
+        program.items.append(Launch(program.now, program.now + US, 9_000 + returned, api=api, returned=returned))
+        program.code(2 * US)
     demo, *_ = diagnosis_of(trace(*program.items)).findings
     assert demo.text == (
         "1 of 1 cudaMemcpy calls failed, so the program did not do its work; the first error is"
