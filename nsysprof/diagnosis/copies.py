@@ -25,6 +25,7 @@ SMALL = 128 << 10  # bytes: up to these, a copy takes no longer than its launch
 _MANY = 16  # of them in a step
 _RANGE = 40  # characters of the name of their range
 _ASIDE = 0.05  # of all compute: with no more before copies, or behind them, they are no part of a loop
+_FEW = 8  # kernels of one pass: each copied array is used by one of them, and not again in a loop
 _BESIDES = 0.25  # as long as copies, other work that overlap could hide beside them
 _SLOW, _LARGE = 8e9, 1 << 20  # bytes per second over PCIe 3 x16, and bytes of a copy that could reach them
 _DIRECTIONS = {"HtoD": "to the GPU", "DtoH": "to the host", "DtoD": "on the GPU", "PtoP": "between GPUs"}
@@ -48,6 +49,10 @@ SPARE = {
 _AHEAD = {
     "pytorch": "copy the next step's data in a separate stream while the GPU computes this step",
     "cuda": "copy early, in a separate stream, so that the GPU computes at the same time",
+}
+_SPLIT = {
+    "cuda": "if kernels can work on parts of the data, split copies and kernels into 4 to 16 parts in two streams, so"
+    " that a part is copied while the GPU computes another"
 }
 _BATCH = {
     "pytorch": "combine the small copies: gather the values in one tensor and transfer it once",
@@ -159,10 +164,19 @@ def _pin(case: Case, group: Group) -> Iterable[Remedy]:
     yield Remedy(dialect_text(case, texts), Changes(pinned=True))
 
 
+def _computes(case: Case, group: Group) -> int:
+    """For how many ns a GPU computes in the steps; less than half as long as its copies counts as nothing."""
+    windows, lines = case.windows.take(group.place.windows), case.lines[group.place.gpu]
+    compute, copies = (int(covered(each, windows.start, windows.end).sum()) for each in (lines.compute, lines.copies))
+    return compute if 2 * compute >= copies else 0
+
+
 def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
-    if not _again(case, group):
-        return
     trace = case.facts.attribution.trace
+    if not _again(case, group):
+        if len(case.lines[group.place.gpu].kernels) <= _FEW and (most_ns := _computes(case, group)):
+            yield Remedy(dialect_text(case, _SPLIT), Changes(remove=[group.cause]), BOUND, most_ns)
+        return
     streams = trace.ops.stream[np.unique(_op(case)[group.rows])]
     if not np.isin(streams, trace.ops.stream[trace.ops.kind == KERNEL]).any():
         return  # they run beside compute already: the link is the limit
@@ -241,7 +255,8 @@ def _link(case: Case, group: Group) -> str:
             f"; copies run at {speed}: pin these buffers, and overlap both directions and kernels in separate streams"
         )
     if not slow:
-        return f"; copies run at {speed} and there is little compute to hide them, so only copying fewer bytes helps"
+        little = " and there is little compute to hide them, so only copying fewer bytes helps"
+        return f"; copies run at {speed}{'' if _computes(case, group) else little}"
     if "pageable" in group.cause:
         return f"; copies at {speed} are slow: pin these buffers once and reuse them, with a stream for each direction"
     return f"; {speed} is slow for pinned memory: nvidia-smi -q shows the width of the PCIe link"
