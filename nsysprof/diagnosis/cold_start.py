@@ -1,5 +1,6 @@
 """Make findings about recordings that support no other advice: a single pass, mostly set-up; or failed calls."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -43,6 +44,7 @@ _SHORT_NS = 50_000_000  # of GPU work with next to no kernels: no program is tun
 _NO_KERNELS, _NO_WORK = 0.01, 0.05
 _A_MOMENT = 0.01  # of the recording: steps found in so little, without a large gain, are not what the program is for
 _MOSTLY, _SOME = 0.5, 0.25  # of the time from the first GPU operation to the last
+_NUMBER = re.compile(r" ?\d+")
 _FEW = 8  # long calls of one purpose: more of them are a loop's
 _MEMORY = {PIN: "pinning", ALLOCATE: "allocation", FREE: "freeing", MANAGED: "managed memory", EVENT: "streams"}
 _WORDS = {**_MEMORY, MODULE: "module loading", COMPILE: "compilation"}
@@ -177,6 +179,8 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         text = f"a cold start: the program compares kernels (autotuning) for {format_ns(tuning)} of the"
         text = f"{text} {format_ns(span)} of its steps"
         remedy, dropped = _WARM, []
+    elif text := _slow_first(case, found):
+        remedy = _WARM
     else:
         return found
     for each in sorted(dropped, key=lambda each: -each.lost_ns)[:1]:
@@ -206,6 +210,23 @@ def _tuning(case: Case) -> int:
     checks = np.sort(ops.start[names[ops.name]])
     first, last = (np.searchsorted(checks, each) for each in (case.windows.start, case.windows.end))
     return int(case.windows.length[last > first].sum()) if case.chosen.level.found else 0
+
+
+def _slow_first(case: Case, found: Sequence[Finding]) -> str:
+    """That the first of many ranges of a name takes much of a recording without steps, in CPU time that was found."""
+    trace, span = case.facts.attribution.trace, sum(each.total_ns for each in case.places)
+    start, length = trace.ranges.start, trace.ranges.end - trace.ranges.start
+    causes = [each.cause for each in found if each.path == WHOLE and each.kind == "cpu-code"]
+    names = [_NUMBER.sub("*", name.text) for name in trace.range_names] if causes else []
+    for name in dict.fromkeys(name for name in names if any(f"in {name}" in cause for cause in causes)):
+        alike = np.flatnonzero(np.array([each == name for each in names])[trace.ranges.name])
+        first, others = alike[start[alike].argmin()], np.sort(length[alike])[:-1]
+        if len(others) < _FEW or length[first] < max(_SOME * span, _TIMES * np.median(others)):
+            continue
+        took = f"{format_ns(int(length[first]))} ({format_share(length[first] / span)})"
+        usual = format_ns(float(np.median(others)))
+        return f"a cold start: the first of {len(alike):,} ranges {name} takes {took}, the others {usual} each"
+    return ""
 
 
 def _inside(case: Case) -> int:

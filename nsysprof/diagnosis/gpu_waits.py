@@ -13,13 +13,14 @@ from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import NAME, OFTEN_SO, SHARED, UNTRIED, Finding
+from nsysprof.diagnosis.finding import BOUND, NAME, OFTEN_SO, SHARED, UNTRIED, Finding
 from nsysprof.diagnosis.kinds import Group, Kind, Remedy, by_text, counted, dialect_text, each_step, text_of
 from nsysprof.kernels.names import short_name
 from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.culprits import LATE_PEER
 from nsysprof.waits.facts import COMMUNICATION, NOBODY, OTHER_KERNEL, OVERHEAD, QUEUED
+from nsysprof.waits.purposes import SYNCHRONIZE
 from nsysprof.waits.walk import BARRIER, EVENT
 from nsysprof.waits.whole import Cause
 
@@ -43,6 +44,7 @@ _INFERENCE = (
     "no backward pass is recorded, so only another micro-batch can hide it; record all ranks to see which waits"
 )
 _TRAINS = re.compile("(?i)backward|autograd|bwd|dgrad|wgrad|optimizer|addcdiv|adam|sgd|ddp|distributeddata")
+_LOOP = 16  # calls that wait, or more: a loop, not a benchmark of a few kernels
 _HALVES = "send bfloat16 instead of FP32, "
 
 
@@ -207,14 +209,29 @@ def _unusual(case: Case, group: Group) -> str:
     return "; launches usually start within 10 µs: another process may use the GPU (nvidia-smi lists it)" * bool(long)
 
 
+def _queue(case: Case, group: Group) -> Iterable[Remedy]:
+    """To launch ahead, where most late starts are behind a call that waited for the GPU, again and again."""
+    pieces, calls = case.pieces, case.facts.activity.calls
+    call = np.where(pieces["exposing"] >= 0, pieces["exposing"], pieces["call"])
+    waits = np.flatnonzero((case.purpose[call] == SYNCHRONIZE) & (call >= 0))
+    behind = np.isin(pieces["op"][group.rows], pieces["op"][waits])
+    mine = np.unique(call[waits[np.isin(pieces["op"][waits], pieces["op"][group.rows])]])
+    if len(mine) >= _LOOP and 2 * int(pieces["ns"][group.rows[behind]].sum()) > group.waited_ns:
+        name = calls.names[int(np.bincount(calls.name[mine]).argmax())]
+        text = f"do not call {name} after each kernel: launch the loop's kernels ahead, and synchronize once after it"
+        yield Remedy(text, Changes(remove=[group.cause]), BOUND)
+
+
 LATENCY = Kind(
     "launch-latency",
     lambda case: _caused(case, QUEUED),
     _one,
     lambda case, row: "launch latency between kernels that were ready to run",
     "{cause}: {amount}",
+    _queue,
     least_share=OFTEN_SO,
     note=_unusual,
+    arithmetic=True,
 )
 
 

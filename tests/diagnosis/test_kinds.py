@@ -474,6 +474,43 @@ def test_pauses_in_which_the_gpu_also_works_are_told(
         assert each.remedy.startswith("prepare batches further ahead" if kind == "input-wait" else "")
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_launches_that_wait_for_each_kernel_can_queue(trace: MakeTrace, waits: bool) -> None:
+    """Kernels start 130 µs late; where the CPU waits behind each, it could launch the next one meanwhile."""
+
+    def act(program: Program) -> None:
+        for _ in range(12):
+            program.launch("k", 60 * US, late=130 * US)
+            if waits:
+                program.wait("cudaEventSynchronize")
+
+    found = diagnosis_of(trace(*steps(act).items)).findings
+    [late] = [each for each in found if each.kind == "launch-latency"]
+    assert late.remedy.startswith("do not call cudaEventSynchronize after each kernel") == waits
+    assert (late.gain_ns > 0, late.basis) == ((True, BOUND) if waits else (False, UNTRIED))
+    assert ("another process may use the GPU" in late.text) != waits
+
+
+@pytest.mark.parametrize(("slow", "kind"), [(0, "cold-start"), (5, "cpu-code")])
+def test_a_cold_first_iteration_is_no_cost_of_each(trace: MakeTrace, slow: int, kind: str) -> None:
+    """The first of twelve forwards behind a long preparation takes 200 ms, others 1 ms; or a later one does."""
+    program = Program()
+    program.launch("prepare", 30 * MS)
+    program.wait()
+    for number in range(12):
+        with program.range(f"forward{number}"):
+            program.code(200 * MS if number == slow else 100 * US)
+            program.layers()
+            program.wait()
+    first, *_ = diagnosis_of(trace(*program.items)).findings
+    assert first.kind == kind
+    if not slow:
+        assert first.text.startswith(
+            "a cold start: the first of 12 ranges forward* takes 201 ms (84 %), the others 862 µs each"
+        )
+        assert first.remedy.startswith("record steps after a warm-up")
+
+
 def test_a_context_is_made_once(trace: MakeTrace) -> None:
     """The first cudaMalloc takes 200 ms: that is set-up, and no allocation in the steps."""
     program = Program()
