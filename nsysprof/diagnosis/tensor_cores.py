@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from nsysprof.diagnosis.busy import Busy
-from nsysprof.diagnosis.finding import Finding
+from nsysprof.diagnosis.finding import UNTRIED, Finding
 from nsysprof.diagnosis.kinds import dialect_text
 from nsysprof.diagnosis.reached import least_part, shares_of
 from nsysprof.errors import NsysprofError
@@ -37,6 +38,9 @@ _CONVOLUTION_HALF = {
     ),
     "cuda": "give cuDNN half precision in NHWC format (TF32 is already allowed: other convolutions use it)",
 }
+# PyTorch's memory-efficient attention multiplies FP32 in three TF32 products from compute capability 8.0 on.
+_ATTENTION, _IN_FP32, _THREE = "attention in FP32", re.compile(r"fmha_cutlass[FB]_f32.*sm80"), 3
+_HALF_ATTENTION = "if bfloat16 is precise enough, run the model under torch.autocast, which selects flash attention"
 _IN_TF32 = re.compile(r"tensorop_s1688gemm|tf32")  # as CUTLASS and cuDNN name what multiplies FP32 there
 _DOUBLE = re.compile(r"(?i)(?<![a-z])dgemm|d884gemm|f64f64|gemm_64f|gemm<double")
 _IN_FP64 = "matrix products in FP64"
@@ -54,6 +58,7 @@ _PAD = {
 }
 # Of aligned products: 4.8 on an H200 for a width of 4,096 in place of 4,095, in half precision.
 _ALIGNED_SPEEDUP = 5.0
+_FULL = 0.95  # of the steps in which kernels run: a replay may take calls that wait for a full queue for work
 
 
 def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
@@ -75,6 +80,10 @@ def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
             text = f"{words}: {{amount}}, which tensor cores run up to {speedup:.0f} times as fast"
             remedy = dialect_text(busy.case, _HALF if half else texts)
             yield from _faster(busy, slow, speedup, "tensor-cores", words, text, remedy)
+    if (speedup := _THREE * _speedup(busy, "tf32", "bf16")) > 1:
+        slow = busy.matches(lambda code: _IN_FP32.search(names[code]) is not None)
+        text = f"{_ATTENTION}: {{amount}}, which tensor cores run up to {speedup:.0f} times as fast in bfloat16"
+        yield from _faster(busy, slow, speedup, "tensor-cores", _ATTENTION, text, _HALF_ATTENTION)
     if (speedup := _speedup(busy, "fp64")) > 1:
         double = (product & np.array([bool(_DOUBLE.search(name)) for name in names], bool))[busy.name]
         text = f"{_IN_FP64}: {{amount}}, which tensor cores run up to {speedup:.0f} times as fast in TF32"
@@ -95,9 +104,12 @@ def _faster(
         1 / speedup, least_part(shares_of(busy, np.flatnonzero(rows)))
     )  # what they move takes its time on any unit
     shorter = np.rint(busy.length[rows] * (1 - least)).astype(np.int64)
-    gain = busy.gained(busy.op[rows], shorter)
+    gain, ns, total = busy.gained(busy.op[rows], shorter), int(busy.length[rows].sum()), busy.place.total_ns
     if busy.enough(gain):
-        yield busy.finding(kind, cause, text, remedy, gain, int(busy.length[rows].sum()))
+        yield busy.finding(kind, cause, text, remedy, gain, ns)
+    elif 2 * ns >= total and busy.alone.sum() >= _FULL * total:  # so full a GPU hides how long the CPU needs
+        found = busy.finding(kind, cause, text, remedy, int(shorter.sum()), ns)
+        yield replace(found, basis=UNTRIED, gain_ns=0, gain_high_ns=0)
 
 
 def _speedup(busy: Busy, slower: str = "fp32", fast: str = "tf32") -> float:

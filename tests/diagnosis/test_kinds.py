@@ -319,6 +319,8 @@ HAS = [
      "communicate less: keep results sharded and gather only what is read, send bfloat16"),
     (optimizer(60), "optimizer", "kernel launches of the optimizer", 604_083,
      "--fuse 'Optimizer.step#Adam.step'", "construct the optimizer with fused=True"),
+    (kernel("fmha_cutlassF_f32_aligned_64x64_rf_sm80", 264), "tensor-cores", "attention in FP32", 1_666_667, "",
+     "if bfloat16 is precise enough, run the model under torch.autocast"),
     (kernel("ampere_sgemm_128x64_tn", 264), "tensor-cores", "matrix products in FP32 on CUDA cores", 1_750_000, "",
      "if TF32 is precise enough, set CUBLAS"),
     (kernel("sm80_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize64x64x16", 264), "tensor-cores", "matrix products in FP64",
@@ -409,6 +411,7 @@ NOT = [
     pytest.param(kernel("copy", 1200, block=(256, 1, 1)), nothing, id="a last wave of small blocks"),
     pytest.param(kernel("stencil", 4096, shared=(0, 50 << 10)), nothing, id="a quarter of all warps, not sampled"),
     pytest.param(kernel("hybridgemm_f32", 4096), nothing, id="no product in FP64"),
+    pytest.param(kernel("fmha_cutlassF_bf16_aligned_64x64_rf_sm80", 4096), nothing, id="attention in bfloat16"),
     pytest.param(kernel(PRODUCT, 4096, shared=(0, 200 << 10)), nothing, id="few warps by design"),
     pytest.param(kernel("cutlass_80_tensorop_f16_s16816gemm_f16_128x128_nn_align8"), nothing, id="aligned"),
     pytest.param(in_a_row(SCALE, SCALE, SCALE, SCALE), nothing, id="one kernel in a loop"),
@@ -509,6 +512,21 @@ def test_a_cold_first_iteration_is_no_cost_of_each(trace: MakeTrace, slow: int, 
             "a cold start: the first of 12 ranges forward* takes 201 ms (84 %), the others 862 µs each"
         )
         assert first.remedy.startswith("record steps after a warm-up")
+
+
+@pytest.mark.parametrize(("busy", "told"), [(20, True), (1, False)])
+def test_kernels_that_fill_the_gpu_are_told_without_a_gain(trace: MakeTrace, busy: int, told: bool) -> None:
+    """A call of another thread blocks in each step: a replay of shorter kernels gains nothing, however full the GPU."""
+
+    def act(program: Program) -> None:
+        for _ in range(busy):
+            program.launch("fmha_cutlassF_f32_aligned_64x64_rf_sm80", MS)
+        program.code(21 * MS)
+
+    found = diagnosis_of(trace(*steps(act).items)).findings
+    mine = [each for each in found if each.cause == "attention in FP32"]
+    assert [(each.basis, each.gain_ns) for each in mine] == [(UNTRIED, 0)] * told
+    assert all(each.remedy.startswith("if bfloat16 is precise enough") for each in mine)
 
 
 def test_a_context_is_made_once(trace: MakeTrace) -> None:
