@@ -118,7 +118,7 @@ def _codes(case: Case, rows: Index) -> Ints:
 
 
 def _sizes(case: Case) -> Ints:
-    """The bytes of each copy; of copies of one direction, equal to two binary digits but not equal, minus these."""
+    """The bytes of each copy; of copies of one direction, about equal but not equal, minus their median."""
     if case.part_of is not None:
         whole, rows = case.part_of
         return whole.once_for_all(_sizes)[rows]
@@ -128,7 +128,9 @@ def _sizes(case: Case) -> Ints:
     first, group = distinct(case.facts.attribution.trace.ops.name[rows], about)
     alike = np.ones(len(first), bool)
     alike[group[size[rows] != size[rows[first]][group]]] = False
-    size[rows] = np.where(alike[group], size[rows], -about)
+    count, in_order = np.bincount(group), np.lexsort((size[rows], group))
+    middle = size[rows[in_order]][np.cumsum(count) - count + count // 2]
+    size[rows] = np.where(alike, middle, -middle)[group]
     return size
 
 

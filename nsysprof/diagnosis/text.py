@@ -143,13 +143,12 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
         during = f" ({diagnosis.during})" * bool(once and diagnosis.during)
         kernels = f", which compute most in {diagnosis.busiest}" * bool(diagnosis.busiest)
         return f"No wait to fix in the steps{kernels}; outside them the GPU idles for {format_ns(idle)}{once}{during}."
-    mostly = f" Largest wait: {diagnosis.mostly}" * bool(diagnosis.mostly)
+    mostly = f". Largest wait: {diagnosis.mostly}" * bool(diagnosis.mostly)
     tried = f"none of the fixes that were tried saves 2 % of the {of}" if diagnosis.tried else "no fix was tried"
     compute = 1 - diagnosis.idle_share
     if diagnosis.busiest and compute >= _HALF:
         first = f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}"
-        return f"{first}{'.' * bool(mostly)}{mostly}; {tried}."
-    mostly = f", most of it for {diagnosis.mostly}" * bool(diagnosis.mostly)
+        return f"{first}{mostly}; {tried}."
     if of == "steps" and diagnosis.mostly.startswith(LAUNCHES) and not diagnosis.tried:
         tried = "give each launch more work (a larger batch), or capture several steps in a CUDA graph"
     return f"The GPU computes nothing for {format_share(diagnosis.idle_share)} of the {of}{mostly}; {tried}."

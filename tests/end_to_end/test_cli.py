@@ -40,7 +40,7 @@ SMALL = """\
 report.sqlite: no step repeats; the GPU computes for 19 % of the 901 ns from first to last GPU operation;
   NVIDIA H200
 
-The GPU computes nothing for 81 % of the time from the first GPU operation to the last, most of it for kernel
+The GPU computes nothing for 81 % of the time from the first GPU operation to the last. Largest wait: kernel
   launches (52 %); no fix was tried.
    $ nsysprof why report.sqlite
 
