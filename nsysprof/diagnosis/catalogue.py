@@ -37,7 +37,7 @@ from nsysprof.diagnosis.launch_bound import LAUNCH_BOUND, OPTIMIZER
 from nsysprof.diagnosis.page_fault import page_findings
 from nsysprof.diagnosis.slow_steps import between_steps, slow_step_findings
 from nsysprof.diagnosis.synchronization import SYNCHRONIZATION, blocking_launches
-from nsysprof.diagnosis.tensor_cores import tensor_core_findings
+from nsysprof.diagnosis.tensor_cores import tensor_core_findings, weight_findings
 
 KINDS: tuple[Kind, ...] = (
     *(CPU_CODE, LOADER, COMPILING, LAUNCH_BOUND, OPTIMIZER, SYNCHRONIZATION),
@@ -59,6 +59,7 @@ OF_STEPS: dict[str, Callable[[Case, Place], Iterator[Finding]]] = {
 OF_KERNELS: dict[str, Callable[[Busy], Iterator[Finding]]] = {
     "small-grid, tiny-blocks, tail-wave, low-occupancy, spills": geometry_findings,
     "tensor-cores, misaligned": tensor_core_findings,
+    "weight-bound": weight_findings,
     "unfused-attention, pointwise, training-mode, memset, casts, channels-last": fusion_findings,
     "stream-dependency": stream_findings,
 }

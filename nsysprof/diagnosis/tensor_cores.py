@@ -1,4 +1,4 @@
-"""Find matrix products that tensor cores would run faster: products in FP32 on CUDA cores, or with misaligned sizes."""
+"""Find matrix products that could be faster: in FP32 on CUDA cores, of misaligned sizes, or bound by their weights."""
 
 import re
 from collections.abc import Iterator
@@ -56,6 +56,10 @@ _PAD = {
     "pytorch": "pad the dimensions of these matrices (features, vocabulary, batch × sequence) to multiples of 8",
     "cuda": "pad the leading dimensions of these matrices to multiples of 16 bytes",
 }
+# Steps that decode few tokens: vLLM names each by its sequences and tokens, in prefill (context) and decode.
+_WEIGHTS, _DECODES = "reads of weights", re.compile(r"context_0\(0\)_generation_\d+\(\d\d?\)\Z")
+_MOE, _MUCH, _FEWER = re.compile(r"(?i)fused_?moe|moe\w*gemm"), 0.25, 0.5
+_LARGER = "read fewer bytes: a larger batch, which shares each read, or weights in FP8, INT8 or INT4"
 # Of aligned products: 4.8 on an H200 for a width of 4,096 in place of 4,095, in half precision.
 _ALIGNED_SPEEDUP = 5.0
 _FULL = 0.95  # of the steps in which kernels run: a replay may take calls that wait for a full queue for work
@@ -124,3 +128,19 @@ def _speedup(busy: Busy, slower: str = "fp32", fast: str = "tf32") -> float:
             continue
         return high / low
     return 0.0
+
+
+def weight_findings(busy: Busy) -> Iterator[Finding]:
+    """Yield matrix products of one or few rows, as in decoding: the time to read their weights is all of their time."""
+    case, names = busy.case, busy.case.facts.attribution.trace.op_names
+    family, vector = (np.array(each) for each in (case.facts.kinds.family, case.facts.kinds.cause))
+    mine = (vector == "matrix-vector")[busy.name]
+    if _DECODES.search(busy.place.path):
+        mine = (family == "gemm")[busy.name] | busy.matches(lambda code: _MOE.search(names[code]) is not None)
+    ns = int(busy.length[mine].sum())
+    if case.dialect != "pytorch" or ns < _MUCH * busy.place.total_ns:
+        return
+    gain = busy.gained(busy.op[mine], np.rint(busy.length[mine] * _FEWER).astype(np.int64))
+    if busy.enough(gain):
+        text = "matrix products of few rows take as long as reading their weights: {amount}"
+        yield busy.finding("weight-bound", _WEIGHTS, text, _LARGER, gain, ns)

@@ -22,6 +22,7 @@ _IDLE_PART = {
     "tiny-blocks",
     "tail-wave",
     "low-occupancy",
+    "weight-bound",
 }  # of the GPU: saves less if memory is the limit
 _MORE = 1.05  # times what a cause costs: a graph spares the code between launches, too
 # Of the time from the first to the last GPU operation: copies and set-up to tell of; of busy time outside the steps.

@@ -228,6 +228,7 @@ PRODUCT, SCORES = "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_TNT", 500 * US
 SOFTMAX = "void softmax_warp_forward<c10::Half, c10::Half, float, 11, false, false>"
 NORM = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 128, true, 1, true>"
 TO_NHWC = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true, 0>"
+GEMV = "void gemvx::kernel<int, int, __nv_bfloat16, __nv_bfloat16, float>"
 LOSS = "void cunn_SoftMax{0}<8, c10::BFloat16, float, c10::BFloat16, LogSoftMax{0}Epilogue>"
 CAST = (
     "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)::"
@@ -355,6 +356,7 @@ HAS = [
      "launch a multiple of 132 blocks"),
     (in_a_row(PRODUCT, SCALE, SOFTMAX, PRODUCT), "unfused-attention", "attention in separate kernels", 1_666_667, "",
      "call torch.nn.functional.scaled_dot_product_attention"),
+    (in_a_row(GELU, GEMV, GEMV, GEMV), "weight-bound", "reads of weights", 750_000, "", "read fewer bytes: a larger"),
     (in_a_row(SCALE, ADD, GELU, SCALE), "pointwise", "pointwise kernels in a row", 1_500_000, "",
      "fuse these kernels with torch.compile"),
     (in_a_row(ADD, MEAN, SCALE, MEAN, GELU), "pointwise", "pointwise kernels in a row", 2_000_000, "",
@@ -416,6 +418,8 @@ NOT = [
     pytest.param(kernel("cutlass_80_tensorop_f16_s16816gemm_f16_128x128_nn_align8"), nothing, id="aligned"),
     pytest.param(in_a_row(SCALE, SCALE, SCALE, SCALE), nothing, id="one kernel in a loop"),
     pytest.param(in_a_row(SCALE, PRODUCT, ADD, PRODUCT), nothing, id="products between pointwise kernels"),
+    pytest.param(in_a_row(PRODUCT, GELU, GEMV, PRODUCT), nothing, id="a small part by products of one row"),
+    pytest.param(in_a_row(GEMV, GEMV, GEMV), nothing, id="products of one row in a program without weights"),
     pytest.param(in_a_row(PRODUCT, SOFTMAX, "void topk", PRODUCT), nothing, id="a softmax that routes"),
     pytest.param(in_a_row(PRODUCT, LOSS.format("Forward"), LOSS.format("Backward"), PRODUCT), nothing, id="a loss"),
     pytest.param(kernel("add", 264, block=(64, 1, 1)), nothing, id="blocks that fill a multiprocessor"),
