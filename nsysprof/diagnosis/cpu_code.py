@@ -54,6 +54,9 @@ _AWAITED = {
 }
 _MESSAGES = re.compile(r"\((?:lib(?:p?mpi|uc[pst]|hcoll|open-|psm|fabric)|h?mca_)")  # MPI, and what it runs on
 _STAGES = re.compile(r"mcopy|\((?:libnvc|libacc|libomptarget)")  # of pageable arrays through buffers of the runtime
+_FILES = re.compile(
+    r"pwritev?\d*$|fwrite|f(?:data)?sync"
+)  # no plain write, which may be for another thread or a terminal
 _ENOUGH, _HARDLY = 20, 0.1  # samples of a thread that runs; part of these in one that sleeps
 _FEW_SAMPLES = 5
 _STARTS = {"main", "_start", "__libc_start_main", "__libc_start_call_main", "__libc_start_main_impl", "start_thread"}
@@ -122,7 +125,7 @@ def _move(case: Case, group: Group) -> Iterable[Remedy]:
     if case.dialect in DIRECTIVES and _STAGES.search(_sampled_in(case, group)):
         yield replace(removal(dialect_text(case, SPARE), group), basis=BOUND)
     if _asleep(case, group):
-        yield removal(dialect_text(case, _AWAITED), group)
+        yield removal(_OUTPUT if _file_call(case, group) else dialect_text(case, _AWAITED), group)
     if _for_output(case, group):
         yield removal(_OUTPUT, group)
     if case.once_for_all(_operators)[group.rows].any():
@@ -247,7 +250,21 @@ def _asleep(case: Case, group: Group) -> bool:
 def _sampled_in(case: Case, group: Group) -> str:
     """The function in most samples; or that the thread sleeps; empty if unknown."""
     found, mine, _ = _samples_of(case, group)
-    return "the thread sleeps (almost no CPU samples)" if _asleep(case, group) else most_samples(found, mine)
+    if not _asleep(case, group):
+        return most_samples(found, mine)
+    call = _file_call(case, group)
+    return "the thread sleeps (almost no CPU samples)" + f", and writes a file ({call}) in the same steps" * bool(call)
+
+
+def _file_call(case: Case, group: Group) -> str:
+    """The call with which the threads of a group write files in most of its steps; empty if there is none."""
+    calls, pieces, trace = case.facts.activity.calls, case.pieces, case.facts.attribution.trace
+    windows = case.windows.take(np.unique(pieces["window"][group.rows]))
+    rows = np.flatnonzero(np.array([_FILES.match(name) is not None for name in calls.names], bool)[calls.name])
+    mine = np.isin(calls.threads[calls.thread[rows]], trace.threads[np.unique(pieces["thread"][group.rows])])
+    rows = rows[mine][np.argsort(calls.start[rows[mine]])]
+    first, last = (np.searchsorted(calls.start[rows], each) for each in (windows.start, windows.end))
+    return calls.names[int(calls.name[rows[-1]])] if 2 * int((last > first).sum()) > len(windows) else ""
 
 
 def most_samples(found: CpuSamples | None, mine: Index | None) -> str:

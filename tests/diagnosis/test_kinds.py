@@ -1479,6 +1479,16 @@ def test_samples_of_the_cpu_name_the_function_that_the_gpu_waits_for(trace: Make
     asleep = diagnosis_of(sampled(trace(*program.items), 1, *busy)).findings[0]
     assert asleep.text.endswith("; the thread sleeps (almost no CPU samples)")
     assert asleep.remedy.startswith("find out what blocks this thread")
+    for call, remedy in (("pwrite64", "write less often"), ("write", "find out what blocks")):  # to a pipe, perhaps
+
+        def output(program: Program, call: str = call) -> None:
+            code(program)
+            program.os(call, 5 * US)
+
+        busy[-1] = ((writing := steps(output)).now, stack)
+        asleep = diagnosis_of(sampled(trace(*writing.items), 1, *busy)).findings[0]
+        assert asleep.remedy.startswith(remedy)
+        assert asleep.text.endswith(", and writes a file (pwrite64) in the same steps") == ("less" in remedy)
     early = diagnosis_of(sampled(trace(*program.items), 1, *busy[:-1])).findings[0]
     assert "samples" not in early.text  # they end before the first wait
     rare = [(time, stack) for time in (*range(0, 300 * US, 5 * US), *range(300 * US, program.now, 900 * US))]
