@@ -1,7 +1,6 @@
 """Make the kernel tables: the work that each path owns by op name, and the work inside each merged path by family."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import numpy as np
 
@@ -9,7 +8,7 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import Paths
 from nsysprof.attribution.range_work import cover, crossing
 from nsysprof.attribution.split import Part
-from nsysprof.core.arrays import Index, Ints, Ints32, Mask
+from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import ColumnTable, Texts, sums
 from nsysprof.core.parallel import side_by_side
 from nsysprof.kernels.classify import FAMILIES, Kinds, OpGroups
@@ -35,40 +34,41 @@ def kernel_tables(
     names = max(len(trace.op_names), 1)
     path_of, counts = np.append(of, np.int32(-1)), np.append(part.keep, unowned)
     places = len(merged_of) + 1 if part.graphs else 1
-    key, length = (trace.arena.empty(len(trace.ops), np.int64) for _ in range(2))
-    called, queued = (trace.arena.empty(len(trace.ops), np.int64) for _ in range(2))
-    how = trace.arena.empty(len(trace.ops) if launches else 0, np.int32)
+    most = (len(merged_of) + 1) * places * names
+    key = trace.arena.empty(len(trace.ops), np.int32 if most < 1 << 31 else np.int64)
+    row, take = trace.arena.empty(len(trace.ops), np.int32), trace.arena.take
     real = attribution.recorded or trace  # as launched, whatever was captured where
     stop, copy = 0, np.isin(np.arange(MIGRATION + 1), COPYING)
     moved = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     for ops in op_slices(attribution.trace):
         owner = attribution.owner_of(ops)
         chosen = counts.take(owner) if part.ops is None else counts.take(owner) & part.ops[ops]
-        own = slice(None) if chosen.all() else np.flatnonzero(chosen)
+        own = np.flatnonzero(chosen)
         path = path_of.take(owner[own]).astype(np.int64) + 1
         if part.graphs:
             path = path * places + path_of[part.graphs.owner[ops][own]] + 1
         place = slice(stop, stop + len(path))
         key[place] = path * names + trace.ops.name[ops][own]
-        start, launch = trace.ops.start[ops][own], real.ops.launch[ops][own].astype(np.intp)
-        length[place] = trace.ops.end[ops][own] - start
-        if launches:
-            how[place] = launches.of[ops][own]
-        called[place], queued[place] = _launch_times(real, launch, start)
+        row[place] = own + ops.start
         copies = np.flatnonzero(copy.take(trace.ops.kind[ops][own]))
-        at = np.searchsorted(trace.copy_ops, np.arange(len(owner))[own][copies] + ops.start)
+        at = np.searchsorted(trace.copy_ops, row[place][copies])
         moved.append((key[place][copies], np.maximum(trace.copies.size_bytes[at], 0)))
         stop = place.stop
-    groups, called, queued = Groups.of(key[:stop]), called[:stop], queued[:stop]
+    groups, row = Groups.of(key[:stop]), row[:stop]
     by_name = Groups.of(key[:stop] % names) if whole else groups
     del key
-    main, (owned, length), medians = side_by_side(
-        partial(_main_launches, groups, how[:stop], length[:stop], launches),
-        partial(_by_name, groups, length[:stop], names, *map(np.concatenate, zip(*moved, strict=True))),
-        partial(_launch_medians, by_name, called, queued),
+
+    def lengths() -> Ints:
+        out = take(trace.ops.end, row)
+        out -= take(trace.ops.start, row)
+        return out
+
+    medians, main, (owned, length) = side_by_side(
+        lambda: _launch_medians(by_name, real, row),
+        lambda: _main_launches(groups, take(launches.of, row), lengths, len(launches)) if launches else {},
+        lambda: _by_name(groups, lengths(), names, *map(np.concatenate, zip(*moved, strict=True))),
         apart=trace.apart,
     )
-    del called, queued
     if not whole:
         owned = ColumnTable({**owned.columns, **medians, **main})
     path, captured = np.divmod(owned["path"] + 1, places)
@@ -110,41 +110,37 @@ def _by_name(groups: Groups, length: Ints, names: int, moved: Ints, size: Ints) 
     return ColumnTable(columns), length
 
 
-def _main_launches(groups: Groups, how: Ints, length: Ints, launches: Launches | None) -> dict[str, Ints]:
-    """The longest-running launch of each group of GPU ops; ``how`` is the launch of each op."""
-    if launches is None:
-        return {}
+def _main_launches(groups: Groups, how: AnyInts, lengths: Callable[[], Ints], kinds: int) -> dict[str, Ints]:
+    """The longest-running launch of each group of GPU ops; ``how`` is the launch of each op, one of ``kinds``."""
     how, first = groups.sort(how), np.cumsum(groups.size) - groups.size
     main = np.minimum.reduceat(how, first).astype(np.int64) if len(first) else first
     several = main != np.maximum.reduceat(how, first) if len(first) else first > 0
     if several.any():  # most kernels of a path are launched alike
         rows, size = np.flatnonzero(np.repeat(several, groups.size)), groups.size[several]
         group = np.repeat(np.arange(len(size)), size)
-        main[several] = main_launch(group, how[rows], groups.sort(length)[rows], len(size), len(launches))
+        main[several] = main_launch(group, how[rows], groups.sort(lengths())[rows], len(size), kinds)
     return {"launch": main}
 
 
-def _launch_times(trace: Trace, launch: Index, start: Ints) -> tuple[Ints, Ints]:
-    """The duration of the host call of each GPU op (-1: no call), and the op's wait from its return to the start."""
-    if not len(trace.launches):
-        return np.full(len(launch), -1), np.zeros(len(launch), np.int64)
-    returned = trace.launches.end[launch]
-    called = np.where(launch < 0, -1, np.maximum(returned - trace.launches.start[launch], 0))
-    return called, np.maximum(start - returned, 0)
-
-
-def _launch_medians(groups: Groups, called: Ints, queued: Ints) -> dict[str, Ints]:
-    """The median duration of the host calls that launched the ops of each group, and the ops' median wait from the
-    return of the call to the start of the op (0 if the op started before the return; -1 without launches).
-
-    ``called`` and ``queued`` have a value per op; ``called`` is -1 for an op without a launch.
+def _launch_medians(groups: Groups, trace: Trace, row: AnyInts) -> dict[str, Ints]:
+    """The median duration of the host calls that launched the GPU ops ``row`` of each group, and the ops' median wait
+    from the return of the call to the start of the op (0 if the op started before the return; -1 without launches).
     """
-    launched = called >= 0
+    take, launch = trace.arena.take, trace.arena.take(trace.ops.launch, row)
+    launched = launch >= 0
     if not launched.all():
-        groups, called, queued = groups.take(launched), called[launched], queued[launched]
-    medians = (quartile_of_sorted(groups.sort(each), groups.size) for each in (called, queued))
-    named = zip(("api_median_ns", "queue_median_ns"), medians, strict=True)
-    return {name: np.where(groups.size > 0, median, -1) for name, median in named}
+        groups, row, launch = groups.take(launched), row[launched], launch[launched]
+
+    medians, (start, returned) = {}, (trace.launches.start, trace.launches.end)
+    for name, later, earlier in (
+        ("api_median_ns", (returned, launch), (start, launch)),
+        ("queue_median_ns", (trace.ops.start, row), (returned, launch)),
+    ):
+        each = take(*later)
+        each -= take(*earlier)
+        middle = quartile_of_sorted(groups.sort(np.maximum(each, 0, out=each)), groups.size)
+        medians[name] = np.where(groups.size > 0, middle, -1)
+    return medians
 
 
 # What is added up: a value per op, of some ops.

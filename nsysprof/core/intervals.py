@@ -70,7 +70,7 @@ def settled(order: Index, equal: Mask, *keys: Array) -> Index:
 
 def union(*lines: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
     """Return the union of several sets of intervals, as in `merge`."""
-    start, end = (np.concatenate(edges) for edges in zip(*lines, strict=True))
+    start, end = (np.concatenate(edges) for edges in zip(*lines, strict=True)) if len(lines) > 1 else lines[0]
     return merge(start, end)
 
 

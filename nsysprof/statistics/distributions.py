@@ -66,7 +66,7 @@ class Groups:
         size[np.searchsorted(self.codes, some.codes)] = some.size
         return Groups(some.code, self.codes, size)
 
-    def sort(self, values: Ints) -> Ints:
+    def sort(self, values: AnyInts) -> Ints:
         """Sort a column within each group, and return it group by group.
 
         Group and value are packed into one int64 if they fit, because numpy sorts integers ten times faster than two
@@ -75,7 +75,7 @@ class Groups:
         low = int(values.min()) if len(values) else 0
         bits, code = (int(values.max(initial=low)) - low).bit_length(), self.code
         if bits + int(code.max(initial=0)).bit_length() > 62:
-            return values[np.lexsort((values, code))]
+            return values[np.lexsort((values, code))].astype(np.int64)
         number = code.astype(np.int64)
         number <<= bits
         number += values

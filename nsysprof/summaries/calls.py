@@ -89,7 +89,7 @@ class _Calls:
     thread: AnyInts
     start: Ints
     end: Ints
-    name: Ints32
+    name: AnyInts
     path: Ints32
     failed: Index
     waits: Index
@@ -160,7 +160,7 @@ def _recorded(attribution: Attribution, asked: Asked) -> _Calls | None:
         thread=threads,
         start=start,
         end=end,
-        name=np.concatenate(name),
+        name=np.concatenate(name, dtype=np.min_scalar_type(len(once)), casting="unsafe"),
         path=np.append(asked.merged_of, np.int32(-1)).take(np.concatenate(around)),
         failed=np.flatnonzero(np.concatenate(fails)),
         waits=waiting,
@@ -233,7 +233,7 @@ def _added_up(found: _Calls, key: AnyInts, per_name: int, recording: int) -> tup
 def _rows(trace: Trace, found: _Calls, asked: Asked, recording: int) -> tuple[ColumnTable, ColumnTable]:
     """The rows of ``calls.csv``; and a row per name, with the path and the thread of most of its time."""
     threads, paths = len(found.tids), len(asked.merged) + 1
-    key = found.name.astype(np.int64)
+    key: AnyInts = found.name.astype(np.int64 if len(found.texts) * threads * paths >= 1 << 31 else np.int32)
     for size, code in ((threads, found.thread), (paths, found.path)):
         key *= size
         key += code
@@ -297,7 +297,7 @@ def _finding(trace: Trace, found: _Calls, names: ColumnTable, recording: int) ->
 
 def _in_calls(found: _Calls, kind: int) -> tuple[int, int]:
     """The time of threads in calls of a kind (nested calls count once), and the number of these threads."""
-    rows = np.flatnonzero((found.kind == kind).take(found.name))
+    rows = np.flatnonzero((found.kind == kind).take(found.name)).astype(np.int32)
     rows = rows[np.argsort(found.thread[rows], kind="stable")]
     bounds = np.flatnonzero(np.diff(found.thread[rows], prepend=-1, append=-1))
     pieces = [rows[first:last] for first, last in pairwise(bounds.tolist())]

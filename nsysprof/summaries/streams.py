@@ -4,7 +4,7 @@ import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.split import device_labels, thread_labels
-from nsysprof.core.arrays import Index, Ints
+from nsysprof.core.arrays import Index, Ints, Ints32
 from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import merge
 from nsysprof.core.units import format_share
@@ -30,7 +30,7 @@ STREAMS = table(
     },
     made_in="summaries/streams.py",
 )
-_PIECE = 1 << 19  # stretches of work at a time where temporaries would be large
+_PIECE = 1 << 17  # stretches of work at a time where temporaries would be large
 _REAL = 0.01  # of the work of the stream with the most: one with less is not worth a table
 _NOTE = (
     "of span: busy time as a share of the report's span; overlap: share of busy time in which "
@@ -42,20 +42,20 @@ def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: A
     """Sum GPU ops by stream; returns None if there are none. A finding is made only if several streams have work."""
     trace = attribution.trace
     ops = trace.ops
+    kinds = np.bincount(5 * ops.stream.astype(np.int32) + ops.kind, minlength=5 * len(trace.streams)).reshape(-1, 5)
     order = np.argsort(ops.stream, kind="stable")
-    if (ops.kind == MIGRATION).any():
+    if kinds[:, MIGRATION].any():
         order = order[ops.kind[order] != MIGRATION]
-    if not len(order):
-        return None
-    key = 5 * ops.stream[order].astype(np.int64) + ops.kind[order]
-    kinds = np.bincount(key, minlength=5 * len(trace.streams)).reshape(-1, 5)
+        kinds[:, MIGRATION] = 0
     used = np.flatnonzero(kinds.any(axis=1))
+    if not len(used):
+        return None
     kinds = kinds[used]
-    first = np.append(0, np.cumsum(kinds.sum(axis=1)))
-    start, end = trace.arena.take(ops.start, order), trace.arena.take(ops.end, order)
-    busy_of = [merge(start[a:b], end[a:b]) for a, b in zip(first.tolist(), first[1:].tolist(), strict=False)]
-    busy = np.array([int((stop - begin).sum()) for begin, stop in busy_of])
-    alone = _alone(trace, used, busy, busy_of)
+    rows_of = np.split(order.astype(np.int32), np.cumsum(kinds.sum(axis=1))[:-1])
+    del order
+    busy, alone = _busy(trace, used, rows_of)
+    sum_ns, thread = _launchers(trace, rows_of)
+    span_ns = max(int(ops.end[mine].max()) for mine in rows_of) - min(int(ops.start[mine].min()) for mine in rows_of)
     gpus, place = device_labels(trace), np.arange(len(used))
     ids = ["" if (number := trace.streams[each].id) is None else str(number) for each in used.tolist()]
     rows = ColumnTable(
@@ -63,13 +63,13 @@ def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: A
             "gpu": Texts(place, [gpus[number] for number in trace.stream_gpu[used].tolist()]),
             "pid": pid_of(trace.processes)[trace.stream_process[used]],
             "stream": Texts(place, ids),
-            "thread": Texts(_launchers(trace, order, first, end - start), [*thread_labels(trace), ""]),
+            "thread": Texts(thread, [*thread_labels(trace), ""]),
             "ops": kinds.sum(axis=1),
             "kernels": kinds[:, KERNEL],
             "memops": kinds[:, MEMCPY] + kinds[:, MEMSET],
-            "sum_ns": np.add.reduceat(end - start, first[:-1]),
+            "sum_ns": sum_ns,
             "busy_ns": busy,
-            "span_share": busy / max(int(end.max()) - int(start.min()), 1),
+            "span_share": busy / max(span_ns, 1),
             "overlap_ns": busy - alone,
         }
     ).take(np.argsort(-busy, kind="stable"))  # else in the order of GPU, process and number
@@ -86,21 +86,24 @@ def _answer(trace: Trace, rows: ColumnTable) -> Answer:
     return Answer({STREAMS.file: rows}, finding if several else "", shown, rows, _NOTE)
 
 
-def _alone(trace: Trace, used: Index, busy: Ints, busy_of: list[tuple[Ints, Ints]]) -> Ints:
-    """How long each of the ``used`` streams runs alone on its GPU; its busy time if streams take turns."""
-    alone, gpu = busy.copy(), trace.stream_gpu[used]
+def _busy(trace: Trace, used: Index, rows_of: list[Ints32]) -> tuple[Ints, Ints]:
+    """How long each of the ``used`` streams, with the ops ``rows_of``, is busy, and is so alone on its GPU."""
+    busy, gpu = np.zeros(len(used), np.int64), trace.stream_gpu[used]
+    alone = busy.copy()
     for number in np.unique(gpu).tolist():
         here = np.flatnonzero(gpu == number).tolist()
+        lines = [merge(trace.ops.start[rows_of[each]], trace.ops.end[rows_of[each]]) for each in here]
+        busy[here] = [int((stop - begin).sum()) for begin, stop in lines]
         begin, stop = trace.gpu_busy[number]
-        if int(busy[here].sum()) == int((stop - begin).sum()):
+        if int(busy[here].sum()) == int((stop - begin).sum()):  # they take turns
+            alone[here] = busy[here]
             continue
-        alone[here] = 0
         # piece by piece of time, so that memory is bounded
-        pieces = sum(len(busy_of[each][0]) for each in here) // _PIECE + 1
+        pieces = sum(len(line[0]) for line in lines) // _PIECE + 1
         cuts = np.linspace(begin[0], stop[-1], pieces + 1).astype(np.int64)[1:-1].tolist()
         for low, high in zip([int(begin[0]), *cuts], [*cuts, int(stop[-1])], strict=True):
-            _add_alone(alone, here, [_within(*busy_of[each], low, high) for each in here])
-    return alone
+            _add_alone(alone, here, [_within(*line, low, high) for line in lines])
+    return busy, alone
 
 
 def _within(start: Ints, end: Ints, low: int, high: int) -> tuple[Ints, Ints]:
@@ -120,16 +123,17 @@ def _add_alone(alone: Ints, streams: list[int], lines: list[tuple[Ints, Ints]]) 
     np.add.at(alone, name[single], np.diff(times[cut])[single])
 
 
-def _launchers(trace: Trace, order: Index, first: Index, length: Ints) -> Ints:
-    """The thread that launched the most time of each stream, -1: none; ``first``: the start of its ops in ``order``."""
+def _launchers(trace: Trace, rows_of: list[Ints32]) -> tuple[Ints, Ints]:
+    """The time of each stream's GPU ops, and the thread that launched most of it, -1: none."""
     threads = len(trace.threads)
-    of_op = np.append(trace.launches.thread, threads).astype(np.int32).take(trace.ops.launch[order])
-    work = np.maximum(length, 0) + 1
-    out = []
-    for part in map(slice, first[:-1].tolist(), first[1:].tolist()):
-        each = np.bincount(of_op[part], work[part])[:threads]
+    of_launch = np.append(trace.launches.thread.astype(np.int32), np.int32(threads))
+    sums, out = [], []
+    for mine in rows_of:
+        length = trace.ops.end[mine] - trace.ops.start[mine]
+        sums.append(int(length.sum()))
+        each = np.bincount(of_launch[trace.ops.launch[mine]], np.maximum(length, 0) + 1)[:threads]
         out.append(int(each.argmax()) if each.any() else -1)
-    return np.array(out)
+    return np.array(sums), np.array(out)
 
 
 SUMMARY = Summary("streams", "Streams", (STREAMS,), streams)
