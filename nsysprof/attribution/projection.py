@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
-from nsysprof.core.arrays import Array, Bytes, Index, Ints, Ints32, Mask
+from nsysprof.core.arrays import AnyInts, Array, Bytes, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import marked
 from nsysprof.core.intervals import contained_slices, contained_sums, layers, overlaps, slice_reduce, union_length
 from nsysprof.trace.trace import GRAPH, KERNEL
@@ -82,7 +82,7 @@ class LaunchWork:
     call: Ints32
     op_start: Ints
     op_end: Ints
-    device: Ints32
+    device: AnyInts
     followed: Mask | None = None
     negative_ns: Ints | None = None
 
@@ -95,7 +95,7 @@ class LaunchWork:
         call: Ints32,
         op_start: Ints,
         op_end: Ints,
-        device: Ints32,
+        device: AnyInts,
         kind: Bytes,
         from_graph: Mask,
         arena: ColumnArena = IN_MEMORY,

@@ -121,8 +121,8 @@ def _sizes(case: Case) -> Ints:
     """The bytes of each copy; of copies of one direction, about equal but not equal, minus their median."""
     if case.part_of is not None:
         whole, rows = case.part_of
-        return whole.once_for_all(_sizes)[rows]
-    size = case.facts.copy_sizes.astype(np.int64)
+        return _sizes(whole)[rows]
+    size = case.facts.attribution.trace.copy_sizes()
     rows = np.flatnonzero(size > 0)
     about = bucket(size[rows])
     first, group = distinct(case.facts.attribution.trace.ops.name[rows], about)

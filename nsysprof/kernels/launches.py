@@ -76,7 +76,7 @@ def launches(details: OpDetails, gpus: Sequence[Gpu]) -> Launches:
 
 def _launches(columns: list[Ints], of: AnyInts, gpus: Sequence[Gpu]) -> Launches:
     order = np.lexsort(columns)  # whichever comes first in the file
-    of = np.argsort(order, kind="stable").astype(np.int32).take(of)
+    of = np.argsort(order, kind="stable").astype(np.min_scalar_type(len(order))).take(of)
     grid, block, registers, shared, dynamic, local = (column[order].astype(np.int64) for column in columns)
     blocks, threads = (np.prod(np.stack(unpacked(each)), axis=0) for each in (grid, block))
     sizes = {gpu.sm_count for gpu in gpus}

@@ -67,16 +67,16 @@ def launch_parameters(details: OpDetails) -> list[Ints]:
 class LaunchGeometry:
     """The distinct `launch_parameters` of GPU ops, collected part by part.
 
-    ``rows`` are the columns of the distinct parameters; ``of`` (int32) is the row of each op. ``whole`` is False if two
+    ``rows`` are the columns of the distinct parameters; ``of`` is the row of each op. ``whole`` is False if two
     distinct sets of parameters have the same hash, because ops find their row by this hash.
     """
 
     def __init__(self) -> None:
-        self.whole, self._coder, self._of = True, Coder(), [np.empty(0, np.int32)]
+        self.whole, self._coder, self._of = True, Coder(), [np.empty(0, np.uint8)]
         self.rows = [np.empty(0, np.int64)] * len(launch_parameters(no_op_details(0)))
 
     @property
-    def of(self) -> Ints32:
+    def of(self) -> AnyInts:
         """The row of each op."""
         self._of = [np.concatenate(self._of)]
         return self._of[0]
@@ -96,7 +96,7 @@ class LaunchGeometry:
             self.rows = [np.append(rows, column[first]) for rows, column in zip(self.rows, columns, strict=True)]
         pairs = zip(self.rows, columns, strict=True)
         self.whole = self.whole and all(np.array_equal(rows.take(code), column) for rows, column in pairs)
-        self._of.append(code)
+        self._of.append(code.astype(np.min_scalar_type(len(self._coder))))
 
 
 @dataclass(frozen=True)

@@ -430,7 +430,7 @@ class Trace:
         return settled(order, equal, ops.stream, ops.launch, name, ops.end, ops.start)
 
     @cached_property
-    def op_gpu(self) -> Ints32:
+    def op_gpu(self) -> AnyInts:
         """Return the GPU number of each op; -1 for migrations, which keep no GPU busy."""
         return self.arena.take(self.stream_gpu, self.ops.stream)
 
@@ -449,10 +449,10 @@ class Trace:
         return busy
 
     @cached_property
-    def stream_gpu(self) -> Ints32:
+    def stream_gpu(self) -> AnyInts:
         """The GPU number of each stream; -1 for migrations."""
         migrates = np.array([stream.migrates for stream in self.streams], bool)
-        return np.where(migrates, np.int32(-1), np.array(self.gpu_numbers, np.int32)[self.stream_device])
+        return np.where(migrates, np.int16(-1), np.array(self.gpu_numbers, np.int16)[self.stream_device])
 
     @cached_property
     def page_faults(self) -> details.PageFaults:

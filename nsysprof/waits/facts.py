@@ -69,7 +69,6 @@ class Facts:
     communication: Mask
     dependencies: Dependencies
     host: Callable[[Trace, Line | None], HostActivity]
-    copy_sizes: Ints
     copy_memory: Bytes
     collectives: Collectives
     op_owner: Ints32 | None
@@ -78,6 +77,11 @@ class Facts:
     threads: list[str]
     texts: Texts
     near: Line | None = None
+
+    @cached_property
+    def copy_sizes(self) -> Ints:
+        """Return the bytes of each GPU op, see `Trace.copy_sizes`."""
+        return self.attribution.trace.copy_sizes()
 
     @cached_property
     def activity(self) -> HostActivity:
@@ -128,7 +132,6 @@ def read_facts(
         communication=kinds.communication,
         dependencies=reader.dependencies(trace),
         host=reader.host_activity,
-        copy_sizes=trace.copy_sizes(),
         copy_memory=_copy_memory(trace),
         collectives=reader.collectives(trace),
         op_owner=op_owner,

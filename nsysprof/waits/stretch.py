@@ -80,7 +80,6 @@ def stretch_of(facts: Facts, windows: Windows, rows: AnyInts) -> Stretch:
         dependencies=replace(facts.dependencies, waits=waits, records=records),
         host=lambda *_: activity,
         near=None,
-        copy_sizes=facts.copy_sizes[ops],
         copy_memory=facts.copy_memory[ops],
         collectives=_collectives(facts.collectives, of),
         op_owner=None if facts.op_owner is None else facts.op_owner[ops],
