@@ -57,6 +57,7 @@ def account_of(
         pieces = wait_pieces(facts, windows, gpu, lines)
         _fill_times(table, windows, gpu, lines, pieces)
         waited += _added(group, pieces)
+        del pieces
         computed.append(_computed(facts, windows, gpu, lines))
     rows = _rows(facts, table, group, [*waited, _compute_part(facts, group, computed)])
     return Account(facts, table, rows, _held_up(facts, table, group))

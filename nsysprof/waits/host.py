@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
 from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32
-from nsysprof.core.columns import distinct, pick
+from nsysprof.core.columns import distinct, marked, pick
 from nsysprof.core.intervals import expand_ranges, slice_reduce
 from nsysprof.core.nesting import nest
 from nsysprof.trace.details import CODE, SYNCHRONIZING, CallList, HostActivity
@@ -174,11 +174,13 @@ def exposed_by(
     then something else drained the GPU queue. Calls that ended before ``since`` do not count either.
     """
     launches, calls = trace.launches, activity.calls
-    lead = np.full(len(launches), _NEVER)  # how long the GPU still had to do when each launch returned
-    known = np.flatnonzero((trace.ops.launch >= 0) & (why.ready > _NEVER))
-    np.maximum.at(lead, trace.ops.launch[known], why.ready[known] - why.launched[known])
     out = np.full(len(launch), -1, np.int64)
     by = np.where(launch >= 0, pick(launches.thread, launch, 0), thread)
+    asked = marked(by, len(trace.threads)) | marked(thread, len(trace.threads))
+    lead = np.full(len(launches), _NEVER)  # how long the GPU still had to do when each launch of these returned
+    some = np.append(asked[launches.thread], False)[trace.ops.launch]
+    known = np.flatnonzero(some & (why.ready > _NEVER))  # the last is for those without a launch
+    np.maximum.at(lead, trace.ops.launch[known], why.ready[known] - why.launched[known])
     called = np.where(launch >= 0, pick(launches.start, launch, 0), end)
     first, pair = distinct(by, thread)
     for number, row in enumerate(first.tolist()):
@@ -197,9 +199,9 @@ def exposed_by(
         hit = np.ones(len(mine), bool)
         for code in codes:
             low, high = np.searchsorted(launches.thread, [code, code + 1]).tolist()
-            behind = low + np.searchsorted(launches.start[low:high], calls.end[syncs[place]])
-            until = low + np.searchsorted(launches.start[low:high], called[mine])
-            ahead = slice_reduce(np.maximum, lead, behind, np.maximum(until, behind), _NEVER)
+            behind = np.searchsorted(launches.start[low:high], calls.end[syncs[place]])
+            until = np.searchsorted(launches.start[low:high], called[mine])
+            ahead = slice_reduce(np.maximum, lead[low:high], behind, np.maximum(until, behind), _NEVER)
             hit &= ahead <= SLACK_NS + (end - start)[mine] // 10
         out[mine[hit]] = syncs[place[hit]]
     return out
