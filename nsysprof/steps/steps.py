@@ -16,7 +16,7 @@ from nsysprof.core.arrays import Index, Ints, Ints32
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import covered, union
 from nsysprof.core.text import quote_path
-from nsysprof.diagnosis.diagnose import Diagnosis, case_of, diagnose
+from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, kinds_of
 from nsysprof.statistics.judge import CLASSES, CLOCK, SLOW_ONES, TYPICAL, Judgement, judge
@@ -25,7 +25,7 @@ from nsysprof.steps.ledger import MAX_EXPLAINED, NEAR, Excess, excess_of, same_f
 from nsysprof.steps.tables import LEDGER, STEPS
 from nsysprof.summaries.gpu_metrics import clocks
 from nsysprof.trace.trace import pid_of
-from nsysprof.waits.facts import Facts, read_facts
+from nsysprof.waits.facts import Facts, facts_of
 from nsysprof.waits.ranges import windows_of
 from nsysprof.waits.windows import Windows, gpu_lines, step_windows
 
@@ -90,11 +90,7 @@ class Steps(Attributed, Shown):
     @cached_property
     def diagnosis(self) -> Diagnosis | None:
         """Return the diagnosis of the steps (bottlenecks and their fixes), or None for steps on the host only."""
-        if self.level is None or not len(self.attribution.trace.ops):
-            return None
-        chosen = windows_of(self.level, self.facts.communication)
-        case = case_of(chosen.attribution, None, self.facts.kinds, self.merge_names, chosen=chosen, facts=self.facts)
-        return diagnose(case)
+        return _diagnosed(self.level, self.facts, self.merge_names)
 
     @cached_property
     def ranked(self) -> list[Chain]:
@@ -141,15 +137,26 @@ def steps_of_ranges(
     level: Level | None = None,
 ) -> Steps:
     """Judge the range instances ``rows`` as steps; ``path`` has the index of each one's path in ``texts``."""
-    named = attribution.op_owner if attribution.replay is not None else None
-    facts = read_facts(attribution.launched, kinds, merge_names, named)
+    facts = facts_of(attribution, kinds, merge_names)
     if len(facts.attribution.trace.ops):
         windows, lines = step_windows(facts.attribution, rows, path, facts.communication)
         texts = [texts[code] for code in lines.tolist()]
     else:
         windows = host_windows(facts.attribution, rows, path)
+    large = len(facts.attribution.trace.ops) > MAX_OPS  # then steps share nothing with the diagnosis, and take memory
+    diagnosis = _diagnosed(level, replace(facts), merge_names) if large else None
     answer = _answer(facts, windows, texts, level, len(rows) - len(np.unique(windows.range)))
-    return replace(answer, merge_names=merge_names)
+    answer = replace(answer, merge_names=merge_names)
+    if large:
+        vars(answer)["diagnosis"] = diagnosis
+    return answer
+
+
+def _diagnosed(level: Level | None, facts: Facts, merge_names: Sequence[str] | None) -> Diagnosis | None:
+    if level is None or not len(facts.attribution.trace.ops):
+        return None
+    chosen = windows_of(level, facts.communication)
+    return diagnose(case_of(chosen.attribution, None, facts.kinds, merge_names, chosen=chosen, facts=facts))
 
 
 def _without_numbers(path: Ints32, texts: list[str]) -> tuple[Ints32, list[str]]:

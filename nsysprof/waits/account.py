@@ -12,7 +12,7 @@ from nsysprof.core.intervals import covered, expand_ranges, union
 from nsysprof.kernels.classify import Kinds, short_name
 from nsysprof.trace.trace import pid_of
 from nsysprof.waits.culprits import account, held_up
-from nsysprof.waits.facts import CAUSES, COMMUNICATION, COMPUTE, COUNTED, Facts, read_facts
+from nsysprof.waits.facts import CAUSES, COMMUNICATION, COMPUTE, COUNTED, Facts, facts_of
 from nsysprof.waits.walk import walk
 from nsysprof.waits.windows import GpuLines, Windows, gpu_lines, stretches
 
@@ -44,9 +44,7 @@ def account_of(
 
     ``chosen`` are the ascending rows of the windows to account for (None: all).
     """
-    named = attribution.op_owner if attribution.replay is not None else None
-    attribution = attribution.launched
-    facts = read_facts(attribution, kinds, merge_names, named)
+    facts, attribution = facts_of(attribution, kinds, merge_names), attribution.launched
     windows = windows if chosen is None else windows.take(chosen)
     table = _window_columns(facts, windows, paths)
     _, group = distinct(table.texts("path").codes, table["gpu"], table["pid"])

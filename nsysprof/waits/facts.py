@@ -142,6 +142,12 @@ def read_facts(
     )
 
 
+def facts_of(attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None) -> Facts:
+    """Read the `Facts` of the real launches; GPU ops of graphs read as captured are named after what captured them."""
+    named = attribution.op_owner if attribution.replay is not None else None
+    return read_facts(attribution.launched, kinds, merge_names, named)
+
+
 def _copy_memory(trace: Trace) -> Bytes:
     """The memory of the host that each GPU op copies from or to, as a code of `MEMORY`."""
     out, ops = np.zeros(len(trace.ops), np.uint8), trace.copy_ops

@@ -14,12 +14,12 @@ from nsysprof.attribution.paths import DEFAULT_MERGE, Instances
 from nsysprof.charts.notebook import Shown
 from nsysprof.core.arrays import AnyInts, Ints, Mask
 from nsysprof.core.columns import distinct
-from nsysprof.diagnosis.diagnose import Diagnosis, case_of, diagnose
+from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.kernels.classify import Kinds, Rules, kinds_of
 from nsysprof.waits.account import PLACE, account_of, wait_pieces
 from nsysprof.waits.culprits import PIECE
-from nsysprof.waits.facts import CAUSES, LATE_HOST, Facts
+from nsysprof.waits.facts import CAUSES, LATE_HOST, Facts, facts_of
 from nsysprof.waits.ranges import choose_windows, count_calls, pick_windows
 from nsysprof.waits.windows import Windows, gpu_lines
 from nsysprof.why.ceilings import Removals, forecast_ceilings, removals_of
@@ -153,13 +153,19 @@ def why(
     if chosen.attribution is not attribution.launched:  # iterations were found beside annotated ranges
         attribution = chosen.attribution
     rows, picked = pick_windows(attribution.launched, windows, instances, skip)
+
+    def diagnosed(facts: Facts) -> Diagnosis:
+        return diagnose(case_of(attribution, select, kinds, merge_names, chosen=chosen, rows=rows, facts=facts))
+
+    large = len(attribution.trace.ops) > MAX_OPS  # then the account shares nothing with the diagnosis, and takes memory
+    diagnosis = diagnosed(facts_of(attribution, kinds, merge_names)) if large else None
     answer = account_for(
         attribution, windows, chosen.texts, kinds, merge_names=merge_names, level=chosen.level, rows=rows
     )
     removals, bounds = removals_of(answer.facts, windows, rows, answer.windows, answer.rows, lambda: answer.waits)
     ceilings = forecast_ceilings(answer.rows, removals)
     warm_up = len(windows) - len(rows) if instances is None and skip is None else 0
-    diagnosis = diagnose(case_of(attribution, select, kinds, merge_names, chosen=chosen, rows=rows, facts=answer.facts))
+    diagnosis = diagnosis or diagnosed(answer.facts)
     answer = replace(
         answer,
         picked=picked,
