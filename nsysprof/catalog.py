@@ -28,7 +28,7 @@ def find_workload(name: str) -> Path:
     """
     if name.endswith(".py"):
         if not Path(name).is_file():
-            raise NsysprofError(f"{name}: no such file", "--workload NAME, or the path of a workload's file")
+            raise NsysprofError(f"{name}: no such file", "--workload NAME, or the path of a workload file")
         return Path(name)
     known = list_workloads()
     if name not in known:

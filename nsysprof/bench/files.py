@@ -33,7 +33,7 @@ BENCH_FILES = (
     *files_of((*BENCH_CHARTS, SELECTION)),
 )
 RESULTS_SCHEMA = "nsysprof-bench-results/1"
-_OTHER_FILE = "--db FILE: a new file, or a database of nsysprof bench"
+_OTHER_FILE = "--db FILE: a new file or an nsysprof bench database"
 _TABLES = ("samples", "results", "runs")
 _TYPES: dict[str, type] = {"i": int, "u": int, "b": int, "f": float}
 _STATE = tuple(GpuState.__struct_fields__)
@@ -141,7 +141,7 @@ def _append(results: BenchResults, database: Any, path: Path) -> bool:
     present = set(database.table_names())
     if present and not set(_TABLES) & present:
         some = ", ".join(sorted(present)[:4])
-        raise NsysprofError(f"{path} is the database of another program, with {some}", _OTHER_FILE)
+        raise NsysprofError(f"{path} is another program's database (tables: {some})", _OTHER_FILE)
     if "runs" in present and database["runs"].count_where("run = ?", [run]):
         return False
     for name in {"results", "samples"} & present:

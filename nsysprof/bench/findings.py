@@ -84,7 +84,7 @@ def _growth_words(growth: str, names: Sequence[str], rows: Sequence[Row], part: 
     if growth == CONSTANT:
         return "temporary memory is constant: " + _each(names, [_sizes(part, row, about, 1) for row in rows])
     if growth == FEW_POINTS:
-        return f"growth of temporary memory from only two sizes, too few for a fit: {exponents}"
+        return f"temporary memory growth, from only two sizes (too few for a fit): {exponents}"
     if is_named(growth):
         return f"temporary memory grows {growth}: {exponents}"
     if growth.startswith(NO_SINGLE_POWER):
@@ -156,7 +156,7 @@ def _launches(results: BenchResults) -> Iterator[str]:
         return
     worst = words.largest(frame.assign(hidden=1 - frame["graph_median_ns"] / frame["median_ns"]), "hidden")
     if worst["hidden"] < _LEAST_SHARE_OF_LAUNCHING:
-        yield f"launch overhead is at most {format_share(max(worst['hidden'], 0))} of a call"
+        yield f"launch overhead: at most {format_share(max(worst['hidden'], 0))} of call time"
     else:
         name = results.who(worst)
         where = results.labels[worst["configuration"]]
@@ -236,13 +236,13 @@ def limit_findings(results: BenchResults) -> Iterator[str]:
 
 
 def first_words(results: BenchResults, row: Row) -> str:
-    """Name launches (`launches of cudnn at S=1024, 24.3 µs of a call of 40.4 µs`), or the distance from the bound."""
+    """Name launches (`launches of cudnn at S=1024, 24.3 µs per 40.4 µs call`), or the distance from the bound."""
     where = f"{row['backend']} at {results.labels[row['configuration']]}"
     if row["first"] == LAUNCHES:
-        return f"launches of {where}, {format_ns(row['gain_ns'])} of a call of {format_ns(row['median_ns'])}"
+        return f"launches of {where}, {format_ns(row['gain_ns'])} per {format_ns(row['median_ns'])} call"
     reached = format_share(row["least_ns"] / row["now_ns"])
     what = "arithmetic" if row["first"] == "compute" else "memory traffic"
-    return f"{what} of {where}, at {reached} of the peak, {format_ns(row['gain_ns'])} above the lower bound"
+    return f"{what} of {where} ({reached} of peak, {format_ns(row['gain_ns'])} above the lower bound)"
 
 
 def mixed_rows(results: BenchResults) -> pd.DataFrame:

@@ -17,7 +17,7 @@ AUTO = "auto"  # no backend of its own: whatever PyTorch picks
 COMPARED: tuple[Kind, ...] = ("eager", "graph")
 
 Speedups = Mapping[tuple[str, str, str, str], dict[str, Any]]
-"""The speed-up of new over base with its interval and verdict, for each kind, configuration, base and new."""
+"""Speed-up of new over base, with interval and verdict, keyed by kind, configuration, base and new."""
 _KEY = ("kind", "configuration", "base", "new")
 _SPEEDUP = ("speedup", "speedup_low", "speedup_high")
 _OF_SPEEDUP = (*_SPEEDUP, "verdict", "detectable", "delta")

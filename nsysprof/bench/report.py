@@ -12,21 +12,21 @@ from nsysprof.bench.rows import LEAST_FOR_P99
 from nsysprof.bench.scaling import BenchSweep
 from nsysprof.bench.words import Cell, Row, columns, shown
 from nsysprof.charts.chart import Chart
-from nsysprof.core.text import visible
+from nsysprof.core.text import plural, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_ratio, format_share
 from nsysprof.results.table import markdown_section, markdown_table
 from nsysprof.statistics.runs import scope_of
 
 # What attention backends are, beyond their names.
 _IS = {
-    "flash": "PyTorch's FlashAttention 2, which uses Ampere's instructions on any GPU",
+    "flash": "PyTorch's FlashAttention 2, which uses Ampere instructions on every GPU",
     "cudnn": "a kernel that cuDNN generates for the GPU (version below)",
     "efficient": "the memory-efficient attention of xFormers in PyTorch",
     "flash_attn": "the flash-attn package, FlashAttention 2",
     "flash_attn_4": "the flash-attn-4 package, FlashAttention 4",
 }
-_ONE_RUN = ": another run may differ by more (`nsysprof bench --runs 3`)"
-_SEVERAL = ", each in its own process: intervals come from the variation between the medians of the runs"
+_ONE_RUN = ": intervals exclude variation between runs (`nsysprof bench --runs 3`)"
+_SEVERAL = ", each in its own process: intervals reflect the variation between run medians"
 
 
 def bench_report(results: BenchResults, charts: Sequence[Chart[BenchResults]] = ()) -> str:
@@ -105,8 +105,8 @@ def _limits(results: BenchResults) -> Iterator[str]:
     )
     table = columns(heads, words=lambda row: first_words(results, row))
     note = (
-        "The fastest backend of each shape; the largest potential gain comes first. Bound by: FLOPs or memory traffic"
-        " (each input and output once), whichever takes longer at the GPU's peak, and the ratio of both times."
+        "The fastest backend for each shape, largest potential gain first. Bound by: FLOPs or memory "
+        "traffic (each input and output once), whichever takes longer at the GPU's peak, and the time ratio."
     )
     return _section("What limits each shape", words.rows_of(results, priorities(results)), table, 3, note)
 
@@ -128,8 +128,8 @@ def _shapes(results: BenchResults) -> Iterator[str]:
             rows += others
     table = columns("sweep | backend | dtype | takes | FLOP/s = flops_ratio")
     note = (
-        "Time: time per call ÷ time per call of the first shape in the sweep (in brackets: range from both "
-        "intervals). FLOP/s: the same ratio for FLOP/s; above 1 if larger shapes use the device better."
+        "Time: time per call relative to the sweep's first shape (in brackets: range given both intervals). "
+        "FLOP/s: the same ratio for FLOP/s; above 1 if larger shapes use the device better."
     )
     return _section("From shape to shape", rows, table, 3, note)
 
@@ -144,10 +144,7 @@ def _spread(results: BenchResults) -> Iterator[str]:
             format_ns(row["median_ns"] / heads / row.get("batch", 1)) if (heads := row.get("heads")) else ""
         ),
     )
-    note = (
-        "σ: standard deviation of the samples; per head: median ÷ (batch × heads), so that different "
-        "sizes can be compared."
-    )
+    note = "σ: standard deviation of the samples; per head: median ÷ (batch × heads), comparable across sizes."
     rows = words.rows_of(results, results.results[results.results["n"] > 0])
     return _section("How calls are spread", rows, table, 2, note)
 
@@ -198,8 +195,8 @@ def _growth(results: BenchResults) -> Iterator[str]:
         heads, sweep=lambda row: row["sweep"] if several else "", exponent=lambda row: words.exponent_words(row, short)
     )
     note = (
-        "Slope of a line fitted to log(memory) over log(length), for all lengths; “last step”: slope "
-        "between the two largest lengths."
+        "Slope of log(memory) fitted against log(length) over all lengths; “last step”: slope between the "
+        "two largest lengths."
     )
     return _section(f"Growth with {short}", results.exponents.to_dict("records"), table, 4, note)
 
@@ -219,9 +216,9 @@ def _mixed(results: BenchResults) -> Iterator[str]:
 def _pairs(results: BenchResults) -> Iterator[str]:
     """The number of each verdict; ``comparisons.csv`` lists all of them."""
     lines = [
-        f"- {kind}: {len(group)} pairs of backends,"
-        f" {', '.join(f'{count} {name}' for name, count in group['verdict'].value_counts().items())}"
-        f" (Holm over all {len(group)})"
+        f"- {kind}: {plural(len(group), 'comparison')}, "
+        f"{', '.join(f'{count} {name}' for name, count in group['verdict'].value_counts().items())} "
+        f"(Holm-corrected for all {len(group)})"
         for kind, group in results.comparisons.groupby("kind", sort=False)
     ]
     if results.aa_compared:
@@ -248,8 +245,8 @@ def _method(results: BenchResults) -> Iterator[str]:
         "- speed-up in brackets: no clear change; with “?”: too few samples; detectable: smallest difference found"
         " with 80 % power, corrected for the number of comparisons",
         f"- intervals and verdicts hold {scope_of(runs)}{_SEVERAL if runs > 1 else _ONE_RUN}",
-        f"- TFLOP/s: {about.flops}; peak: SMs × sampled clock × FLOPs per clock and SM, on tensor cores for fp16"
-        " and bf16",
+        f"- TFLOP/s: {about.flops}; peak: SMs × sampled clock × FLOPs per clock per SM, on tensor cores for "
+        "fp16 and bf16",
         "- peak memory: the most memory that PyTorch requests during one call: inputs, outputs, "
         "temporaries, and workspaces that libraries keep between calls (cuBLAS)",
         f"- GB/s: {about.traffic_words}",

@@ -118,11 +118,11 @@ def _row(point: BenchPoint, samples: BenchSamples, warnings: list[str]) -> dict[
     row["intensity"] = cost.flops / traffic
     if point.left_out:
         warnings.append(
-            f"{point.name}: {point.left_out} of {len(point.eager or ())} samples were taken while the GPU was"
-            " throttled, and are left out"
+            f"{point.name}: {point.left_out} of {len(point.eager or ())} samples are left out because the "
+            "GPU was throttled"
         )
     if point.alone_reason:
-        warnings.append(f"{point.name}: measured alone, not interleaved with the other backends: {point.alone_reason}")
+        warnings.append(f"{point.name}: measured alone, not interleaved with other backends ({point.alone_reason})")
     if point.warm_until == "limit":
         warnings.append(f"{point.name}: the time per call was still changing at the end of warm-up")
     for run, reason in point.run_reasons.items():
@@ -309,7 +309,7 @@ def _flops_suspects(point: BenchPoint, limits: GpuLimits, achieved: float, peak:
     if clock is None:
         suspects.append("the clock (not sampled; the highest is assumed)")
     elif highest and achieved <= peak * highest / clock:
-        suspects.append(f"the clock ({clock:,.0f} MHz were sampled, {highest:,.0f} MHz are possible)")
+        suspects.append(f"the clock ({clock:,.0f} MHz sampled, up to {highest:,.0f} MHz possible)")
     tensor = limits.datasheet_flops("tf32", clock) if shape.dtype == "fp32" else None
     if tensor and achieved <= tensor:
         suspects.append(

@@ -346,7 +346,7 @@ def _stopped(job: SweepJob, ended: Ended, sweep: SweepFile) -> NsysprofError:
     last = last_line("\n".join(line for line in ended.output.splitlines() if not line.startswith("  hint: ")))
     at = f" at {sweep.trying}" if sweep.trying else ""
     return NsysprofError(
-        f"the measuring program failed{at} with exit code {ended.code}{f': {last}' if last else ''}"
-        f"; {_so_far(job, sweep)}",
+        f"the benchmark process failed{at} with exit code {ended.code}{f': {last}' if last else ''}; "
+        f"{_so_far(job, sweep)}",
         f"its output: {quote(str(job.partial / LOG))}; to go on: {job.resume_command}",
     )

@@ -19,8 +19,8 @@ _SHAPE = "configuration of the measurement"
 _RATES = "throughput at the median: 10^12 FLOP/s; 10^9 B/s of traffic; tokens (batch × seq) per second"
 _OF_BANDWIDTH = "memory bandwidth (data-sheet peak or measured), and the share that the call reaches"
 _COUNTED = "samples used; samples left out because the GPU was throttled; outliers (kept)"
-_BOUND = "what limits the call: compute or memory, whichever takes longer at peak speed, and the ratio of both times"
-_ERROR = "relative error against float64, for the result nearest to its tolerance"
+_BOUND = "what limits the call: compute or memory, whichever takes longer at peak speed, and the time ratio"
+_ERROR = "relative error vs. float64 of the output closest to its tolerance"
 _MATRICES = "size of all score matrices in this dtype; peak memory as a multiple of this size"
 RESULTS = table(
     "results.csv",
@@ -34,18 +34,18 @@ RESULTS = table(
         ),
         "n left_out outliers": Column("", _COUNTED, cell=str),
         "n_effective": "effective number of independent samples",
-        "median_ns low_ns high_ns interval": "median latency of a call, its 95 % confidence interval, and the method",
-        "mean_ns sd_ns p99_ns": "mean, standard deviation, and p99 (from 100 samples on)",
+        "median_ns low_ns high_ns interval": "median call latency, its 95 % confidence interval, and interval method",
+        "mean_ns sd_ns p99_ns": "mean, standard deviation, and p99 (if n ≥ 100)",
         "cv q05_ns q25_ns q75_ns q95_ns min_ns max_ns": (
             "coefficient of variation (standard deviation ÷ mean); quantiles"
         ),
         "calls_per_sample clock cache": (
-            "calls per sample; clock (CUDA events or perf_counter); L2 cache (cold or warm)"
+            "calls per sample; timer (CUDA events or perf_counter); L2 cache (cold or warm)"
         ),
         "graph_n graph_median_ns graph_low_ns graph_high_ns graph_reason": (
-            "CUDA graph replay: samples, median and interval, or the reason that they are missing"
+            "CUDA graph replay: samples, median and interval, or why they are missing"
         ),
-        "aa_ratio aa_verdict": "A/A: ratio of the medians of two sets of samples of this backend, and its verdict",
+        "aa_ratio aa_verdict": "A/A: ratio of medians between two sample sets of this backend, and its verdict",
         "flops": "matrix-product FLOPs as defined by the workload; excludes masked scores and recomputation",
         "compulsory_bytes traffic_bytes": (
             "bytes of all inputs and outputs, each counted once; traffic_bytes also counts the score "
@@ -57,7 +57,7 @@ RESULTS = table(
         "graph_tflops": "throughput at graph_median_ns, in 10^12 FLOP/s",
         "sm_clock_mhz": "median SM clock of the samples used",
         "peak_tflops share_of_peak graph_share_of_peak": (
-            "peak throughput (SMs × clock × FLOPs per clock and SM), and the share that the call reaches"
+            "peak throughput (SMs × clock × FLOPs per clock per SM), and the share that the call reaches"
         ),
         "measured_peak_tflops share_of_measured_peak": (
             "throughput of a large matrix product on this machine, and the share that the call reaches"
@@ -67,7 +67,7 @@ RESULTS = table(
         "measured_gb_per_s share_of_measured_bandwidth": _OF_BANDWIDTH,
         "bound": _BOUND,
         "bound_by": Column("", _BOUND, cell=format_ratio),
-        "least_ns": "lower bound for the time of a call: the limiting resource at its peak",
+        "least_ns": "lower bound on call time: the limiting resource at its peak",
         "refused": "why a share is empty (it would exceed 100 %)",
         "before_bytes inputs_bytes outputs_bytes temporary_bytes peak_bytes": "memory of one call, in parts",
         "score_matrix_bytes": _MATRICES,
@@ -83,7 +83,7 @@ RESULTS = table(
 )
 COMPARISONS = table(
     "comparisons.csv",
-    "a row per pair of backends, configuration and kind",
+    "a row per kind, configuration and pair of backends",
     {
         "configuration batch heads seq head_dim causal": _SHAPE,
         "base base_dtype": "reference backend and its dtype",
@@ -95,8 +95,8 @@ COMPARISONS = table(
             "median of base divided by median of new, with its 95 % confidence interval"
         ),
         "shift_ns shift_low_ns shift_high_ns": "Hodges-Lehmann shift, with its 95 % confidence interval",
-        "delta delta_low delta_high delta_word": "Cliff's delta, with its 95 % confidence interval, and as a word",
-        "p adjusted_p family": "p-value; p-value after Holm's correction for all comparisons; number of comparisons",
+        "delta delta_low delta_high delta_word": "Cliff's delta, its 95 % confidence interval, and size in words",
+        "p adjusted_p family": "p-value; Holm-corrected p-value; number of comparisons corrected for",
         "test": "name of the test",
         "verdict reason": "verdict (faster, slower, no clear change, too few samples) and its reason",
         "base_aa new_aa": "A/A verdict: the backend compared with itself",
@@ -145,7 +145,7 @@ CROSSOVERS = table(
         "kind dtype": "eager or graph; data type",
         "winner loser": "the overtaking and the overtaken backend",
         "status": (
-            "where the winner is faster: everywhere, from from_seq on, nowhere clearly, or unknown (too few samples)"
+            "where the winner is faster: everywhere, at S ≥ from_seq, nowhere clearly, or unknown (too few samples)"
         ),
         "from_seq": "the first S from which the winner is significantly faster",
         "crossing_seq": "S at which both backends are equally fast, interpolated",

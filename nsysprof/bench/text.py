@@ -70,7 +70,7 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     most = gpu_bytes or math.inf
     too_large = [f"  {name} at {where}" for (where, name), size in held.items() if (size or 0) > most]
     if gpu_bytes and too_large:
-        how.append(f"These points may not fit into the {format_bytes(gpu_bytes)} of this GPU, and are then skipped:")
+        how.append(f"These points may exceed the {format_bytes(gpu_bytes)} of this GPU; those that do are skipped:")
     return _joined(_plain(table), [*how, *too_large])
 
 
@@ -91,7 +91,7 @@ def _legend(results: BenchResults, head: Sequence[str]) -> str:
     unit = results.about.unit
     finds = "; detectable: smallest difference found with 80 % power" * ("detectable" in head)
     meanings = {
-        "of peak": "peak = SMs × sampled clock × FLOPs per clock",
+        "of peak": "peak = SMs × sampled clock × FLOPs/clock/SM",
         unit.rpartition(" ")[2]: f"peak memory in {unit} of the dtype",
         "error": "relative, against float64",
     }

@@ -149,9 +149,9 @@ def selection_title(results: BenchResults, auto: pd.DataFrame, prefix: str) -> s
     """Count the shapes of ``auto`` at which another backend beats PyTorch's choice, and name the largest loss."""
     verdicts = auto[f"{prefix}verdict"]
     behind, unsure = auto[verdicts == FASTER], int((verdicts == TOO_FEW_SAMPLES).sum())
-    few = f"; too few samples for a verdict at {unsure}" if unsure else ""
+    few = f"; too few samples at {unsure} more" if unsure else ""
     if unsure == len(auto):
-        return f"PyTorch's choice: too few samples for a verdict at all {unsure} shapes"
+        return f"PyTorch's choice: too few samples at each of the {unsure} shapes"
     if behind.empty:
         told = f"any of {len(auto)}" if not unsure else f"{len(auto) - unsure} of {len(auto)}"
         return f"Nothing is clearly faster than PyTorch's choice at {told} shapes{few}"

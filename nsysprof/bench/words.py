@@ -185,7 +185,7 @@ def interval_words(results: BenchResults) -> str:
     if results.results["n"].between(1, LEAST_SAMPLES - 1).any():
         words += f", or (least–most) of fewer than {LEAST_SAMPLES}"
     if NO_INTERVAL in results.results["interval"].to_numpy():
-        words += "; no interval if there are too few samples or they are too autocorrelated"
+        words += "; no interval if samples are too few or too autocorrelated"
     return words
 
 

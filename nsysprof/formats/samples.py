@@ -33,7 +33,7 @@ _MEASURE_AGAIN = "measure it again: nsysprof bench"
 _MOST_BYTES = 64 << 20  # of a file, and unpacked: some million samples
 
 Kind = Literal["eager", "aa", "graph"]
-"""Set of samples: eager calls, eager calls of the same backend a second time (A/A), or CUDA graph replays."""
+"""Set of samples: eager calls, the same eager calls repeated (A/A), or CUDA graph replays."""
 KINDS: tuple[Kind, ...] = ("eager", "aa", "graph")
 
 _Duration = Annotated[float, msgspec.Meta(ge=1e-3, le=1e18)]  # ns: from a picosecond to 30 years
@@ -279,7 +279,7 @@ def read_bench_samples(path: Path) -> BenchSamples:
     if schema != BENCH_SCHEMA:
         stated = f"its schema is {schema!r}" if schema is not None else "it states no schema"
         raise NsysprofError(
-            f"{path} is not a file of samples from nsysprof bench: {stated}, not {BENCH_SCHEMA!r}",
+            f"{path} is not a samples file of nsysprof bench: {stated}; expected {BENCH_SCHEMA!r}",
             "give samples.json from a folder that nsysprof bench wrote",
         )
     return _samples(data, path, hashlib.sha256(content).hexdigest()[:16])
@@ -305,7 +305,7 @@ def samples_content(path: Path) -> bytes:
     with contextlib.suppress(lzma.LZMAError):
         content = unpacker.decompress(content, _MOST_BYTES)
     if not unpacker.eof:
-        raise _corrupt(f"{path} is damaged: not a complete xz file of less than {_MOST_BYTES >> 20} MiB")
+        raise _corrupt(f"{path} is a damaged xz file, or exceeds {_MOST_BYTES >> 20} MiB unpacked")
     return content
 
 

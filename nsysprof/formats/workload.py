@@ -15,7 +15,7 @@ from nsysprof.core.document import Count, Text, parse_as
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsight import last_line
 
-TOO_LARGE = "the operations of one call exceed 64 bits"
+TOO_LARGE = "operation count per call exceeds 64 bits"
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*$")]
 _Size = Annotated[int, msgspec.Meta(ge=0)]
 

@@ -107,7 +107,7 @@ def share_of_peak(achieved: float, peak: float, *, what: str, suspects: Sequence
     if share > 1:
         raise NsysprofError(
             f"{what}: {format_share(share)} of the peak is impossible; the likely error is in {' or '.join(suspects)}",
-            "no share is shown: check these values, and the peak itself",
+            "% of peak is not shown: check these values and the peak",
         )
     return share
 

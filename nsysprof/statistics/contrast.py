@@ -389,7 +389,7 @@ def _unclear(one: Contrast, rules: Rules) -> str:
     """Say why a contrast with enough samples shows no clear change; empty where it shows one."""
     effect, apart = noise_of(one.ratio), abs(one.new_median - one.base_median)
     p = f"p = {one.adjusted_p:.2g} ({one.test}, corrected for {plural(one.family, 'comparison')})"
-    drifts = f"the samples of one side drift by {format_share(one.drift)}, more than the difference"
+    drifts = f"one side's samples drift by {format_share(one.drift)}, more than the sides differ"
     for holds, why in (
         (effect < rules.least_effect, f"below the smallest meaningful effect of {format_share(rules.least_effect)}"),
         (apart < _MIN_STEPS * rules.clock_step, "the medians differ by only about the clock resolution"),

@@ -122,18 +122,18 @@ def sample_warnings(name: str, order: Dependence, trend: Drift) -> tuple[str, ..
     """Warn of too few, autocorrelated or drifting samples, one line each."""
     lines = []
     if order.n < LEAST_SAMPLES:
-        lines.append(f"{name}: n = {order.n} is too few: take {LEAST_SAMPLES} samples or more")
+        lines.append(f"{name}: n = {order.n} is too few; take {LEAST_SAMPLES} samples or more")
     if order.correlated and order.p < SIGNIFICANT and round(order.effective) < order.n:
         line = (
-            f"{name}: samples are autocorrelated (lag 1: {order.lag1:.2f}):"
-            f" effective n = {order.effective:,.0f} of {order.n:,}"
+            f"{name}: samples are autocorrelated (lag 1: {order.lag1:.2f}), effective n = "
+            f"{order.effective:,.0f} of {order.n:,}"
         )
         sure = order.effective >= SURE_FROM
         lines.append(f"{line}, {ALLOWED_FOR}" if sure else f"{line}, too few to rely on the intervals")
     if trend.significant and trend.change is not None:
         way = "above" if trend.change > 0 else "below"
         size = format_share(abs(trend.change))
-        lines.append(f"{name}: drift: the median of the second half is {size} {way} the median of the first")
+        lines.append(f"{name} drifts: the median of the second half is {size} {way} the median of the first")
     return tuple(lines)
 
 

@@ -256,7 +256,7 @@ def test_the_selection_says_nothing_of_few_samples(tmp_path: Path) -> None:
     assert isinstance(heat, Heat)
     assert not heat.values.any()
     assert plan.columns[-1].texts == ["not told", "not told"]
-    assert plan.heading.title == "PyTorch's choice: too few samples for a verdict at all 2 shapes"
+    assert plan.heading.title == "PyTorch's choice: too few samples at each of the 2 shapes"
 
 
 def test_the_selection_names_the_shape_that_costs_most(tmp_path: Path) -> None:

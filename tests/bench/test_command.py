@@ -392,7 +392,7 @@ MISUSE = {
     "a seed of 80 bits": (["--seed", "9" * 24], 2, "--seed"),
     "a gate that cannot fail": (["diff", "a", "b", "--max-regress", "nan"], 2, "nan is no finite number"),
     "a database nowhere": (["--db", "no/x.db"], 1, "cannot write no/x.db: there is no folder"),
-    "a call that nobody can count": (["--seq", "2000000000"], 1, "exceed 64 bits"),
+    "a call that nobody can count": (["--seq", "2000000000"], 1, "exceeds 64 bits"),
     "a folder that cannot be": (["-o", "/proc/x/run"], 1, "cannot write"),
     "options before a subcommand": (["--seq", "8", "diff", "a", "b"], 2, "--seq: not for nsysprof bench diff"),
 }

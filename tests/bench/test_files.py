@@ -134,7 +134,7 @@ def test_what_is_no_database_of_ours_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     with closing(sqlite3.connect(other)) as connection, connection:
         connection.execute("create table recipes (name text)")
-    with pytest.raises(NsysprofError, match="is the database of another program, with recipes"):
+    with pytest.raises(NsysprofError, match=r"is another program's database \(tables: recipes\)"):
         append_database(results, other)
     assert query(other, "select name from sqlite_master") == [("recipes",)]
     with pytest.raises(NsysprofError, match="cannot write"):

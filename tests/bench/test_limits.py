@@ -42,7 +42,7 @@ def test_what_is_first_has_most_to_gain(two: BenchResults) -> None:
         assert row["gain_ns"] == pytest.approx(max(gaps.values()))
     (line,) = limit_findings(two)
     assert line.startswith("limits: ")
-    assert "flash at S4096, at " in line
+    assert "flash at S4096 (" in line
     assert "| S4096 | flash | arithmetic of flash at S4096" in bench_report(two)
 
 

@@ -64,11 +64,11 @@ temporary memory grows as S²: math S^2.00
 temporary memory grows as S: flash S^1.00
 launch overhead: 21 % of a call of flash at S1024; flash is 19.9x as fast as math including launches, 25.0x
   excluding them, at S1024
-limits: 3 shapes compute-bound by 1.18x to 4.70x; first: arithmetic of flash at S4096, at 33 % of the peak,
-  32.9 µs above the lower bound
+limits: 3 shapes compute-bound by 1.18x to 4.70x; first: arithmetic of flash at S4096 (33 % of peak, 32.9 µs
+  above the lower bound)
 A/A: compared with themselves, 0 of 6 differ; chance allows 1 in 20
 (1.01x): no clear change; 1.3x ?: too few samples; detectable: smallest difference found with 80 % power. of
-  peak: peak = SMs × sampled clock × FLOPs per clock. matrices: peak memory in score matrices of the dtype.
+  peak: peak = SMs × sampled clock × FLOPs/clock/SM. matrices: peak memory in score matrices of the dtype.
   error: relative, against float64.
 """
 
@@ -224,7 +224,7 @@ def test_a_graph_that_drifts_is_warned_of(tmp_path: Path) -> None:
     data = made_up(("math", "flash"), (2048,), samples=60)
     point = point_of(data, "flash", 2048)
     point["graph_latency_ns"] = [value * (1 + at / 60) for at, value in enumerate(point["graph_latency_ns"])]
-    assert any("flash at" in line and ", graph: drift: " in line for line in results_of(tmp_path, data).warnings)
+    assert any("flash at" in line and ", graph drifts: " in line for line in results_of(tmp_path, data).warnings)
 
 
 @pytest.mark.parametrize(("axis", "values"), [("batch", (8, 16, 32)), ("heads", (4, 8)), ("head_dim", (32, 64))])

@@ -165,7 +165,7 @@ def test_what_it_does_not_have_is_refused_with_what_it_has(command: Command, mat
         ("--dtype", "bf16"): "no dtype 'bf16'",
         ("--train",): "matmul has no --train",
         ("--axis", "m=0"): "--axis m=0",
-        ("--axis", "m=2000000000", "--axis", "n=2000000000", "--axis", "k=2000000000"): "exceed 64 bits",
+        ("--axis", "m=2000000000", "--axis", "n=2000000000", "--axis", "k=2000000000"): "exceeds 64 bits",
     }.items():
         done = command("bench", "--workload", str(matmul), *options)
         assert done.returncode in (1, 2)

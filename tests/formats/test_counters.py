@@ -99,8 +99,8 @@ def test_the_record_must_be_of_the_table(tmp_path: Path) -> None:
     found = read_counters(path)
     assert found.gpus == ()
     assert found.doubts == (
-        f"{path} has no run record (run.counters.json), so the GPU, the libraries and the completeness of "
-        "the table are unknown",
+        f"{path} has no run record (run.counters.json), so the GPU and libraries are unknown "
+        "and the table may be incomplete",
     )
 
 

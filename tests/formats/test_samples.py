@@ -142,7 +142,7 @@ def test_what_cannot_be_is_refused_by_file_point_and_field(tmp_path: Path, case:
 FOREIGN: dict[str, tuple[Change, str]] = {
     "workload": (
         top("schema", "nsysprof-workload/1"),
-        "is not a file of samples from nsysprof bench: its schema is 'nsysprof-workload/1'",
+        "is not a samples file of nsysprof bench: its schema is 'nsysprof-workload/1'",
     ),
     "no schema": (top("schema", None), "it states no schema"),
     "no points": (top("points", None), "points: expected array, got null"),
@@ -165,7 +165,7 @@ def test_what_is_no_json_is_corrupt_or_foreign(tmp_path: Path, content: bytes) -
     """Empty, cut off, binary and deeply nested files end in one line."""
     path = tmp_path / "samples.json"
     path.write_bytes(content)
-    with pytest.raises(NsysprofError, match=r"samples\.json is (corrupt|not a file of samples)"):
+    with pytest.raises(NsysprofError, match=r"samples\.json is (corrupt|not a samples file)"):
         read_bench_samples(path)
 
 
@@ -201,7 +201,7 @@ DAMAGED: dict[str, tuple[Change, str]] = {
     ),
     "more than 64 bits": (
         inside("workload", "configurations", 0, "cost", "flops", 2**62),
-        r"points\[0\] \(math at B1\.H8\.S1024.*: 1024: the operations of one call",
+        r"points\[0\] \(math at B1\.H8\.S1024.*: 1024: operation count per call",
     ),
     "no cost": (
         inside("workload", "configurations", 0, "id", "another"),
@@ -269,5 +269,5 @@ def test_packed_samples_are_the_same_samples(tmp_path: Path) -> None:
     bomb = lzma.compress(bytes(65 << 20), preset=0)
     for damaged in (packed.read_bytes()[:-8], b"{}", bomb):
         packed.write_bytes(damaged)
-        with pytest.raises(NsysprofError, match=r"samples\.json\.xz is damaged: not a complete xz file"):
+        with pytest.raises(NsysprofError, match=r"samples\.json\.xz is a damaged xz file"):
             read_bench_samples(tmp_path)

@@ -80,7 +80,7 @@ def test_one_and_two_samples(values: list[int], level: float, cv: float | None) 
     assert (found.interval.level, found.interval.method, found.cv) == (level, RANGE, cv)
     assert found.order.lag1 is None
     assert found.drift.change is None
-    assert found.warnings == (f"math: n = {len(values)} is too few: take 10 samples or more",)
+    assert found.warnings == (f"math: n = {len(values)} is too few; take 10 samples or more",)
 
 
 def test_dependent_samples_are_told() -> None:
@@ -99,7 +99,7 @@ def test_drift_is_told() -> None:
     """With its size and direction."""
     rng = np.random.default_rng(3)
     lines = summarize(1000 * np.linspace(1, 1.3, 80) * rng.normal(1, 0.02, 80), "math").warnings
-    assert lines[-1].startswith("math: drift: the median of the second half is 1")
+    assert lines[-1].startswith("math drifts: the median of the second half is 1")
     assert lines[-1].endswith("% above the median of the first")
 
 
