@@ -125,7 +125,7 @@ ALLOCATION = Kind(
     _advise(
         {
             "pytorch": (
-                "do not call empty_cache() in the loop, so that PyTorch's allocator keeps its memory, and "
+                "remove empty_cache() from the loop, so that PyTorch's allocator keeps its memory, and "
                 "leave enough free memory for the peak"
             ),
             "cuda": "allocate once before the loop and reuse the memory, or use cudaMallocAsync with a memory pool",
@@ -206,7 +206,7 @@ WAITING_FOR_INPUT = _kind(
     "input-wait",
     lambda case: (_each_step(POLL, INPUT_OUTPUT, long=True)(case) & ~writes(case)) | _fed(case),
     {
-        "pytorch": "load ahead in more DataLoader workers: num_workers, prefetch_factor, persistent_workers=True",
+        "pytorch": "load ahead: raise DataLoader num_workers and prefetch_factor, set persistent_workers=True",
         "cuda": "read the next input in another thread while the GPU works on this one",
     },
 )
@@ -239,7 +239,7 @@ RECOMPILING = _kind(
             "compile or capture only once: keep tensor shapes fixed, or mark the varying dimension as "
             "dynamic (torch._dynamo.mark_dynamic)"
         ),
-        "cuda": "do this compiling, loading or capturing once, before the loop",
+        "cuda": "move this compilation, loading or capture out of the loop",
     },
 )
 

@@ -52,7 +52,7 @@ _WORDS = {**_MEMORY, MODULE: "module loading", COMPILE: "compilation"}
 _SET_UP_TOO = ("allocation", "pinning", "context", "profiler-overhead", "unknown")
 _EACH_LAUNCH = ("launch-bound", "launch-latency", "synchronization", "cpu-code", "optimizer")
 _CHECK = "check the error codes of CUDA calls, and record until cudaDeviceSynchronize() has returned"
-_REPEAT = "run the work once as a warm-up, then record it a second time, on a problem of realistic size"
+_REPEAT = "run the work once as a warm-up, then record a second run with a realistic problem size"
 _WARM = "record steps after a warm-up, because this pass is mostly set-up"
 
 # Calls that give the GPU work, and those before them that may explain their failure. Others fail without harm: queries,
@@ -173,7 +173,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         times = f"kernels run for {format_ns(kernels)}{all_of_it}"
         text, remedy = f"too little GPU work to optimize: {times} of the {format_ns(recorded_ns)} recorded", _REPEAT
     elif inside >= _MOSTLY * place.total_ns:
-        text = f"a cold start: the GPU waits for set-up for {format_ns(inside)} of the {format_ns(place.total_ns)}"
+        text = f"a cold start: the GPU waits {format_ns(inside)} of the {format_ns(place.total_ns)} for set-up"
         text, remedy, dropped = f"{text}, and is busy for {format_ns(busy)}", _WARM, []
     elif (tuning := _tuning(case)) >= _MOSTLY * span:
         text = f"a cold start: the program compares kernels (autotuning) for {format_ns(tuning)} of the"
@@ -185,7 +185,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         return found
     for each in sorted(dropped, key=lambda each: -each.lost_ns)[:1]:
         if each.lost_ns >= _MOSTLY * each.total_ns:
-            text += f"; the GPU waits for {each.cause} for {format_share(each.lost_ns / each.total_ns)} of the time"
+            text += f"; the GPU waits {format_share(each.lost_ns / each.total_ns)} of the time for {each.cause}"
             text += f" ({each.where})" * bool(each.where)
     if any(each.cause == SHARED and each.lost_ns >= _SOME * each.total_ns for each in found):
         text, remedy = f"{text}; {SHARED}", f"{remedy}, with the GPU to yourself"

@@ -261,7 +261,7 @@ def _link(case: Case, group: Group) -> str:
         return f"; copies run at {speed}{'' if _computes(case, group) else little}"
     if "pageable" in group.cause:
         return f"; copies at {speed} are slow: pin these buffers once and reuse them, with a stream for each direction"
-    return f"; {speed} is slow for pinned memory: nvidia-smi -q shows the width of the PCIe link"
+    return f"; {speed} is slow for pinned memory: check the PCIe link width with nvidia-smi -q"
 
 
 def _beside(case: Case, group: Group, op: Index) -> bool:

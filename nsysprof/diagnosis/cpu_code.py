@@ -22,20 +22,23 @@ from nsysprof.waits.purposes import compiles
 _NUMBER, _MANY = re.compile(r"\d+"), 3
 _LOADS = re.compile(r"dataloader|data_load|next batch|(?<!pre)fetch", re.IGNORECASE)
 _OFF = {
-    "pytorch": "move this CPU work off the thread that launches: into another thread, or out of the step",
+    "pytorch": "move this CPU work off the launching thread: to another thread, or out of the step",
     "cuda": "move this CPU work to another thread, or do it while the GPU is busy",
 }
 _AT_INPUT = {
-    "pytorch": "move this CPU work off the thread that launches: into DataLoader workers, another thread, or out of"
-    " the step"
+    "pytorch": (
+        "move this CPU work off the launching thread: to DataLoader workers, another thread, or out of the step"
+    )
 }
 _FASTER = {
-    "cuda": "make this CPU work faster, or do it on the GPU: the work takes longer than all other work, so "
-    "another thread cannot hide it"
+    "cuda": (
+        "speed up this CPU work or move it to the GPU: it takes longer than all other work, so another "
+        "thread cannot hide it"
+    )
 }
 _ON_GPU = {
     "pytorch": "do this work on the GPU, so that its tensors stay there and no step waits for a copy",
-    "cuda": "do this work on the GPU, so that its data stay there and no step waits for a copy",
+    "cuda": "do this work on the GPU, so its data stays there and no step waits for a copy",
 }
 _OUTPUT = "write less often, or prepare and write the output in another thread while the GPU works"
 _OPERATOR = {
@@ -43,7 +46,7 @@ _OPERATOR = {
     "cuda": _ON_GPU["cuda"],
 }
 _LOADER = {
-    "pytorch": "load ahead in more DataLoader workers: num_workers, prefetch_factor, persistent_workers=True",
+    "pytorch": "load ahead: raise DataLoader num_workers and prefetch_factor, set persistent_workers=True",
     "cuda": "read the next input in another thread while the GPU works on this one",
 }
 _AWAITED = {

@@ -17,7 +17,7 @@ from nsysprof.trace.trace import KERNEL
 _ATTENTION = "attention in separate kernels"
 _SDPA = {
     "pytorch": "call torch.nn.functional.scaled_dot_product_attention, which runs attention in one kernel",
-    "cuda": "use a fused attention kernel (FlashAttention, or cuDNN's) for matrix product, softmax and matrix product",
+    "cuda": "fuse matrix product, softmax and matrix product into an attention kernel (FlashAttention, or cuDNN's)",
     "jax": "call jax.nn.dot_product_attention with implementation='cudnn', which runs attention in one kernel",
 }
 _CHAINS = "pointwise kernels in a row"
@@ -29,7 +29,7 @@ _COMPILE = {
 _LAYOUT = "conversions between channels-first and channels-last"
 _CHANNELS_LAST = {
     "pytorch": "keep model and input in channels-last: .to(memory_format=torch.channels_last)",
-    "cuda": "give cuDNN tensors in NHWC, the layout in which its tensor-core kernels work",
+    "cuda": "pass tensors to cuDNN in NHWC, the layout of its tensor-core kernels",
 }
 _TRAINS = "batch norm in training mode without a backward pass"
 _EVAL = {

@@ -50,7 +50,7 @@ _UNSPILLED = "keep values in registers ({registers}): smaller tiles, less unroll
 _FULLER = {
     "shared memory": "use less shared memory per block ({shared:,} bytes), so that a multiprocessor holds more blocks",
     "registers": "use fewer registers per thread ({registers}): smaller tiles, or __launch_bounds__",
-    "warps": "use blocks of 128 to 256 threads, so that more of them fit on a multiprocessor",
+    "warps": "use blocks of 128 to 256 threads, so that more blocks fit on a multiprocessor",
     "blocks": "use blocks of 128 to 256 threads, so that more warps fit on a multiprocessor",
 }
 

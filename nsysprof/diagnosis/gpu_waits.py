@@ -25,7 +25,7 @@ from nsysprof.waits.walk import BARRIER, EVENT
 from nsysprof.waits.whole import Cause
 
 _MIN_EXPOSED = 0.05  # of the steps
-_EARLIER = "start collectives earlier so that compute hides them (PyTorch: lower bucket_cap_mb, or async_op=True)"
+_EARLIER = "start collectives earlier so compute hides them (PyTorch: lower bucket_cap_mb or set async_op=True)"
 # Of exposed communication: with less compute to hide it behind, overlap is not the remedy.
 _HIDES = 0.5
 _MIN_BESIDE = 0.03  # of the steps
@@ -34,7 +34,7 @@ _LATER = {
     "cuda": "call cudaStreamWaitEvent only where the result is read, after the kernels that do not need it",
 }
 _NO_BARRIER = {
-    "pytorch": "use streams of torch.cuda.Stream() for both: the default stream and other streams wait for each other",
+    "pytorch": "create both streams with torch.cuda.Stream(): the default stream and others wait for each other",
     "cuda": "create the streams with cudaStreamNonBlocking: the default stream and other streams wait for each other",
 }
 _LEAST_NS = 200_000  # of a collective, beside its bytes over 1 GB/s: what takes longer waits for other ranks
@@ -122,7 +122,7 @@ def _for_others(case: Case, talks: Index) -> str:
         return ""
     most = int(more.argmax())
     of = f"{format_bytes(int(size[most]))} take {format_ns(int(length[most]))}"
-    return f"{of}, so it waits for other ranks: record all ranks of warm steps, and nsysprof fleet names the late rank"
+    return f"{of}, so it waits for other ranks: record warm steps on all ranks, and nsysprof fleet names the late rank"
 
 
 def _for_one(case: Case, place: Place) -> str:
@@ -282,7 +282,7 @@ def _record(case: Case, group: Group) -> str:
     """How to record what is missing."""
     if group.cause == _LATE and case.facts.lacks:
         return f"; record {case.facts.lacks[0]}"
-    return "; record again when no other process uses the GPU (nvidia-smi lists them)" * (group.cause == SHARED)
+    return "; record again without other processes on the GPU (nvidia-smi lists them)" * (group.cause == SHARED)
 
 
 NOT_RECORDED = Kind(

@@ -36,7 +36,7 @@ _CONVOLUTION_HALF = {
         "run them under autocast, with model and input in channels-last format (TF32 is already allowed: "
         "other convolutions use it)"
     ),
-    "cuda": "give cuDNN half precision in NHWC format (TF32 is already allowed: other convolutions use it)",
+    "cuda": "give cuDNN half-precision NHWC tensors (TF32 is already allowed: other convolutions use it)",
 }
 # PyTorch's memory-efficient attention multiplies FP32 in three TF32 products from compute capability 8.0 on.
 _ATTENTION, _IN_FP32, _THREE = "attention in FP32", re.compile(r"fmha_cutlass[FB]_f32.*sm80"), 3

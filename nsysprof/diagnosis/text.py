@@ -104,12 +104,12 @@ def once_text(diagnosis: Diagnosis) -> str:
     once = [f"{name} {format_ns(ns)}" for name, ns in diagnosis.once if ns >= MIN_NS]
     if not once or not diagnosis.repeats:
         return ""
-    return f"Outside the steps, or only in the first steps: {join_words(once)}."
+    return f"One-time work (outside the steps or in the first ones): {join_words(once)}."
 
 
 def nothing_text(diagnosis: Diagnosis) -> str:
     """State the known facts if there is no finding."""
-    of = "steps" if diagnosis.repeats else "time from the first GPU operation to the last"
+    of = "step time" if diagnosis.repeats else "time from the first GPU operation to the last"
     if not diagnosis.steps:
         failed = (
             "The program launches GPU work, but none was recorded: the work failed, or this machine cannot record it."
@@ -132,7 +132,7 @@ def nothing_text(diagnosis: Diagnosis) -> str:
         return paging if moved else f"No wait to fix: the GPU computes for {share} of the {of}{kernels}."
     if diagnosis.early_share >= _MOSTLY:
         share = format_share(diagnosis.early_share)
-        return f"The GPU waits in warm-up for {share} of the {of}: record some steps after warm-up."
+        return f"Waits in warm-up take {share} of the {of}: record steps after warm-up."
     return _waits_text(diagnosis, of)
 
 
@@ -145,12 +145,12 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
         kernels = f", which compute most in {diagnosis.busiest}" * bool(diagnosis.busiest)
         return f"No wait to fix in the steps{kernels}; outside them the GPU idles for {format_ns(idle)}{once}{during}."
     mostly = f". Largest wait: {diagnosis.mostly}" * bool(diagnosis.mostly)
-    tried = f"none of the fixes that were tried saves 2 % of the {of}" if diagnosis.tried else "no fix was tried"
+    tried = f"no fix that was tried saves 2 % of the {of}" if diagnosis.tried else "no fix was tried"
     compute = 1 - diagnosis.idle_share
     if diagnosis.busiest and compute >= _HALF:
         first = f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}"
         return f"{first}{mostly}; {tried}."
-    if of == "steps" and diagnosis.mostly.startswith(LAUNCHES) and not diagnosis.tried:
+    if of == "step time" and diagnosis.mostly.startswith(LAUNCHES) and not diagnosis.tried:
         tried = "give each launch more work (a larger batch), or capture several steps in a CUDA graph"
     return f"The GPU computes nothing for {format_share(diagnosis.idle_share)} of the {of}{mostly}; {tried}."
 
@@ -170,7 +170,7 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     known = first.kind in (COLD, PACED, SLOW) or any(each.kind in KERNEL_KINDS for each in fixed)
     if known or not (little and diagnosis.busiest):
         return ""
-    of = "steps" if diagnosis.repeats else "time from the first GPU operation to the last"
+    of = "step time" if diagnosis.repeats else "time from the first GPU operation to the last"
     most = format_share(max((each.gain_ns / max(each.total_ns, 1) for each in fixed), default=0.0))
     waits = f"The best known fix for a wait saves {most}." if fixed else "No fix is known for the waits."
     return f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}. {waits}"

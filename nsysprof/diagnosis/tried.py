@@ -49,7 +49,7 @@ def left_out_if_faulty(kind: str) -> Iterator[None]:
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         why = f"{type(error).__name__}: {error} (line {last.lineno} of {Path(last.filename).name}: {last.line})"
-        warnings.warn(f"findings of the kind {kind} are missing, because their detection failed: {why}", stacklevel=3)
+        warnings.warn(f"{kind} findings are missing, because their detection failed: {why}", stacklevel=3)
 
 
 def groups(case: Case, least: float = 0.0) -> Iterator[tuple[Kind, Group]]:

@@ -182,7 +182,7 @@ def forecast(
     program.know(np.concatenate([np.empty(0, np.intp), *(step.ranges for step in steps)]))
     limit, needed = attribution.trace.arena.limit, _BYTES * len(attribution.trace.ops)
     if limit is not None and needed > limit:
-        program.notes.append(f"the replay needs about {format_bytes(needed)}, more than the memory limit")
+        program.notes.append(f"the replay needs about {format_bytes(needed)} of memory, over the limit")
     if doubt := program.doubt:
         raise AbstainError(*doubt)
     return _answered(case, steps, question, record, as_profiled)
@@ -373,5 +373,5 @@ def published_error(kinds: Sequence[str]) -> tuple[str, float]:
     if len(known) < len(kinds) or not known:
         return "the accuracy of this kind of forecast has not been measured yet", 0.0
     median, worst, most, count = max(known, key=lambda each: each[2])
-    text = f"forecasts of this kind were off by {median:.1%} (median), {worst:.1%} (worst), n = {count}"
+    text = f"forecasts of this kind were off by {median:.1%} (median), {worst:.1%} (worst of {count})"
     return text.replace("%", " %"), most

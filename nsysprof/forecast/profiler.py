@@ -45,8 +45,8 @@ class Unprofiled:
     def words(self) -> str:
         """The same as a clause."""
         return (
-            f"without a profiler: scaled to the steps of {self.source} ({format_ns(self.step_ns)}), residual"
-            f" {format_share(abs(self.residual))}"
+            f"scaled to the unprofiled steps of {self.source} ({format_ns(self.step_ns)}), residual "
+            f"{format_share(abs(self.residual))}"
         )
 
 
@@ -64,7 +64,7 @@ def unprofiled_network(
     found = plain_steps(beside, path) if beside is not None else None
     if found is None and record is not None:
         raise NsysprofError(
-            f"{record}: no run record with unprofiled times of {one_line(path, 60)}",
+            f"{record} has no unprofiled times of {one_line(path, 60)}",
             "nsysprof capture --overhead writes one; --as-profiled needs none",
         )
     if found is None:
@@ -73,8 +73,8 @@ def unprofiled_network(
     recorded = float(np.median((spans.windows.end - spans.windows.start)[mine]))
     if max(recorded, profiled_ns) > _OTHER_PROGRAM * min(recorded, profiled_ns):
         raise AbstainError(
-            f"steps of {name} took {format_ns(profiled_ns)} under the profiler according to {beside}, but"
-            f" {format_ns(recorded)} in this report: the program or the range differs",
+            f"profiled steps of {name} took {format_ns(profiled_ns)} in {beside}, but {format_ns(recorded)} "
+            "in this report: the program or the range differs",
             "--record FILE names another record; --as-profiled needs none",
         )
     target = recorded * plain_ns / profiled_ns

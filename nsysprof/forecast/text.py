@@ -48,7 +48,7 @@ def _reason(answer: Forecast) -> str:
     if abs(change) < _LITTLE * answer.base_ns:
         return f", a change of less than {format_share(_LITTLE)}"
     if not 1 / _ALIKE <= own / change <= _ALIKE:
-        return ", at the median, although some steps change"
+        return ", median over steps that change differently"
     return f", because {answer.because}"
 
 
@@ -82,12 +82,12 @@ def facts_of(answer: Forecast) -> list[str]:
     out = [change_words(answer), *answer.notes, steps, answer.chosen, basis, known]
     if len(answer.base) > 1:
         level = f"at {format_share(answer.level)}" if answer.level else ""
-        wider = f", widened at each end by {format_share(answer.widened)}, the usual error of such forecasts"
-        whence = f"interval {level} of the median step, from the steps of this run{'' if answer.widened else ' alone'}"
+        wider = f", widened at each end by {format_share(answer.widened)} (p90 forecast error for this kind)"
+        whence = f"interval {level} for the median step, from this run's steps{'' if answer.widened else ' alone'}"
         if set(REMOVALS) & set(answer.question):
             whence = (
-                "the interval includes the variation of these steps, the error of the replay without a "
-                "change, and side effects of the cause on other work"
+                "the interval covers step variation, the model error without the change, and side effects "
+                "of the cause on other work"
             )
         out.append(whence + (wider if answer.widened else ""))
     if answer.per_call_ns is not None:
@@ -124,6 +124,6 @@ def changes_text(diagnosis: Diagnosis, file: Path, *, full: bool = False, markdo
     left = [plural(more, "more change")] if (more := len(tried.findings) - most) > 0 else []
     text = findings_text(tried, file, "forecast", most)
     if diagnosis.findings and not tried.findings:
-        text = f"No change of these steps was tried in a replay.\n $ nsysprof why {quote_path(file)}"
+        text = f"No change to these steps was replayed.\n $ nsysprof why {quote_path(file)}"
     head = wrap(visible(headline(diagnosis, file)), "", "  ")
     return answer_lines([head, text], more=left, full=full, markdown=markdown)

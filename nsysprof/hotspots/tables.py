@@ -20,13 +20,12 @@ HOTSPOTS = table(
         "basis": "source of the limit: counters, shapes, GPU metrics, geometry or duration; empty if unknown",
         "limit_share": Column(
             "limit_share",
-            "share of the limit that the kernel reaches (% of peak FLOP/s, of memory bandwidth, or "
-            "of multiprocessors in use)",
+            "achieved share of the limit (% of peak FLOP/s, % of memory bandwidth, or % of multiprocessors in use)",
             head="of that limit",
             cell=lambda x: "" if isnan(x) else format_share(x),
             align="r",
         ),
-        "unit": "peak to which FLOP/s are compared: tensor cores or CUDA cores, and the data type",
+        "unit": "compute peak for flops_per_s: tensor or CUDA cores, and data type",
         "flops_per_s": "FLOPs per second, from counters or operator shapes; empty if unknown",
         "bytes_per_s": (
             "bytes per second, from counters, operator shapes (a lower bound) or GPU metrics; empty if unknown"
@@ -38,7 +37,7 @@ HOTSPOTS = table(
         ),
         "gain_basis": "source of gain_ns: replayed, or bound (an upper limit); empty if unknown",
         "scale": "factor by which the kernel's time was scaled in the replay for gain_ns",
-        "reason": "reason that the limit is unknown or implausible",
+        "reason": "why the limit is unknown or implausible",
         **COLUMNS,
     },
     made_in="hotspots/hotspots.py",

@@ -21,7 +21,7 @@ from nsysprof.results.one_screen import Rows, answer_lines, grave
 from nsysprof.results.table import TextTable, wrap
 
 _SHOWN = ("kernel", "calls_per_step", "step_ns", "share", "limit", "limit_share", "gain_ns")
-_RECORD = "record_shapes=True of torch.profiler, or of emit_nvtx under nsys, records them"
+_RECORD = "to record shapes: record_shapes=True in torch.profiler, or in emit_nvtx (nsys)"
 _NAME, _SHORT, _COMMAND, _FINDINGS = 60, 40, 110, 2
 
 
@@ -91,7 +91,7 @@ def spot_sentence(answer: Hotspots, spot: Spot) -> str:
     if isnan(spot.gain_ns) or spot.scale >= 1:
         return text if isnan(spot.gain_ns) or spot.limit == LATENCY else f"{text}: near what can be reached"
     if spot.gain_ns < 1_000:
-        return f"{text}; a faster kernel would save nothing, because the step does not wait for this kernel"
+        return f"{text}; speeding it up saves nothing, because it is not on the critical path"
     most = " at most" * (spot.gain_basis == BOUND)
     saves = f"saves{most} {format_ns(spot.gain_ns)} per step"
     return f"{text}; at {format_share(spot.scale)} of its time, it {saves}"

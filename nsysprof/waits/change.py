@@ -57,7 +57,7 @@ def steps_of(program: Program, changes: Changes) -> list[Step]:
     made += [_swap(program, text) for text in changes.swap]
     for glob in changes.fuse:
         rows = program.ranges_of(glob)
-        words = f"{glob} as one kernel of the same length"
+        words = f"{glob} as one kernel of equal duration"
         made.append(Step("fuse", words, rows, partial(_fuse, program, rows, glob)))
     made += [Step(kind, words, none, apply) for kind, words, apply in removals_of(program, changes)]
     if changes.no_late_peer:
@@ -215,9 +215,7 @@ def _graph(program: Program, rows: Index, glob: str, network: Network) -> None:
     calls_of = np.flatnonzero(np.isin(names, graphs))
     lengths = trace.launches.end[calls_of] - trace.launches.start[calls_of]
     cost = int(np.median(lengths)) if len(lengths) else network.lags.launch
-    whence = (
-        "as in this report" if len(lengths) else ("the same as for a kernel, because this report has no graph launch")
-    )
+    whence = "as in this report" if len(lengths) else ("as for a kernel, because this report has no graph launch")
     program.notes.append(f"assumed launch time of the graph: {format_ns(cost)}, {whence}")
     edits.launch_as_graph(network, program.inside[at[used]], lows, highs, cost)
 

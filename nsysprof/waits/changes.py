@@ -44,13 +44,11 @@ class Changes:
     set: Sequence[str] = _repeatable("KERNEL=TIME", "Set the time of matching kernels: 'softmax=40us'")
     swap: Sequence[str] = _repeatable(
         "TABLE",
-        ("Take kernel times from a kernels.csv or a report; RANGE=TABLE:ROW replaces a range by the kernel of one row"),
+        "Take kernel times from a kernels.csv or a report; RANGE=TABLE:ROW replaces a range with one row's kernel",
     )
-    drop_sync: Sequence[str] = _repeatable(
-        "GLOB", ("Remove the CPU's waits for the GPU, in matching ranges or matching calls")
-    )
-    async_copies: bool = _flag("Copies to the GPU, from pinned memory, do not block the host.")
-    pinned: bool = _flag("Copy from and to pinned memory: such copies run at link bandwidth and do not block.")
+    drop_sync: Sequence[str] = _repeatable("GLOB", "Remove the CPU's waits for the GPU in matching ranges or calls")
+    async_copies: bool = _flag("Copy to the GPU from pinned memory without blocking the host.")
+    pinned: bool = _flag("Copy from and to pinned memory, at link bandwidth and without blocking.")
     remove: Sequence[str] = _repeatable("CAUSE", "Remove a cause listed in a finding or in why.csv")
     remove_calls: Sequence[str] = _repeatable("GLOB", "Remove matching host calls, with their waits")
     remove_code: Sequence[str] = _repeatable(
@@ -59,7 +57,7 @@ class Changes:
     no_page_faults: bool = _flag("Remove migrations and page faults of unified memory (an upper bound).")
     no_late_peer: bool = _flag("Let all ranks arrive at each collective at the same time.")
     delay: Sequence[str] = _repeatable("RANGE=TIME", "Add CPU time after matching ranges: 'loss=500us'")
-    gpu_delay: Sequence[str] = _repeatable("RANGE=TIME", "Add a kernel of this length after matching ranges")
+    gpu_delay: Sequence[str] = _repeatable("RANGE=TIME", "Add GPU time (one kernel) after matching ranges")
 
     @property
     def asked(self) -> dict[str, Any]:

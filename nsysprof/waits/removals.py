@@ -161,7 +161,7 @@ def _unblock(program: Program, pinned: bool, network: Network) -> None:
         each.lag[at] = np.minimum(each.lag[at], usual)
     edits.hurry(network, ends, network.lags.launch)
     if not pinned:
-        program.notes.append("the forecast keeps the recorded length of copies, although pinned memory is faster")
+        program.notes.append("the forecast keeps the recorded copy times, although pinned memory is faster")
         return
     for to_gpu, direction in zip(("to", "from"), directions, strict=True):
         some = np.flatnonzero(both & direction[ops.name])

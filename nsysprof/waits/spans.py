@@ -145,7 +145,7 @@ def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans)
     whole = int((windows.end - windows.start).sum())
     if unknown_ns > MAX_UNRESOLVED * gap_ns and unknown_ns > MIN_UNRESOLVED * whole:
         return (
-            f"the cause of the wait is unknown in {format_share(unknown_ns / gap_ns)} of the GPU's gap time"
-            f" (at most {format_share(MAX_UNRESOLVED)})"
+            f"the cause of waits is unknown for {format_share(unknown_ns / gap_ns)} of the GPU idle time "
+            f"(limit: {format_share(MAX_UNRESOLVED)})"
         ), f"nsysprof why {trace.report.path} shows where"
     return None

@@ -61,7 +61,7 @@ def title_of(answer: Why, path: str) -> str:
     """State the largest finding on a path, or that there is none, in a sentence."""
     name, found = one_line(path, _PATH), answer.findings[path]
     if not found:
-        return f"{name}: no single cause of waiting takes 2 % of a step"
+        return f"{name}: no single cause of waits exceeds 2 % of a step"
     return f"{name}: {found[0].text}"
 
 
@@ -72,7 +72,7 @@ def _subtitle(instance: Instance) -> str:
     if instance.count == 1:
         return f"Shown: the only step on {gpu}, {length} · {report.path.name}"
     mean = f"{instance.count:,} steps of {format_ns(instance.mean_ns)} on average on {gpu}"
-    which = "a median one" if instance.median else "of the steps with such a wait, the one nearest to the median"
+    which = "a median one" if instance.median else "the step with this wait that is nearest to the median"
     return f"{mean} · drawn: {which}, {length} · {report.path.name}"
 
 

@@ -10,17 +10,17 @@ from nsysprof.why.why import Why
 
 WHY = table(
     "why.csv",
-    "a row per range path, GPU, cause and culprit (responsible code); the rows of a path on a GPU add up to its steps",
+    "a row per range path, GPU, cause and culprit (responsible code); rows of a path and GPU add up to the step time",
     {
         "path": "merged path of the steps",
         "gpu": Column("gpu", "number of the GPU in the report", cell=str, align="r"),
         "pid": Column("pid", "process", cell=str, align="r"),
         "cause": "compute, or the cause of the wait: communication, copy, kernel, host, latency, profiler, unknown",
         "activity": (
-            "activity of the CPU: launch calls, synchronizing calls, other CUDA calls, OS calls or code; "
-            "kernel family in rows of compute; late peer or transfer in rows of a collective whose peers are recorded"
+            "CPU activity: launch calls, synchronizing calls, other CUDA calls, OS calls or code; for "
+            "compute, the kernel family; for a collective with recorded peers, late peer or transfer"
         ),
-        "culprit": "responsible code: a call or code of a range, a copy, a collective, a kernel",
+        "culprit": "responsible call or code in a range, copy, collective or kernel",
         "range": "innermost range of the responsible call or launch",
         "exposed_by": "call that drained the GPU queue (waited until the queue was empty) before the wait",
         "meanwhile": "GPU activity during the wait: nothing, copies, communication, compute",
@@ -32,7 +32,7 @@ WHY = table(
         "ceiling_ns": "potential speedup: upper bound for the time saved per step without this wait; empty if unknown",
         "hint": "remedy that saved time in a replay; empty if none",
         "ceiling_basis": (
-            "basis of the ceiling: forecast (time saved in a replay without the cause), or bound (the whole wait)"
+            "source of ceiling_ns: forecast (time saved in a replay without the cause) or bound (the whole wait)"
         ),
     },
     made_in="waits/account.py",

@@ -132,6 +132,6 @@ def test_a_faulty_kind_is_left_out(trace: MakeTrace, monkeypatch: pytest.MonkeyP
     wrong: dict[str, Any] = {place: faulty}
     broken = tuple(replace(kind, **wrong) if kind is first else kind for kind in KINDS)
     monkeypatch.setattr(tried, "KINDS", broken)
-    with pytest.warns(UserWarning, match=r"the kind cpu-code .*\(line \d+ of test_agreement.py: return 1 // 0"):
+    with pytest.warns(UserWarning, match=r"cpu-code findings .*\(line \d+ of test_agreement.py: return 1 // 0"):
         found = diagnosis_of(path).findings
     assert [each.id for each in found] == [each.id for each in whole if each.kind != "cpu-code"]

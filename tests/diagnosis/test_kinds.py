@@ -277,7 +277,7 @@ def steps(act: Act, between: Act = nothing, count: int = STEPS) -> Program:
 
 # What programs do in each step; kind and cause of the first finding; ns that a step loses; the change; of the remedy.
 HAS = [
-    (code, "cpu-code", "CPU time in log", 2_000_000, "--remove 'CPU time in log'", "make this CPU work faster"),
+    (code, "cpu-code", "CPU time in log", 2_000_000, "--remove 'CPU time in log'", "speed up this CPU work"),
     (beside(1), "stream-dependency", "spin in another stream", 400_000, "", "call cudaStreamWaitEvent only where"),
     (os("nanosleep"), "sleep", "nanosleep in data", 2_000_000, "--remove 'nanosleep in data'", "take the sleep"),
     (os("poll"), "input-wait", "poll in data", 2_000_000, "--remove 'poll in data'", "read the next input"),
@@ -292,7 +292,7 @@ HAS = [
     (call("cudaHostAlloc"), "pinning", "cudaHostAlloc in data", 2_000_000, "--remove 'cudaHostAlloc in data'",
      "call cudaHostRegister or cudaMallocHost once"),
     (call("cuModuleLoadData"), "compilation", "cuModuleLoadData in data", 2_000_000,
-     "--remove 'cuModuleLoadData in data'", "do this compiling"),
+     "--remove 'cuModuleLoadData in data'", "move this compilation"),
     (call("cudaGraphLaunch"), "graph-launch", "cudaGraphLaunch in data", 2_000_000, "", ""),
     (copy(1, host=0, blocks=True), "pageable-copy", "pageable copies to the GPU of 32.0 MiB in step*", 4_017_750,
      "--pinned", "allocate the host memory with cudaMallocHost"),
@@ -347,9 +347,9 @@ HAS = [
     (kernel("cutlass_80_tensorop_f16_s16816gemm_f16_128x128_nn_align1"), "misaligned",
      "matrix products of misaligned sizes", 1_600_000, "", "pad the leading dimensions"),
     (kernel(TO_NHWC), "channels-last",
-     "conversions between channels-first and channels-last", 2_000_000, "", "give cuDNN tensors in NHWC"),
+     "conversions between channels-first and channels-last", 2_000_000, "", "pass tensors to cuDNN in NHWC"),
     (in_a_row(TO_NHWC, "void cudnn::bn_bw_1C11_kernel_new<__half>"), "channels-last",
-     "conversions between channels-first and channels-last", 750_000, "", "give cuDNN tensors in NHWC"),
+     "conversions between channels-first and channels-last", 750_000, "", "pass tensors to cuDNN in NHWC"),
     (in_a_row(SCALE, TO_NHWC, ADD, SCALE, ADD), "channels-last", "conversions between channels-first and channels-last",
      500_000, "", "keep model and input in channels-last"),
     (kernel("heavy", 310, block=(512, 1, 1), shared=(0, 120 << 10)), "tail-wave", "heavy", 434_343, "",
@@ -592,7 +592,7 @@ def test_a_demo_is_no_bottleneck(trace: MakeTrace) -> None:
     demo, *facts = diagnosis.findings
     assert "kernels run for 200 µs of the 310 ms" in demo.text
     assert not facts
-    assert demo.text.endswith("; the GPU waits for CPU time between calls for >99 % of the time")
+    assert demo.text.endswith("; the GPU waits >99 % of the time for CPU time between calls")
     waits.copy(1, 1 << 30, 100 * MS)  # worth a look, with whatever kernels
     assert diagnosis_of(trace(*waits.items)).findings[0].kind != "cold-start"
     [grid] = diagnosis_of(trace(*one_pass(200 * MS, 50 * MS).items)).findings
@@ -663,7 +663,7 @@ def test_one_copy_is_not_worth_pinning(trace: MakeTrace) -> None:
         program.copy(1, 32 << 20, 16 * MS)
 
     first, *_ = diagnosis_of(trace(*one_pass(MS, 2 * MS, slow, 264).items)).findings
-    assert first.text.endswith("2.10 GB/s is slow for pinned memory: nvidia-smi -q shows the width of the PCIe link")
+    assert first.text.endswith("2.10 GB/s is slow for pinned memory: check the PCIe link width with nvidia-smi -q")
 
 
 @pytest.mark.parametrize(("kernels", "remedy"), [(1, "if kernels can work on parts"), (20, "")])
@@ -804,7 +804,7 @@ def test_cpu_work_on_results_belongs_on_the_gpu(trace: MakeTrace) -> None:
     for act, basis, remedy in (
         (results, "bound", "do this work on the GPU"),
         (short, "replayed", "move this CPU work"),
-        (code, "bound", "make this CPU work faster, or do it on the GPU"),
+        (code, "bound", "speed up this CPU work or move it to the GPU"),
     ):
         [found] = [each for each in diagnosis_of(trace(*steps(act).items)).findings if each.kind == "cpu-code"]
         assert (found.cause, found.basis) == ("CPU time in log", basis)
@@ -842,7 +842,7 @@ def test_a_replay_that_is_off_gives_upper_limits(trace: MakeTrace, monkeypatch: 
     few = diagnosis_of(trace(*steps(memset(20 * US)).items))
     assert not few.tried
     assert "no fix was tried" in nothing_text(replace(few, findings=()))
-    assert "none of the fixes that were tried saves" in nothing_text(replace(tried, findings=()))
+    assert "no fix that was tried saves" in nothing_text(replace(tried, findings=()))
     launches = nothing_text(replace(few, findings=(), mostly="kernel launches (97 %)", idle_share=0.97))
     assert "capture several steps in a CUDA graph" in launches
 
@@ -898,7 +898,7 @@ def test_a_pass_in_which_the_gpu_hardly_works_is_nothing_to_tune(trace: MakeTrac
         return diagnosis_of(trace(*program.items)).findings[0]
 
     assert first(1000 * MS).text.startswith("too little GPU work to optimize: kernels run for 8.00 ms of the 1.01 s")
-    assert "for CPU time between calls for 99 % of the time" in first(1000 * MS).text
+    assert "99 % of the time for CPU time between calls" in first(1000 * MS).text
     assert first(100 * MS).kind == "cpu-code"
 
 
@@ -1054,7 +1054,7 @@ def test_directives_keep_arrays_on_the_gpu(trace: MakeTrace, kernel: str, region
     program = steps(stages)
     samples = [(time, ("__c_mcopy8_sky", "main")) for time in range(0, program.now, 100 * US)]
     first, *_ = diagnosis_of(sampled(trace(*program.items), 1, *samples)).findings
-    expected = f"keep the arrays on the GPU with {region}" if region else "make this CPU work faster"
+    expected = f"keep the arrays on the GPU with {region}" if region else "speed up this CPU work"
     assert (first.kind, first.remedy.startswith(expected)) == ("cpu-code", True)
 
 
@@ -1244,7 +1244,7 @@ def test_convolutions_in_tf32_show_that_it_is_allowed(trace: MakeTrace, other: s
         program.launch("_5x_cudnn_ampere_scudnn_128x32_relu_small_nn_v1", 2 * MS)
 
     first, *_ = diagnosis_of(trace(*steps(act).items)).findings
-    assert first.remedy.startswith("give cuDNN half precision in NHWC")
+    assert first.remedy.startswith("give cuDNN half-precision NHWC tensors")
 
 
 def test_work_that_starts_late_is_not_unrecorded(trace: MakeTrace) -> None:
@@ -1253,7 +1253,7 @@ def test_work_that_starts_late_is_not_unrecorded(trace: MakeTrace) -> None:
     [found] = [each for each in late if each.kind == "unknown"]
     assert found is late[0]
     assert found.cause.startswith("launched work starts late")
-    assert "no other process uses the GPU" in found.text
+    assert "without other processes on the GPU" in found.text
 
 
 def test_a_second_loop_has_steps_too(trace: MakeTrace) -> None:

@@ -74,7 +74,7 @@ def test_a_forecast_is_of_the_program_without_its_profiler() -> None:
     assert plain.base_ns / profiled.base_ns == pytest.approx(1371936 / 1652784, rel=0.01)
     assert profiled.as_profiled
     assert "includes profiling overhead" in forecast_text(profiled)
-    assert "without a profiler" in forecast_text(plain)
+    assert "scaled to the unprofiled steps of" in forecast_text(plain)
 
 
 @pytest.mark.parametrize(("pause", "plain"), [(1_500, 800), (900, 300), (200, 200)])
@@ -157,11 +157,11 @@ def test_a_published_error_widens_the_interval(monkeypatch: pytest.MonkeyPatch) 
     after = ask(BLOCK, STEPS, graph=["backward"])
     assert after.low_ns == pytest.approx(before.low_ns * 0.94)
     assert after.high_ns == pytest.approx(before.high_ns * 1.06)
-    assert after.published == "forecasts of this kind were off by 3.0 % (median), 8.0 % (worst), n = 27"
-    wider = "from the steps of this run, widened at each end by 6.0 %, the usual error of such forecasts"
+    assert after.published == "forecasts of this kind were off by 3.0 % (median), 8.0 % (worst of 27)"
+    wider = "from this run's steps, widened at each end by 6.0 % (p90 forecast error for this kind)"
     assert wider in " ".join(forecast_text(after).split())
     both = ask(BLOCK, STEPS, graph=["backward"], scale=["*gemm*=0.5"])
-    assert "from the steps of this run alone" in forecast_text(both)
+    assert "from this run's steps alone" in forecast_text(both)
     assert both.published == "the accuracy of this kind of forecast has not been measured yet"
 
 
@@ -186,7 +186,7 @@ def test_steps_that_wait_each_time_shrink_without_the_wait(trace: MakeTrace) -> 
 def test_a_replay_beyond_the_memory_limit_says_so() -> None:
     """The limit bounds reading; a replay needs what it needs."""
     answer = nsysprof.forecast(attributed(BLOCK, memory_limit=1), STEPS, delay=["iter*=5us"])
-    assert "more than the memory limit" in " ".join(answer.notes)
+    assert "over the limit" in " ".join(answer.notes)
 
 
 def test_a_removed_culprit_takes_its_time_along(trace: MakeTrace) -> None:
@@ -294,7 +294,7 @@ def test_what_nothing_explains_has_no_forecast(trace: MakeTrace) -> None:
             launch_kernel("k", (at + 10, at + 20), (at + 400_000, at + 450_000), id=at + 1),
         ]
     items.append(launch_kernel("k", (-900, -890), (-880, -870), id=7))
-    assert "the cause of the wait is unknown in" in refusal(trace(*items), "step", scale=["k=0.5"])
+    assert "the cause of waits is unknown for" in refusal(trace(*items), "step", scale=["k=0.5"])
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -309,7 +309,7 @@ def test_of_kernels_that_end_a_gap_together_the_shorter_one_says_what_the_gpu_wa
             launch_kernel("long", (at + 399_980, at + 399_990), (at + 400_000, at + 460_000), id=at + 2, stream=8),
         ]
         items += [Range("step", at, at + 500_000), *both[::order]]
-    assert "the cause of the wait is unknown in" in refusal(trace(*items), "step", scale=["k=0.5"])
+    assert "the cause of waits is unknown for" in refusal(trace(*items), "step", scale=["k=0.5"])
 
 
 @pytest.mark.parametrize(
@@ -326,8 +326,8 @@ def test_of_kernels_that_end_a_gap_together_the_shorter_one_says_what_the_gpu_wa
         ({"swap": ["forward=nothing.csv"]}, "does not name a row"),
         ({"remove": ["nobody"]}, "no cause of"),
         ({"remove": [""]}, "no cause of"),
-        ({"record": Path("nothing.json"), "graph": ["backward"]}, "nothing.json: no run record"),
-        ({"record": TRACES / "run.sqlite", "graph": ["backward"]}, "no run record"),
+        ({"record": Path("nothing.json"), "graph": ["backward"]}, "nothing.json has no unprofiled times"),
+        ({"record": TRACES / "run.sqlite", "graph": ["backward"]}, "run.sqlite has no unprofiled times"),
     ],
 )
 def test_questions_that_make_no_sense_are_known_failures(changes: dict[str, Any], says: str) -> None:
@@ -344,7 +344,7 @@ def test_the_reason_is_that_of_one_step_and_in_the_direction_of_the_change() -> 
     half = ask(RANK, scale=["*nccl*=0.5"])
     starts = half.base.tolist(), half.forecast.tolist()
     assert (sum(half.before.ns), sum(half.after.ns)) in zip(*starts, strict=True)
-    assert ", at the median, although some steps change; the accuracy of this kind" in forecast_sentence(half)
+    assert ", median over steps that change differently; the accuracy of this kind" in forecast_sentence(half)
     parts = PathParts((0, 0, 0, 500, 100)), PathParts((450, 0, 0, 0, 100))
     assert parts[0].compared_with(parts[1]).startswith("work of the host")
     assert parts[1].compared_with(parts[0]).startswith("work of the host")

@@ -121,7 +121,7 @@ def test_a_kernel_that_another_stream_waits_for_stands_apart(trace: MakeTrace) -
 def test_a_healthy_run_has_nothing_to_gain(trace: MakeTrace) -> None:
     """The title says so, and blames nobody."""
     answer = account(trace(*steps((0, 0, 0), 100_000_000)))
-    assert title_of(answer, "step") == "step: no single cause of waiting takes 2 % of a step"
+    assert title_of(answer, "step") == "step: no single cause of waits exceeds 2 % of a step"
 
 
 def test_the_picture_shows_the_wait_of_its_title(trace: MakeTrace) -> None:
@@ -133,4 +133,4 @@ def test_the_picture_shows_the_wait_of_its_title(trace: MakeTrace) -> None:
     plan = plan_why(answer)
     assert isinstance(plan, Lanes)
     assert "sleep in log" in plan.heading.title
-    assert "drawn: of the steps with such a wait, the one nearest to the median, " in plan.heading.subtitle
+    assert "drawn: the step with this wait that is nearest to the median, " in plan.heading.subtitle
