@@ -174,7 +174,7 @@ def _iteration_path(ranks: Sequence[Ranked], per: str | None) -> str:
         del votes[WHOLE]
     if not votes:
         raise NsysprofError(
-            f"--per {per!r} names no range with GPU work on any rank",
+            f"--per {per!r} matches no range with GPU work on any rank",
             f"nsysprof analyze {quote(ranks[0].answer.report)}   (lists the ranges)",
         )
     return max(votes, key=lambda path: (votes[path], path != WHOLE))
@@ -191,9 +191,7 @@ def _refuse_strangers(ranks: Sequence[Ranked], path: str) -> None:
     have = [each for each, kept in zip(ranks, names, strict=True) if kept]
     other = next((each for each in ranks if each.part.iteration_path != path), None)
     if 2 * sum(each.part.iteration_path == path for each in ranks) <= len(ranks) and other is not None:
-        why = (
-            f"the steps of {other.answer.report} are {other.part.iteration_path!r}, the steps of other reports {path!r}"
-        )
+        why = f"the steps of {other.answer.report} are {other.part.iteration_path!r}, but {path!r} in other reports"
     elif len(have) > 1 and not frozenset.intersection(*(each for each in names if each)):
         why = f"{have[0].answer.report} and {have[1].answer.report} have no collective in common"
     else:
@@ -201,7 +199,7 @@ def _refuse_strangers(ranks: Sequence[Ranked], path: str) -> None:
     first, last = quote(ranks[0].answer.report), quote(ranks[-1].answer.report)
     raise NsysprofError(
         f"these reports are not ranks of one job: {why}",
-        f"nsysprof compare {first} {last}, or, for ranks of one job, name the steps with --per GLOB",
+        f"nsysprof compare {first} {last}; for ranks of one job, name the steps with --per GLOB",
     )
 
 
@@ -341,10 +339,7 @@ def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, .
     lengths = [each.part.timeline_ns[1] - each.part.timeline_ns[0] for each in ranks]
     begins = [start + by for start, by in zip(starts, shift, strict=True)]
     if max(begins) - min(begins) > _MAX_APART * max(lengths):
-        clock = (
-            "the time axis of the time axis of each rank starts at its own first iteration, because "
-            "the ranks ran at different times"
-        )
+        clock = "the time axis of each rank starts at its own first iteration, because the ranks ran at different times"
         begins = [0] * len(ranks)
     origin = min(begins)
     lanes = []
@@ -366,13 +361,16 @@ def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, .
 def _warnings(ranks: Sequence[Ranked], path: str, own: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
     others = [each.rank for each in ranks if path not in each.part.paths]
     if others:
-        yield f"{_ranks(others)} have no iterations {path!r}: the findings do not cover these ranks"
+        yield f"no iterations {path!r} on {_ranks(others)}: the findings do not cover these ranks"
     known = own.notna()
     lacking = [rank for rank in known.index[(~known).any(axis=1)].tolist() if rank not in others]
     if lacking and own.shape[1]:
         shared = int(known.loc[[each.rank for each in ranks if each.rank not in others]].all(axis=0).sum())
         whole = own.shape[1]
-        yield f"only {shared:,} of {whole:,} iterations of {path!r} are on all ranks; {_ranks(lacking)} lack some"
+        yield (
+            f"only {shared:,} of {whole:,} iterations of {path!r} are on all ranks; some are missing on "
+            f"{_ranks(lacking)}"
+        )
     if waiting.unmatched:
         whole = waiting.matched + waiting.unmatched
         yield f"{waiting.unmatched:,} of {whole:,} collectives have no counterpart on other ranks and are left out"

@@ -101,7 +101,7 @@ def _heatmap_title(fleet: Fleet) -> str:
     slow = ranks[ranks["straggler"]].sort_values("ratio", ascending=False, kind="stable")
     if len(slow) == 1:
         row = slow.iloc[0]
-        return f"Rank {int(row['rank'])} is a straggler: {format_ratio(row['ratio'])} as long as the other ranks"
+        return f"Straggler: rank {int(row['rank'])} takes {format_ratio(row['ratio'])} as long as other ranks"
     if len(slow):
         named = ", ".join(str(rank) for rank in slow["rank"].head(4).tolist())
         return f"{len(slow)} stragglers: ranks {named}{' …' if len(slow) > 4 else ''}"

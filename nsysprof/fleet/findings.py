@@ -61,9 +61,8 @@ def fleet_findings(
     rows: list[Any] = list(outliers.head(_MAX_NAMED).itertuples(index=False))
     for row in rows:
         yield (
-            f"rank {row.rank} is an outlier in {row.iteration}: time excluding exposed communication "
-            f"{format_ns(row.own_ns)}, expected"
-            f" {format_ns(row.expected_ns)} (robust z = {row.z:.0f})"
+            f"rank {row.rank} is an outlier in {row.iteration}: {format_ns(row.own_ns)} excluding exposed "
+            f"communication, expected {format_ns(row.expected_ns)} (robust z = {row.z:.0f})"
         )
 
 
@@ -104,7 +103,7 @@ def _far_longer(iterations: pd.DataFrame, left_out: tuple[str, ...]) -> str:
         else f"{len(far):,} iterations take more than {FAR_LONGER} times the median, up to"
         f" {format_ns(int(longest['span_max_ns']))} ({longest['iteration']})"
     )
-    return f"{what} ({share} of the time of all iterations); shares and sums exclude them{hint}"
+    return f"{what} ({share} of the time of all iterations); not in shares and sums{hint}"
 
 
 def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread: pd.DataFrame) -> Iterator[str]:
@@ -118,7 +117,7 @@ def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread
             interval = f"{often}, {format_ratio(row.low)} to {format_ratio(row.high)} {sure}"
         z = f", robust z = {row.z:.1f}" if np.isfinite(row.z) else ""
         yield (
-            f"rank {row.rank} is a straggler: {format_ratio(row.ratio)} as long per iteration as the other "
+            f"straggler: rank {row.rank} takes {format_ratio(row.ratio)} as long per iteration as other "
             f"ranks, excluding exposed communication ({interval}{z})"
         )
     if len(slow) > _MAX_NAMED:
@@ -181,7 +180,7 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
     count = "one report of each rank" if whole else plural(int(most["compared"]), "iteration")
     if most["ratio"] >= 1 + MIN_SLOWNESS:
         if few and np.isfinite(most["z"]):
-            why = f"{count} are too few for a test, and the rank is not a clear outlier (robust z = {most['z']:.1f})"
+            why = f"no test is possible with {count}, and the rank is no clear outlier (robust z = {most['z']:.1f})"
         elif few:
             why = f"{count} {'is' if whole else f'of {len(known)} ranks are'} too few to prove it"
         elif most["low"] > 1 and most["z"] < MIN_Z:
@@ -196,10 +195,10 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
         often = f", and the rank takes longer in {int(most['slower']):,} of {int(most['compared']):,} iterations"
         often, each = ("", "") if whole else (often, " per iteration")
         return StragglerState(
-            f"rank {rank} may be a straggler: {ratio} as long{each} as the other ranks, excluding exposed "
+            f"possible straggler: rank {rank} takes {ratio} as long{each} as others, excluding exposed "
             f"communication{often}; but {why}",
-            f"Rank {rank} may be a straggler (not proven): {ratio} as long as the other ranks, excluding "
-            "exposed communication",
+            f"Possible straggler: rank {rank} takes {ratio} as long as the other ranks, excluding exposed "
+            "communication",
             rank,
         )
     if (known["verdict"] == NOT_SLOWER).all():
@@ -249,8 +248,8 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
     )
     count = len(waiting.each["label"].unique())
     amount = (
-        f"ranks wait for the last rank for {format_share(total / inside)} of their time in "
-        f"collectives ({format_share(total / length)} of iteration time)"
+        f"waiting for the last rank takes {format_share(total / inside)} of the time in collectives "
+        f"({format_share(total / length)} of iteration time)"
     )
     awaited = awaited_rank(ranks)
     if awaited is not None:
@@ -258,10 +257,10 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
         other = shares[shares["rank"] != most["rank"]].sort_values("waits", ascending=False, kind="stable").iloc[0]
         least, longest = format_ns(int(most["collective_ns"])), format_ns(int(other["collective_ns"]))
         yield (
-            f"rank {awaited} arrives last in {int(most['times_awaited']):,} of {count:,} iterations "
-            f"and causes {format_share(most['caused'])} of all waiting: it spends {least} in "
-            f"collectives, rank {int(other['rank'])} spends {longest} "
-            f"({format_share(other['waits'])} of this waiting); {amount}"
+            f"rank {awaited} arrives last in {int(most['times_awaited']):,} of {count:,} iterations and "
+            f"causes {format_share(most['caused'])} of all waiting: it spends {least} in collectives, rank "
+            f"{int(other['rank'])} spends {longest}, of which {format_share(other['waits'])} is waiting; "
+            f"{amount}"
         )
         return
     if total / length < _MIN_SHARE:

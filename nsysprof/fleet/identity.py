@@ -91,7 +91,7 @@ def identify_ranks(
                 numbers, source = known, name
             else:
                 without = answers[values.index(None)].report
-                warnings.append(f"{name} gives ranks for only {len(known)} of {len(values)}, not for {without}")
+                warnings.append(f"{name} gives ranks for only {len(known)} of {len(values)} reports, not for {without}")
     if numbers is None:
         numbers = [at for at, _ in placed] if single else list(range(len(everyone)))
     _refuse_duplicates(numbers, everyone, source)

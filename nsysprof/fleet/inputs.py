@@ -213,7 +213,7 @@ def _remote(name: str, notes: list[str]) -> Iterator[tuple[str, str, str]]:
         urls = [system.unstrip_protocol(each) for each in paths]
         stamps = [str(system.ukey(each)) if system.exists(each) else "none" for each in paths]
     if not urls:
-        raise NsysprofError(f"{name}: no reports there", "give the URL of a report, a folder or a glob")
+        raise NsysprofError(f"{name}: no reports there", "give the URL of a report or folder, or a glob")
     yield from zip(urls, urls, stamps, strict=True)
 
 

@@ -161,9 +161,9 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
     # too many for a column each: the slowest, in order
     numbers = fleet.ranks["rank"][fleet.ranks.index.isin(slowest.index[:MAX_RANK_COLUMNS])].tolist()
     notes = [
-        "own each: median over ranks of their medians; max/min: largest ÷ smallest over ranks; rank "
-        f"columns: ratio to the {middle_rank(len(fleet.ranks))}, shaded if slower or faster. All times "
-        "exclude exposed communication."
+        "own each: median of the ranks' medians; max/min: slowest ÷ fastest rank; rank columns: ratio to "
+        f"the {middle_rank(len(fleet.ranks))}, shaded if slower or faster. All times exclude exposed "
+        "communication."
     ]
     if len(numbers) < len(fleet.ranks):
         notes.append(f"The {len(numbers)} slowest of {len(fleet.ranks):,} ranks (fleet.csv has all).")

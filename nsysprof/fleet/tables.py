@@ -21,7 +21,7 @@ _PARTS = {
     "compute_ns": "time with any other kernel running",
     "exposed_ns": "exposed communication: time in which only communication kernels run",
     "copies_ns": "exposed copies and memsets: time in which copies or memsets run, but no kernel",
-    "idle_host_ns idle_sync_ns idle_queue_ns": "GPU idle time: waits for launches, synchronization, queue delay",
+    "idle_host_ns idle_sync_ns idle_queue_ns": "GPU idle time by cause: launches, synchronization, queue delay",
     "blocking_ns": "part of exposed communication on which the next compute kernel depended; empty if unknown",
 }
 _TOTALS = {
@@ -44,7 +44,7 @@ PATHS = table(
         **_TOTALS,
         **_PARTS,
         **_MEDIANS,
-        "relative": "own_ns ÷ own_ns of the median rank (with two ranks: ÷ the mean of both)",
+        "relative": "own_median_ns (own_ns if empty) ÷ its median over all ranks",
         "times_slowest": "iterations in which this rank is the slowest (excluding exposed communication)",
     },
     made_in="fleet/tables.py",
@@ -58,7 +58,7 @@ ITERATIONS = table(
         "ranks": "ranks with this iteration",
         "own_median_ns own_iqr_ns own_min_ns own_max_ns": "time excluding exposed communication, over ranks",
         "max_over_min": "own_max_ns ÷ own_min_ns",
-        "own_mean_ns": "mean over ranks of the time excluding exposed communication",
+        "own_mean_ns": "time excluding exposed communication, mean over ranks",
         "slowest_rank fastest_rank": "slowest and fastest rank, excluding exposed communication",
         "span_median_ns span_iqr_ns span_min_ns span_max_ns": "span over ranks",
     },
@@ -70,7 +70,7 @@ RANKS = table(
     {
         "rank": "number of the rank",
         "report host pid process": "report, host and process of the rank",
-        "gpu gpu_name": "GPUs of the rank, with their numbers and names in the report",
+        "gpu gpu_name": "numbers and names of the rank's GPUs in the report",
         "nsys_version": "version of the nsys that recorded it",
         "report_duration_ns": "length of the recording",
         "report_span_ns report_busy_ns": (
@@ -85,7 +85,7 @@ RANKS = table(
         "collectives collective_ns": "number of collectives, and time in them",
         "waiting_ns": "time this rank waits in collectives for ranks that arrive later",
         "caused_ns": "time the other ranks wait for this rank",
-        "late_peer_ns": "part of blocking_ns in which a later rank has not arrived yet",
+        "late_peer_ns": "part of blocking_ns spent waiting for late ranks",
         "times_awaited": "iterations in which the rank arrives last at the collectives",
         "transfer_ns": "the rest of blocking_ns",
         "late_peer": "rank that causes most of late_peer_ns; empty if none",
@@ -96,7 +96,7 @@ RANKS = table(
         "straggler verdict basis": (
             "whether the rank is a straggler; verdict (slower, not slower, not proven); test used"
         ),
-        "slower compared": "iterations in which the rank takes longer than the others; iterations compared",
+        "slower compared": "iterations with a ratio above 1; iterations compared",
         "seconds peak_bytes": "time and peak memory that a worker needed to read the report",
     },
     made_in="fleet/answer.py",

@@ -107,17 +107,16 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
     )
     what = "report" if fleet.iteration_path == WHOLE else f"iterations ({one_line(fleet.iteration_path, 60)})"
     notes = [
-        f"Shares: % of the time of the {what}. comm.: exposed communication (no compute runs "
-        "meanwhile); own: time excluding comm.; vs. others: own ÷ median own of the other ranks"
+        f"Shares: % of the time of the {what}. comm.: exposed communication (not overlapped by compute); "
+        "own: time excluding comm.; vs. others: own ÷ median own of the other ranks"
         + ("." if fleet.iteration_path == WHOLE else ", median over iterations; slowest: number of iterations.")
     ]
     if ranks["gpu"].str.contains(",").any():
-        notes.append("own: summed over the GPUs of a rank.")
+        notes.append("own: sum over the rank's GPUs.")
     if waits:
         notes.append(
-            "waiting: share of the rank's time in collectives in which it waits for the last rank to "
-            "arrive (the rank with the shortest time in collectives); awaited: share of all waiting "
-            "that this rank causes."
+            "waiting: share of the rank's collective time spent waiting for the last rank (the one with the "
+            "shortest collective time); awaited: share of all waiting that this rank causes."
         )
     if fleet.left_out:
         notes.append(f"Shares, waiting and awaited are without {without_text(fleet.left_out)}.")
@@ -154,9 +153,8 @@ def _spread_table(fleet: Fleet) -> TextTable | None:
         own, slowest = spread_text(median, iqr, low, high, row["ranks"]), often if row["compared"] else ""
         rows.append({**row, "own": own, "slowest": slowest})
     note = (
-        "own each: time per instance without exposed communication (median over ranks of their medians, ± "
-        "half the IQR; with "
-        "fewer than 10 ranks: minimum–maximum); max/min: largest ÷ smallest over ranks."
+        "own each: time per instance excluding exposed communication (median of the ranks' medians ± half "
+        "the IQR; with fewer than 10 ranks: minimum–maximum); max/min: slowest ÷ fastest rank."
     )
     return show_columns(_SPREAD_COLUMNS, rows, note=note)
 

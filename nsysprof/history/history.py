@@ -198,21 +198,21 @@ def _ordered(runs: list[Run], order: str, notes: list[str]) -> list[Run]:
         place = _places_in_git()
         known = [run for run in by_name if _place(place, run.commit) is not None]
         if left := len(runs) - len(known):
-            notes.append(f"{plural(left, 'run')} left out: no commit of this repository, so no place in the git order")
+            notes.append(f"{plural(left, 'run')} left out: no commit in HEAD's history")
         if not known:
-            raise NsysprofError("no run has a commit of this repository", "run it inside the checkout, or --order time")
+            raise NsysprofError("no run has a commit in HEAD's history", "cd into the checkout, or use --order time")
         return sorted(known, key=lambda run: _place(place, run.commit) or 0)
     if order == "record":
         lacking = [run for run in by_name if run.started is None]
         if lacking:
-            notes.append(f"{plural(len(lacking), 'run')} without a recorded start: sorted by file time")
+            notes.append(f"{plural(len(lacking), 'run')} without recorded start: sorted by file mtime")
     times = [run.started if order == "record" and run.started is not None else _modified(run) for run in by_name]
     at = np.argsort(times, kind="stable")
     plain = {re.sub(r"\d+", "#", run.name) for run in runs}
     if len(plain) == 1 and (at != np.arange(len(at))).any():
-        notes.append("numbers in the names imply another order than the recorded starts: --order name sorts by name")
+        notes.append("the recorded start times disagree with the numbers in the names: --order name sorts by name")
     if len(set(times)) < len(times):
-        notes.append("some runs began at the same time, so they are sorted by name")
+        notes.append("runs that began at the same time are sorted by name")
     return [by_name[each] for each in at.tolist()]
 
 

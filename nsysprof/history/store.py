@@ -60,7 +60,7 @@ class Store:
         self._table.create(columns, pk=("path", "asked"), if_not_exists=True)
 
     def _give_up(self, error: Exception) -> None:
-        self.notes.append(f"{self._path} cannot be used, so readings are not cached: {one_line(str(error), 80)}")
+        self.notes.append(f"{self._path} cannot be used, so runs are not cached: {one_line(str(error), 80)}")
         if self._table is not None:
             self._table.db.conn.close()
         self._table = None

@@ -9,7 +9,7 @@ from nsysprof.history.history import History, Series
 from nsysprof.results.table import Column, table
 
 _RUN = Column("", "run number, from 1, in history order", cell=str, align="l")
-_SERIES = Column("", "series number, from 1; a series contains comparable runs and steps", cell=str, align="r")
+_SERIES = Column("", "series (comparable runs and steps), numbered from 1", cell=str, align="r")
 _COMMIT = Column("", "commit, from the run record or the file name", cell=lambda text: text[:7])
 RUNS = table(
     "history.csv",
@@ -32,7 +32,7 @@ RUNS = table(
         "memory_bytes": Column("", "peak of allocated GPU memory", "memory"),
         "level": Column("", "number of the level, from 1", cell=str, align="r"),
         "level_ns": Column("", "time of the level", "level time"),
-        "odd": "1 if the next runs reverse the change, so that there is no new level; otherwise 0",
+        "odd": "1 for an outlier run (the next runs return to the earlier level); otherwise 0",
         "gpu driver clock torch": "machine and software, as far as recorded",
     },
     made_in="history/tables.py",
@@ -59,12 +59,11 @@ CHANGES = table(
 )
 LEDGER = table(
     "history_ledger.csv",
-    "a row per change and part of a mean step; the rows of a change add up to the mean step time before and "
-    "after the change",
+    "a row per change and part of a step; the rows of a change add up to the mean step time before and after it",
     {
         "series": _SERIES,
         "run": _RUN,
-        "part": Column("", "kernels of a family, copies, CPU time, calls and other waits", head="part of a step"),
+        "part": Column("", "kernel family, copies, CPU time, calls or other waits", head="part of a step"),
         "before_ns": Column("", "time of the part before", head="before"),
         "after_ns": Column("", "time of the part after", head="after"),
         "delta_ns": Column("", "after_ns − before_ns", head="change"),

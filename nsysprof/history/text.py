@@ -52,16 +52,10 @@ def headline(answer: History) -> str:
         times = f"{format_ns(change.before_ns)} → {format_ns(change.after_ns)} per {unit_of(worst)}"
         return f"{ratio_text(change)} since {run_name(answer, change.run)}: {times} ({runs})"
     if len(first.runs) < 3:
-        return (
-            f"{runs}: only {len(first.runs)} of them have {path_name(first)}, too few to show a level; "
-            "record three or more"
-        )
+        return f"{runs}: only {len(first.runs)} of them have {path_name(first)}; a level needs three or more"
     if first.levels.slope:
         way = "longer" if first.drift > 0 else "shorter"
-        return (
-            f"{runs}: no sudden change, but a drift: the time of {path_name(first)} got "
-            f"{format_share(abs(first.drift))} {way}"
-        )
+        return f"{runs}: gradual drift, no sudden change: {path_name(first)} got {format_share(abs(first.drift))} {way}"
     least = format_share(first.levels.detectable(len(first.runs)))
     return f"{runs}: no change of {path_name(first)} (smallest detectable change with three runs: {least})"
 
@@ -75,7 +69,7 @@ def changes_text(answer: History, shown: Sequence[tuple[Series, Change]]) -> str
             lines.append(f"   $ {next_command(answer, change)}")
     if not lines:
         newest = quote_path(Path(answer.runs[-1].file))
-        lines = [f"No change of step times was found.\n $ nsysprof why {newest}"]
+        lines = [f"No change in step time found.\n $ nsysprof why {newest}"]
     return "\n".join(lines)
 
 
@@ -90,7 +84,7 @@ def change_text(answer: History, series: Series, change: Change) -> str:
     if parts := parts_text(change):
         text += f": {parts}"
     if change.cause == CLOCK:
-        text += "; all kernels changed by the same factor, as if the GPU clock had changed: check the clock first"
+        text += "; all kernels changed by the same factor: check the GPU clock first"
     if change.cause == MACHINE:
         text += f"; {_machine_text(change)}"
     return text
@@ -109,7 +103,7 @@ def _machine_text(change: Change) -> str:
         return "the commit is the same on both sides, so the program is not the cause"
     some = [f"{name} {one_line(old, 30)} → {one_line(new, 30)}" for name, (old, new) in change.machine.items()]
     more = [f"{len(some) - _MACHINE} more"] if len(some) > _MACHINE else []
-    return f"the machine changed too ({join_words([*some[:_MACHINE], *more])}): not attributed to the program"
+    return f"the machine changed too ({join_words([*some[:_MACHINE], *more])}), so that may be the cause"
 
 
 def next_command(answer: History, change: Change) -> str:

@@ -96,7 +96,7 @@ def _who(code: int, count: int, total: int, chain: Chain) -> str:
     if code == PERIODIC:
         if count == total:
             return f"one step in {chain.judgement.period:,} is slow"
-        return f"{count:,} of {total:,} slow steps with a period of {chain.judgement.period:,} steps"
+        return f"{count:,} of {total:,} slow steps recur every {chain.judgement.period:,} steps"
     if code == SECOND:
         return f"{count:,} of {chain.judged:,} steps form a second group with its own typical time"
     if total == 1:
@@ -120,7 +120,7 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
     place, judged = (chain.path, chain.gpu, chain.pid), chain.judgement
     rows = answer.steps.iloc[chain.rows]
     for (at, by), excess in zip(judged.changes, chain.changed, strict=True):
-        text = f"from step {at:,} on steps take {by:.2f} times as long as before"
+        text = f"since step {at:,}, steps take {by:.2f} times as long as before"
         cause, culprit, ns = _most_of(excess.frame(answer.facts), by > 1)
         if cause:
             what = join_words_of(cause, one_line(culprit, _NAME))

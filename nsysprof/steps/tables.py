@@ -10,7 +10,7 @@ _PLACE = {
 }
 _NAMED = {
     "cause": "largest cause of the excess, as in why.csv",
-    "activity": "activity of the CPU, or the family of the kernel, as in why.csv",
+    "activity": "CPU activity or kernel family, as in why.csv",
     "culprit": "responsible code, copy, collective or kernel, as in why.csv",
 }
 
@@ -22,8 +22,8 @@ STEPS = table(
         "name": "name of the range as recorded",
         "start_ns": Column(
             "start_ns",
-            "start of the step time: start of the step time: end of the previous step, or start of "
-            "this step on the CPU if the GPU ran other work in between",
+            "start of the step time: end of the previous step, or start of this step on the CPU if the GPU "
+            "ran other work in between",
             head="start",
         ),
         "span_ns": Column(
@@ -31,7 +31,7 @@ STEPS = table(
             "step time: from start_ns to the end of the step on the GPU or on the CPU, whichever is later",
             head="span",
         ),
-        "before_ns": "idle time of the GPU before the range begins (between steps), which is part of the span",
+        "before_ns": "GPU idle time before the range begins (between steps); part of the span",
         "busy_ns": "part of the span in which the GPU is busy",
         "expected_ns": "expected time of a typical step at this position, from level, pattern and numbers in names",
         "class": "typical, warm-up, slow, periodic, second kind, fast, clock",
@@ -41,7 +41,7 @@ STEPS = table(
         ),
         **_NAMED,
         "culprit_ns": "part of the excess that this cause explains",
-        "clock_hz": "mean clock of the GPU during the step; empty if not sampled",
+        "clock_hz": "mean GPU clock during the step; empty if not sampled",
     },
     made_in="steps/steps.py",
 )

@@ -58,7 +58,7 @@ def _sentences(answer: Steps, found: list[Finding]) -> str:
             lines.append(f"   $ nsysprof why {file} --range {quote(each.path.replace('[', '[[]'))}{steps}")
     if not found:
         if any(not chain.judgement.doubt for chain in answer.chains):
-            lines.append("No slow step, no pattern and no change of level was found.")
+            lines.append("No slow steps, patterns or level changes found.")
         lines.append(f"   $ nsysprof {'why' if answer.chains else 'ranges'} {file}")
     return "\n".join(lines)
 

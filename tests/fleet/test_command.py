@@ -212,7 +212,7 @@ def test_an_interrupted_run_goes_on(run: Run, scheduler: str, tmp_path: Path, ma
     assert process.returncode == 130, err
     assert out == ""
     kept_line, last_line = err.splitlines()  # nothing of the workers
-    assert kept_line.endswith("reports are kept: run the same command with --resume to continue")
+    assert kept_line.endswith("reports are saved: run the command again with --resume")
     assert last_line == "nsysprof: interrupted"
     until(lambda: not left_of(process.pid), "processes are left")
     before = {path.name: path.stat().st_mtime_ns for path in kept.glob("*.npz")}

@@ -446,7 +446,7 @@ def test_ranks_are_numbered_by_the_best_source(trace: MakeTrace) -> None:
     assert found.source == FILE_NAME
     found = identify_ranks([both[0], ranked("c", None, answer)])
     assert [each.rank for each in found.ranks] == [0, 1]
-    assert "for only 1 of 2, not for c" in found.warnings[0]
+    assert "for only 1 of 2 reports, not for c" in found.warnings[0]
     with pytest.raises(NsysprofError, match=r"a/rank_7\.sqlite and d are both rank 1"):
         identify_ranks([both[0], ranked("d", 1, answer)])
     with pytest.raises(NsysprofError, match="finds no number"):

@@ -228,7 +228,7 @@ def test_a_change_says_what_changed(trace: MakeTrace) -> None:
     answer = steps_of(trace(*program(dict.fromkeys(range(50, 120), "sleep"), 120).items))
     [found] = findings(answer)
     assert (found.kind, found.steps, found.culprit) == ("change", [50], "nanosleep in data")
-    assert found.text.startswith("from step 50 on steps take 3.")
+    assert found.text.startswith("since step 50, steps take 3.")
     assert found.text.endswith("times as long as before, most of all +2.00 ms host, nanosleep in data")
 
 
@@ -383,7 +383,7 @@ def test_few_steps_are_called_neither_slow_nor_steady(trace: MakeTrace) -> None:
     path = trace(*made.items)
     text = steps_text(steps_of(path, "step*"))
     assert "6 steps, too few to tell which are slow: at least 8 per path are needed" in " ".join(text.split())
-    assert "No slow step, no pattern" not in text
+    assert "No slow steps, patterns" not in text
     assert "no step ran on a GPU" in steps_text(steps_of(path, "idle"))
 
 
