@@ -240,7 +240,7 @@ def growths(
 
 def _paced_by_host(samples: CallSamples, baseline: Baseline, key: tuple[str, str], row: int, measure: str) -> str:
     """If the host determines a time, why one baseline cannot show whether it grew; otherwise an empty text."""
-    other = "give --baseline three times, once per capture; or limit busy"
+    other = "repeat --baseline for three captures, or limit busy instead"
     if measure == "cpu":
         return f"CPU time varies between runs, and one baseline does not show by how much: {other}"
     if measure not in ("span", STEP):
@@ -281,12 +281,12 @@ def _over_captures(
         least = each.detectable(DEFAULT_RULES.alpha / len(tolerances))
         why = (
             f"{format_ns(base.value)} (mean of {base.runs} baselines) to "
-            f"{format_ns(base.value * each.value)}; the baselines vary by "
-            f"{format_share(each.error)}; smallest detectable growth: {format_share(least)}"
+            f"{format_ns(base.value * each.value)} (standard error {format_share(each.error)}); smallest "
+            f"detectable growth: {format_share(least)}"
         )
         slower = test and p < DEFAULT_RULES.alpha
         family = plural(len(tolerances), "comparison")
-        verdict = f": {SLOWER if slower else NO_CLEAR_CHANGE}, p = {p:.2g} (t over runs, corrected for {family})"
+        verdict = f": {SLOWER if slower else NO_CLEAR_CHANGE}, p = {p:.2g} (t-test over runs, corrected for {family})"
         out[key] = Growth(each.value - 1, slower, why + verdict * test)
     return out
 
@@ -318,7 +318,7 @@ def _earlier(baseline: Baseline | None, key: tuple[str, str], measure: str) -> F
     if baseline is None:
         return "no --baseline given"
     if key in baseline.without_samples:
-        return "the baseline has no times of single calls: keep instances.csv beside it, or give the report itself"
+        return "the baseline has no per-call times: keep instances.csv beside it, or give the report itself"
     if key not in baseline.samples.keys:
         return "not in the baseline"
     known = measure in baseline.samples.columns

@@ -36,7 +36,7 @@ class Nanoseconds(int):
         """Parse a value from a file; raises `ValueError` if it is invalid."""
         match = re.fullmatch(rf"{_NUMBER}({'|'.join(_NS)})\s*", value) if isinstance(value, str) else None
         if match is None:
-            raise ValueError('must be a number with a unit, ns, us, ms or s: "2.5 ms"')
+            raise ValueError('must be a number with a unit (ns, us, ms or s): "2.5 ms"')
         ns = Decimal(match[1]) * _NS[match[2]]
         if ns > _MAX_INT:
             raise ValueError("is longer than any recording")
@@ -58,7 +58,7 @@ class Part(float):
         elif isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
             part = float(value)
         if not math.isfinite(part):
-            raise ValueError('must be a percentage, "20 %", or a number from 0 to 1')
+            raise ValueError('must be a percentage ("20 %") or a number from 0 to 1')
         if part > cls.most:
             raise ValueError("cannot be more than 100 %")
         return cls(part)

@@ -162,7 +162,7 @@ def _baseline(
     """The baseline in an analysis, by its name or its folder, or in a report."""
     if not any(each.growth or each.of_kernels for each in budget.ranges):
         raise NsysprofError(
-            f"{budget.path} has no limit that compares with a baseline, so {path} has no use",
+            f"{budget.path} has no limit that uses a baseline, so {path} is not needed",
             'give a [[range]] a limit, such as max_growth = { span = "5 %" }',
         )
     if (path / ANALYSIS).is_file():
@@ -223,7 +223,7 @@ def _refuse_empty(breakdown: Breakdown, budget: Budget, report: str) -> None:
         raise NsysprofError(f"{report}: no range has {have} (instances are counted from 0)", "leave --instance out")
     if breakdown.merged.empty and not whole:
         raise NsysprofError(
-            f"{report} has no ranges, and {budget.path} limits ranges",
+            f"{report} has no ranges, but {budget.path} limits ranges",
             f'nsysprof check --init {report} writes limits for path = "{WHOLE_TRACE}"; or {hint}',
         )
     cpu_only = all(
@@ -232,7 +232,7 @@ def _refuse_empty(breakdown: Breakdown, budget: Budget, report: str) -> None:
     )
     if not breakdown.totals["ops"] and not cpu_only:
         why = breakdown.attribution.trace.no_work
-        raise NsysprofError(f"{report} has no GPU work, and {budget.path} limits GPU work: {why}", hint)
+        raise NsysprofError(f"{report} has no GPU work, but {budget.path} limits GPU work: {why}", hint)
 
 
 def _check_words(budget: Budget, rules: Rules) -> None:
@@ -246,10 +246,10 @@ def _check_words(budget: Budget, rules: Rules) -> None:
         parts = [part.strip() for part in (each.backend or _MATH).split("+")]
         if not all(part.casefold() in folded for part in parts):
             raise NsysprofError(
-                f"{where}: no kernel rule defines a backend {each.backend!r}",
-                f"known backends: {', '.join(sorted(backends))} (several: join them with +); --rules FILE adds others",
+                f"{where}: no kernel rule defines backend {each.backend!r}",
+                f"known backends: {', '.join(sorted(backends))} (join several with +); --rules FILE adds others",
             )
         for cause in (forbidden.text for forbidden in each.forbidden if forbidden.by == "cause"):
             if not re.search(r"[*?\[]", cause) and not any(pattern.fullmatch(cause) for pattern in known):
                 near = get_close_matches(cause, templates, 4, 0.4) or templates[:4]
-                raise NsysprofError(f"{where}: no kernel rule defines a cause {cause!r}", f"near it: {', '.join(near)}")
+                raise NsysprofError(f"{where}: no kernel rule defines cause {cause!r}", f"near it: {', '.join(near)}")

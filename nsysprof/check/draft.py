@@ -203,7 +203,7 @@ def _tables(breakdowns: Sequence[Breakdown], rules: Rules, finder: RangeFinder, 
             medians = [spreads[name]["median"][rows].max(), *(largest(glob, name, "median") for largest in others)]
             median = round(float(max(medians)))
             if name == "span" and spreads["idle"]["median"][rows].max() > 1 - HOST_PACED:
-                lines.append("# no max_span, because the GPU waits for the CPU and spans therefore vary between runs")
+                lines.append("# no max_span: the GPU waits for the CPU, so spans vary between runs")
             elif median > 0:
                 limit = _duration(int(median * _SLACK) + 1)
                 lines.append(f'max_{name} = "{limit}" # {format_ns(median)} found')

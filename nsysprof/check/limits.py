@@ -331,7 +331,7 @@ class _LimitedRange:
     def backend(self, wanted: str) -> Outcome:
         """Check that every call runs this attention backend."""
         if self.row == len(self.facts.breakdown.merged):
-            evidence = "backends are known for ranges, not for a whole trace"
+            evidence = "backends are detected per range, not per trace"
             return self.outcome("backend", IS, wanted, None, UNIT_TEXT, None, evidence)
         seen = self.facts.backends[self.row]
         others = [each for each in seen if _parts(each[0]) != _parts(wanted)]

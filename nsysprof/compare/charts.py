@@ -267,7 +267,7 @@ def _notes(comparison: Comparison, shown: Sequence[Difference], steps: Sequence[
 CHARTS: tuple[Chart[Comparison], ...] = (
     Chart("gap.png", "How the time changes from base to new, cause by cause", plan_gap),
     Chart("compare.png", "The median call of each side, kernel by kernel", plan_calls),
-    Chart("roofline.png", "Roofline of the GPU with the kernels, from hardware counters", plan_roofline),
+    Chart("roofline.png", "Roofline of the kernels, from hardware counters", plan_roofline),
 )
 
 

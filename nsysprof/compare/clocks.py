@@ -106,8 +106,8 @@ def _of_recordings(one: Contrast, *, recordings: bool, paced: bool) -> Contrast:
     effect = noise_of(one.ratio)
     if one.verdict in (FASTER, SLOWER) and paced and effect <= HOST_NOISE:
         reason = (
-            "the program is host-bound, so two recordings without any change can differ by "
-            f"{format_share(HOST_NOISE)} without any change"
+            "the program is host-bound, so two recordings of the unchanged program can differ by "
+            f"{format_share(HOST_NOISE)}"
         )
         return replace(one, verdict=TOO_FEW_SAMPLES, reason=reason)
     if one.verdict != TOO_FEW_SAMPLES:

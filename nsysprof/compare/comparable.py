@@ -68,7 +68,7 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
             f"{one_line(level.paths[0], _NAME)!r} ({len(level.rows):,} times)" if len(level.rows) else "none"
             for level in levels
         )
-        notes = (f"whole recordings are compared, because no loop on both sides has the same kernels: {loops}",)
+        notes = (f"whole recordings are compared, because no loop runs the same kernels in both reports: {loops}",)
     whole = [kernels_of(each, None) for each in reports]
     shares = shares_of(*whole)
     if whole[0] and whole[1] and max(shares) < MIN_SHARED:

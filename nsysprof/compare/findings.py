@@ -354,10 +354,9 @@ def _skewed(pair: Mapping[str, Any], span: Mapping[str, Any]) -> Iterator[str]:
         median, mean = span[f"{side}_median_ns"], pair[f"{side}_mean_ns"]
         if median > 0 and mean > MAX_RATIO_OF_EQUALS * median:
             yield (
-                f"{pair[f'{side}_name']} has a few slow "
-                f"{'steps' if pair['clock'] == STEP else 'calls'}: its mean ({format_ns(mean)}, to "
-                f"which the causes add up) exceeds its median ({format_ns(median)}) by "
-                f"{format_share(mean / median - 1)}"
+                f"{pair[f'{side}_name']} has a few slow {'steps' if pair['clock'] == STEP else 'calls'}: "
+                f"its mean ({format_ns(mean)}, the sum of the causes) exceeds its median "
+                f"({format_ns(median)}) by {format_share(mean / median - 1)}"
             )
 
 
@@ -438,7 +437,7 @@ def _surprise(name: str, model: Expected, measured: Measured) -> Iterator[str]:
         fits, of_it = f"its score matrix of {size_text} fits", "it"
         if not model.matrix_bytes:
             fits, of_it = f"its input and output of {size_text} fit", "them"
-        yield f"{text}: {fits} in the L2 cache ({cache}), so many accesses to {of_it} cause no DRAM traffic"
+        yield f"{text}: {fits} in the L2 cache ({cache}), so accesses to {of_it} may cause no DRAM traffic"
     elif len(change):
         cause = str(change.abs().idxmax())
         missing = "" if cause in model.bytes_of else ", which the model does not include"

@@ -56,7 +56,7 @@ class SideLedger:
         """
         totals = [self.entries[cause].ns if cause in self.entries else 0 for cause in causes]
         if sum(totals) != self.total_ns:
-            raise AssertionError("the ledger does not add up to the time of the side")
+            raise AssertionError("the causes do not add up to the time of the side")
         return apportion(totals, self.calls)
 
     @property
@@ -175,7 +175,7 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
     frame["delta_ns"] = frame["new_ns"] - frame["base_ns"]
     difference = new.per_call_ns - base.per_call_ns
     if int(frame["delta_ns"].sum()) != difference:
-        raise AssertionError("the rows do not add up to the difference of the times")
+        raise AssertionError("the rows do not add up to the time difference")
     frame["share"] = frame["delta_ns"] / difference if difference else np.nan
     size = np.maximum(frame["base_ns"].abs(), frame["new_ns"].abs())
     order = np.lexsort((ranks(causes), frame["delta_ns"], -size, -frame["delta_ns"].abs()))
@@ -199,7 +199,7 @@ def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
     means = pair["delta_ns"]
     medians = pair["new_median_ns"] - pair["base_median_ns"]
     if np.sign(medians) != np.sign(means):
-        return "the means change in the other direction than the medians, so the causes have no shares"
+        return "means and medians change in opposite directions, so the causes have no shares"
     if causes_cancel(gaps):
         return "gains and losses mostly cancel each other, so the causes have no shares"
     return ""

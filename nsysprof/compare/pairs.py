@@ -130,7 +130,7 @@ def match_ranges(
     pairs = [(one, another) for one, another in pairs if apart or one.code != another.code]
     if not pairs:
         raise NsysprofError(
-            f"{base!r} and {new!r} are the same range, {ones[0].text!r}",
+            f"{base!r} and {new!r} match the same range, {ones[0].text!r}",
             "compare instances of it: --instance 0-9 --instance 10-19",
         )
     return pairs, alone
@@ -375,8 +375,8 @@ def _unlike(pair: Pair) -> Iterator[str]:
     if all(found) and min(alike := _shared_time(pair)) < MIN_ALIKE:
         shares = " and ".join(map(format_share, alike))
         yield (
-            "these loops were detected, not annotated, and may not be the same: kernels on both sides "
-            f"take {shares} of their time"
+            "these loops were detected, not annotated, and may differ: kernels that run on both sides take "
+            f"{shares} of their time"
         )
     if shapes := unlike_shapes(*pair.sides):
         yield f"different shapes ({shapes}): the shape contributes to the difference"

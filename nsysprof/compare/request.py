@@ -40,7 +40,7 @@ class Request:
         if self.one_report and self.base is None and not (self.select and (self.instances or self.slowest)):
             raise NsysprofError(
                 "the report has nothing to compare",
-                "name two ranges with --base GLOB --new GLOB, a second report, or an instance: --range GLOB --slowest",
+                "give a second report, two ranges with --base GLOB --new GLOB, or an instance: --range GLOB --slowest",
             )
 
     @property

@@ -380,9 +380,7 @@ def selection_warnings(selection: Selection) -> Iterator[str]:
         yield f"{work.idle_calls:,} {calls} launched no GPU work; the average includes these"
     most = max((int(mask).bit_count() for mask in np.unique(work.gpus).tolist()), default=0)
     if most > 1:
-        yield (
-            f"the range ran on {most} GPUs at once; busy: time with a GPU op of the range running on at least one GPU"
-        )
+        yield f"the range ran on {most} GPUs at once; busy: time in which at least one GPU runs a GPU op of the range"
     yield from _unknown(selection)
 
 

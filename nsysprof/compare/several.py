@@ -61,9 +61,9 @@ def over_recordings(
     counts = f"{plural(len(unchanged), 'recording')} against {len(logs[1])}"
     interval = found.interval()
     text = (
-        f"over {counts}, {how}: {verdict} (p = {found.p:.2g}, t over runs; 95 % interval of the time"
-        f" {format_ratio(interval.low)} to {format_ratio(interval.high)}); recordings of one side differ by up to"
-        f" {format_share(float(np.expm1(noise)))}"
+        f"over {counts}, {how}: {verdict} (p = {found.p:.2g}, t-test over runs; 95 % interval of the ratio "
+        f"{format_ratio(interval.low)} to {format_ratio(interval.high)}); recordings of one side differ by "
+        f"up to {format_share(float(np.expm1(noise)))}"
     )
     more_of_both = "" if clear or len(known) > 1 else "; to know, record both sides again: --also-base, --also-new"
     return OverRecordings(times, verdict, text + more_of_both)

@@ -192,7 +192,7 @@ def clock_table(difference: Difference) -> TextTable:
         ratio = ["", ""] if math.isnan(row["ratio"]) else [format_ratio(row["ratio"]), _interval(row)]
         rows.append([row["clock"], *spreads, *ratio, row["verdict"]])
     names = shorten_both(*difference.pair.names, _SIDE_WIDTH, one_line)
-    few = "; (a–b): shortest and longest of fewer than 10" if "–" in str(rows) else ""
+    few = "; (a–b): min and max of fewer than 10 samples" if "–" in str(rows) else ""
     step = "; step: time since the end of the previous step; warm-up is excluded" if difference.clock == STEP else ""
     return TextTable(
         ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"],

@@ -183,8 +183,8 @@ def _unmatched(kernels: pd.DataFrame, match: CounterMatch, share: float) -> Iter
     no_match = f"no counters of {match.counters.path.name} match {names}"
     if share < MIN_MATCHED_OF_SIDE:
         yield (
-            f"counters cover only {format_share(share)} of the kernel time, so there are no totals "
-            f"per call: {no_match}; count the same program that the report recorded"
+            f"counters cover only {format_share(share)} of the kernel time, so there are no totals per "
+            f"call: {no_match}; run nsysprof counters on the recorded program"
         )
     else:
         yield f"{no_match} ({format_share(1 - share)} of the kernel time)"
@@ -224,8 +224,8 @@ def _check_gpu(loaded: LoadedReport, counters: CounterFile) -> None:
     names = [str(gpu.name) for gpu in loaded.report.about.cuda_gpus]
     if counters.gpus and names and not set(names) & set(counters.gpus):
         raise NsysprofError(
-            f"{counters.path} was measured on {' and '.join(counters.gpus)}, {loaded.path} on"
-            f" {' and '.join(dict.fromkeys(names))}",
+            f"{counters.path} was measured on {' and '.join(counters.gpus)}, but {loaded.path} on "
+            f"{' and '.join(dict.fromkeys(names))}",
             "nsysprof counters, on the report's GPU",
         )
 

@@ -245,7 +245,7 @@ def _quicker(rows: pd.DataFrame, base: LoadedReport, names: tuple[str, str]) -> 
         ratio = format_ratio(row["new_ns"] / row["base_ns"])
         text = f"{_short(row['name'])} takes {ratio} as long with the same grid, block and registers: "
         if _managed(base):
-            text += f"{names[0]} uses unified memory, so the kernel may have stalled there on page faults"
+            text += f"{names[0]} uses unified memory, so page faults may have stalled the kernel there"
         else:
             text += f"only hardware counters can show whether the work is the same; {_CHECK}"
         yield Doubt(UNJUDGED, text)
@@ -307,8 +307,8 @@ def _others(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
     elif min(shares) >= MIN_CHANGE:
         yield Doubt(
             OTHER_WORK,
-            f"other work: kernels that run only on one side take {format_share(shares[0])} of the kernel time of"
-            f" {names[0]} and {format_share(shares[1])} of the kernel time of {names[1]}",
+            f"other work: kernels that run only on one side take {format_share(shares[0])} of kernel time "
+            f"in {names[0]} and {format_share(shares[1])} in {names[1]}",
         )
     share = float(unknown["new_ns"].sum() / total["new_ns"])
     if share >= 0.5:
@@ -341,9 +341,7 @@ def _moved(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt
             moved.append(f"{kind} ({format_ns(grown)} more)")
     if moved:
         kinds, noun = join_first(moved, _MAX_NAMES), "steps" if base.steps is not None else "calls"
-        yield Doubt(
-            MOVED, f"work moved out of the {noun} of {names[1]}, so its times no longer include this work: {kinds}"
-        )
+        yield Doubt(MOVED, f"work moved out of the {noun} of {names[1]}, so their times exclude it: {kinds}")
 
 
 def _migrated_before(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt]:

@@ -47,7 +47,7 @@ from nsysprof.tools.nsight import chip_metrics, ncu_options, run_tool
 
 COUNTERS = table(
     "NAME.counters.csv",
-    "a row per kernel launch, in launch order; cells that the GPU cannot count are empty",
+    "a row per kernel launch, in launch order; metrics that the GPU cannot count are empty",
     {
         "range": "path of the range that owns it",
         "order": "launch number within its range and process, from 0",
@@ -59,10 +59,10 @@ COUNTERS = table(
             "DRAM traffic while the kernel runs, and the kernel's requests to L2; written data may reach "
             "DRAM only during a later kernel"
         ),
-        "tensor_instructions tensor_flops": "FLOPs executed by tensor cores; a multiply-add counts as two",
+        "tensor_instructions tensor_flops": "tensor-core instructions and FLOPs; a multiply-add is two FLOPs",
         "fp32_flops fp16_flops fp64_flops": (
-            "FLOPs executed by the other units; a packed pair of float16 operations counts as one, "
-            "as in the hardware counter"
+            "FLOPs outside the tensor cores; a packed pair of float16 operations counts as one, as in the "
+            "hardware counter"
         ),
         "occupancy_percent dram_percent sm_percent l2_percent": (
             "occupancy in % of the warps an SM can hold; % of the peak throughput of DRAM, SMs and L2"
@@ -179,7 +179,7 @@ def count_program(
     counted = []
     for number, run in enumerate(runs, 1):
         times = "each kernel once" if run.name == TRAFFIC else "each kernel replayed, which is slow"
-        echo(f"running under ncu, {number} of {len(runs)}, for its {run.name}: {times}\n")
+        echo(f"ncu run {number} of {len(runs)}, counting {run.name}: {times}\n")
         with input_kept():
             counted.append(_run_once(request, run, options, folder, outputs, echo))
         if not counted[0][0]:

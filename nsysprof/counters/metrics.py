@@ -13,7 +13,7 @@ from dataclasses import dataclass
 TRAFFIC, WORK = "traffic", "work"
 
 Terms = dict[str, int]
-"""Metrics with the factors by which they are added up."""
+"""Metrics and their factors in a sum."""
 
 _TENSOR = "sm__inst_executed_pipe_tensor"
 _OPS = "sm__ops_path_tensor_src_"

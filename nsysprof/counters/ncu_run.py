@@ -32,7 +32,7 @@ _KNOWN = (
         r"driver resource was unavailable",
         "another tool uses the counters: pause it with dcgmi profile --pause (later --resume), or stop the other ncu",
     ),
-    (r"Failed to (create|open|prepare).*lock|nsight-compute-lock", "ls -l /tmp/nsight-compute-lock, or TMPDIR=FOLDER"),
+    (r"Failed to (create|open|prepare).*lock|nsight-compute-lock", "ls -l /tmp/nsight-compute-lock, or set TMPDIR"),
     (
         r"(?i)not supported on|unsupported (gpu|device|chip)|LibraryNotLoaded|Failed to initialize the profiler"
         r"|failed to connect to the CUDA driver",

@@ -66,7 +66,7 @@ def _cache_sentence(record: Mapping[str, Any]) -> str:
         return "Caches were flushed before every kernel, so each kernel read the results of the previous one from DRAM."
     if max(record["runs"][0]["passes"], default=1) > 1:
         return "Kernels were replayed for counting, and replay empties L2 before each kernel."
-    return "Bytes are from a run without replay, so the L2 cache holds what the program left in it."
+    return "Bytes are from a run without replay, so L2 still holds data of earlier kernels."
 
 
 def _frame(rows: Sequence[CounterRow], families: Mapping[str, str]) -> pd.DataFrame:

@@ -139,7 +139,7 @@ NCU_ENVIRONMENT = "NSYSPROF_NCU"
 GET_NCU = (
     "install Nsight Compute from the CUDA toolkit (package cuda-nsight-compute) or from "
     "https://developer.nvidia.com/nsight-compute; if it is not on the PATH, give --ncu PATH or set "
-    "{NCU_ENVIRONMENT}=PATH"
+    f"{NCU_ENVIRONMENT}=PATH"
 )
 # What a count cannot do without: an ncu that lacks one of these is too old.
 _NEEDED = ("--nvtx-include", "--cache-control", "--clock-control", "--query-metrics", "--print-units", "--page")
@@ -194,7 +194,7 @@ def chip_metrics(ncu: Ncu) -> frozenset[str]:
     if not metrics:
         message = re.sub(r"==\w+== ", "", last_line(f"{done.stdout}\n{done.stderr}"))
         raise NsysprofError(
-            f"ncu {ncu.version_text} knows no metric of a GPU here{f': {message}' if message else ''}",
+            f"ncu {ncu.version_text} lists no GPU metrics here{f': {message}' if message else ''}",
             f"check that nvidia-smi lists a GPU and that ncu is new enough for it: {GET_NCU}",
         )
     return metrics

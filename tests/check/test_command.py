@@ -247,7 +247,7 @@ def test_which_instances_are_checked(options: tuple[str, ...], said: str, run: R
     [
         (("--instance", "9-3"), "no instances of a range: '9-3'"),
         (("--instance", "1", "--skip", "1"), "give --skip or --instance, not both"),
-        (("--init", "--skip", "1"), "--init takes a report"),
+        (("--init", "--skip", "1"), "--init takes only a report"),
     ],
 )
 def test_instances_that_mean_nothing_are_refused(options: tuple[str, ...], hint: str, run: Run) -> None:
@@ -392,9 +392,7 @@ def test_an_analysis_of_medians_alone(run: Run, trace: MakeTrace, budget: Path) 
     done = run(report, budget.name, "--baseline", folder)
     assert done.code == 0
     assert "but 1 could not be tested" in done.out
-    assert "step, max_growth span, median: the baseline has no times of single calls: keep instances.csv" in joined(
-        done.out
-    )
+    assert "step, max_growth span, median: the baseline has no per-call times: keep instances.csv" in joined(done.out)
     assert "instances.csv is not used, because analysis.json in the same folder" in joined(done.out)
     (folder / "instances.csv").write_bytes(b"\xff\xfe,\n1")
     assert "instances.csv is not used: " in joined(run(report, budget.name, "--baseline", folder).out)

@@ -58,8 +58,8 @@ idle: latency                                44           44            +0
 idle: host: launch calls                      1            1            +0
 ------------------------  ---------  ----------  -----------  ------------  -------
 total                         3 → 1         800          575          -225
-mean ns per call (n = 2 of iter*), adding up to the span of the whole range; the means change in the other
-direction than the medians, so the causes have no shares
+mean ns per call (n = 2 of iter*), adding up to the span of the whole range; means and medians change in
+opposite directions, so the causes have no shares
 
 clock                math         flash    ratio    95 % interval  flash is
 -----------  ------------  ------------  -------  ---------------  ---------------
@@ -119,7 +119,7 @@ MARKDOWN = """\
 | idle: host: launch calls |           |          1 |           1 |           +0 |         |
 | total                    |     3 → 1 |        800 |         575 |         -225 |         |
 
-mean ns per call (n = 2 of iter\\*), adding up to the span of the whole range; the means change in the other direction than the medians, so the causes have no shares
+mean ns per call (n = 2 of iter\\*), adding up to the span of the whole range; means and medians change in opposite directions, so the causes have no shares
 
 | clock       |         math |        flash |   ratio |   95 % interval | flash is        |
 |:------------|-------------:|-------------:|--------:|----------------:|:----------------|

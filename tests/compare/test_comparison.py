@@ -223,7 +223,7 @@ def test_windows_and_ranges_of_two_names_are_reported_apart_in_one_report(trace:
         ["a (start/end) → b", "a (start/end)"],
         ["a (start/end) → b (start/end)", "a (start/end)"],
     ]
-    with pytest.raises(NsysprofError, match="'a' and 'a' are the same range"):
+    with pytest.raises(NsysprofError, match="'a' and 'a' match the same range"):
         answer(path, base="a", new="a")
 
 
@@ -244,7 +244,7 @@ def test_reports_without_a_common_range_are_compared_whole(trace: MakeTrace) -> 
         ({"base": "a"}, "--base names one side only"),
         ({"new": "a"}, "--new names one side only"),
         ({"base": "a", "new": "b", "select": "c"}, "--range compares equal paths"),
-        ({"base": "RUN::math::S8", "new": "RUN::math::S*"}, "are the same range"),
+        ({"base": "RUN::math::S8", "new": "RUN::math::S*"}, "match the same range"),
         (
             {"base": "RUN::math::S8", "new": "RUN::fish::S8"},
             "no range of .* matches 'RUN::fish::S8'; near it: 'RUN::flash",
@@ -324,7 +324,7 @@ def test_sides_on_different_gpus_are_reported(trace: MakeTrace) -> None:
         duration=END,
     )
     assert (
-        "b: the range ran on 2 GPUs at once; busy: time with a GPU op of the range running on at least one GPU"
+        "b: the range ran on 2 GPUs at once; busy: time in which at least one GPU runs a GPU op of the range"
         in answer(path, base="a/iter*", new="b").warnings
     )
 

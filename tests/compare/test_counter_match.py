@@ -147,8 +147,8 @@ def test_counters_that_stop_within_a_call_leave_the_rest_without_figures(trace: 
     assert found.warnings == (
         f"{path.with_suffix('.counters.csv')} has no kernels of 'RUN::flash::S8'; it has kernels of 'RUN::math::S8'",
         "RUN::math::S8: counters cover only 83 % of the kernel time, so there are no totals per "
-        "call: no counters of report.counters.csv match ampere_sgemm_128x64_tn; count the same "
-        "program that the report recorded",
+        "call: no counters of report.counters.csv match ampere_sgemm_128x64_tn; run nsysprof counters "
+        "on the recorded program",
     )
     assert "math moves at least 303 B measured" in " ".join(found.findings["RUN::math::S8 → RUN::flash::S8"])
 
@@ -294,9 +294,9 @@ def test_sentences_compare_the_measurement_with_the_model(trace: MakeTrace) -> N
         "memory traffic per call at B=1 H=2 S=8 D=4, fp16, causal: math moves 606 B measured, 1.50 KiB expected (6.0"
         " times its score matrix of 256 B); flash moves 44 B measured, 512 B expected",
         "math causes 61 % less memory traffic than expected: its score matrix of 256 B fits in the "
-        "L2 cache (60.0 MiB), so many accesses to it cause no DRAM traffic",
+        "L2 cache (60.0 MiB), so accesses to it may cause no DRAM traffic",
         "flash causes 91 % less memory traffic than expected: its input and output of 512 B fit in "
-        "the L2 cache (60.0 MiB), so many accesses to them cause no DRAM traffic",
+        "the L2 cache (60.0 MiB), so accesses to them may cause no DRAM traffic",
         "measured: tensor cores do none of the 3,000 FLOP of math and 75 % of the 4,000 FLOP of flash per call",
     )
 
@@ -400,7 +400,7 @@ def test_another_gpu_is_refused(trace: MakeTrace) -> None:
     path = math_and_flash(trace)
     found = compared(path, both_calls(), environment={"gpus": [{"name": "NVIDIA T4"}]})
     file = path.with_suffix(".counters.csv")
-    message = f"{file} was measured on NVIDIA T4, {path} on NVIDIA H200"
+    message = f"{file} was measured on NVIDIA T4, but {path} on NVIDIA H200"
     assert found.warnings == (f"ignoring the counters beside the report: {message}",)
     assert found.measured == {}
     with pytest.raises(NsysprofError) as raised:

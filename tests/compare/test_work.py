@@ -139,7 +139,7 @@ def test_work_that_moves_out_of_the_steps_is_said(trace: MakeTrace) -> None:
     """Copies before the first step in place of those in each: the steps are faster, and the program is not."""
     found = compared(trace, program({ADD: (1, 100, 2000)}, copied=900), program({ADD: (1, 100, 2000)}, outside=True))
     [text] = [doubt.text for doubt in found.differences[found.largest].doubts if doubt.kind == MOVED]
-    assert text.startswith("work moved out of the steps of new, so its times no longer include this work: copies ")
+    assert text.startswith("work moved out of the steps of new, so their times exclude it: copies ")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_kernel_that_waited_for_pages_is_no_cheat(trace: MakeTrace) -> None:
     found = compared(trace, slow, program({ADD: (1, 100, 200)}))
     [doubt] = found.differences[found.largest].doubts
     assert doubt.kind == UNJUDGED
-    assert "may have stalled there on page faults" in doubt.text
+    assert "page faults may have stalled the kernel there" in doubt.text
     assert "check that the result is correct" not in doubt.text
 
 

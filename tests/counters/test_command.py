@@ -276,7 +276,7 @@ def test_without_a_gpu_nothing_runs(count: Count, tmp_path: Path) -> None:
     """ncu knows no metric then; no folder stays behind."""
     done = count("--", *HELLO, fault="no device")
     assert done.code == 1
-    assert "knows no metric of a GPU here" in last(done)
+    assert "lists no GPU metrics here" in last(done)
     assert "hello" not in done.err
     assert not (tmp_path / "traces").exists()
 

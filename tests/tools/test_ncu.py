@@ -40,6 +40,7 @@ def test_without_any_the_hint_says_how_to_get_one(there: Path, tmp_path: Path, m
     with pytest.raises(NsysprofError, match="no ncu found") as caught:
         find_ncu()
     assert "https://developer.nvidia.com/nsight-compute" in str(caught.value.hint)
+    assert str(caught.value.hint).endswith("set NSYSPROF_NCU=PATH")
     old = tmp_path / "old"
     old.write_text(there.read_text().replace("Version 2025", "Version 2022"))
     old.chmod(0o755)
@@ -72,5 +73,5 @@ def test_the_metrics_are_those_that_every_gpu_has(there: Path, monkeypatch: pyte
 def test_without_a_gpu_ncu_says_so(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own words are in the error."""
     monkeypatch.setenv("FAKE_NCU", "no device")
-    with pytest.raises(NsysprofError, match=r"knows no metric of a GPU here: No CUDA devices found\."):
+    with pytest.raises(NsysprofError, match=r"lists no GPU metrics here: No CUDA devices found\."):
         chip_metrics(find_ncu())
