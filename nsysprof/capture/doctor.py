@@ -105,7 +105,7 @@ def _nsys(nsys: Nsys, announce: Callable[[str], None]) -> Iterator[Check]:
     except OSError as error:
         where = error.filename or tempfile.gettempdir()
         message = f"cannot write {where}: {error.strerror or error}"
-        fix = f"df -h {tempfile.gettempdir()}, or TMPDIR=FOLDER for another folder"
+        fix = f"df -h {tempfile.gettempdir()}, or set TMPDIR=FOLDER"
         yield Check("capture", "missing", message, fix, needed=True)
 
 
@@ -121,24 +121,21 @@ def _trial(nsys: Nsys, folder: Path) -> Check:
     except sqlite3.Error as error:
         return checked("missing", f"nsys's export cannot be read: {error}", _by_hand(nsys))
     rescued = staged.record["rescued"]
-    how = "nsys did not find its importer, so nsysprof ran this importer directly" if rescued else "imported"
+    how = "nsys did not find its importer, so nsysprof ran it directly" if rescued else "imported"
     took = format_ns(staged.record["wall_ns"])
     version = _version("nvtx")
     if version is None:
-        finding = f"made a report in {took} ({how}); the package nvtx is missing, so ranges were not tested"
+        finding = f"made a report in {took} ({how}); the nvtx package is missing, so ranges were not tested"
         return checked("warn", finding, f"{sys.executable} -m pip install nvtx")
     if not ranges:
         why = f": {none[0]}" if none else ""
-        finding = f"made a report in {took} ({how}), without the ranges of nvtx {version}{why}"
+        finding = f"made a report in {took} ({how}), without ranges from nvtx {version}{why}"
         return checked("warn", finding, "pip install 'nvtx<0.2.12', or a newer nsys: --nsys PATH")
     return checked("ok", f"{ranges:,} NVTX ranges in {took}, {how}")
 
 
 def _by_hand(nsys: Nsys) -> str:
-    return (
-        f"run this command and read the message of nsys: {quote(str(nsys.path))} profile --trace=nvtx "
-        "--output=trial true"
-    )
+    return f"run this command and read its output: {quote(str(nsys.path))} profile --trace=nvtx --output=trial true"
 
 
 def _ranges_in(sqlite: Path) -> int:

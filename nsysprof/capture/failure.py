@@ -49,7 +49,7 @@ def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
     what = f"left {len(several)} reports" if len(several) > 1 else "left no report"
     hint = None
     if len(several) > 1:
-        hint = "a capture writes one report: leave out repeat, or finish each recording with --resume"
+        hint = "one report per capture: drop nsys's repeat, or finish each recording with --resume"
     elif request.capture_range and not ended.code:
         hint = f"did the program ever reach {request.capture_range}? Try without --capture-range"
     elif sampling := next((one.partition("=")[0] for one in request.extra if one.startswith(METRICS_DEVICE)), None):
@@ -69,7 +69,7 @@ def check_ended(ended: Ended, request: Request, folder: Path) -> None:
     if ended.lost:
         raise NsysprofError(
             f"{shown_program(request.program)}: nsys-launcher was killed, so nsys could not detect the end "
-            "of the program; nsys was stopped, and later work is not recorded",
+            "of the program; nsys was stopped, so later work is not recorded",
             "does the program kill its parent process?",
         )
     limited = any(re.match(r"--duration|-d", one) for one in request.extra)
@@ -114,7 +114,7 @@ def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
     refused = next((text for text in messages if re.match(r"NVTX .*\bincompatible\b", text)), None)
     if refused:
         return (
-            f'this nsys is too old for the NVTX that the program uses: "{refused}"',
+            f'this nsys is too old for the NVTX version of the program: "{refused}"',
             "--nsys PATH for a newer nsys, or, in Python, pip install 'nvtx<0.2.12'",
         )
     if any(text.startswith("NVTX injection initialized") for text in messages):

@@ -134,7 +134,7 @@ def process_sentences(processes: Sequence[Process], injection: Injection) -> Ite
         about = each.about
         if about.state in ("recording", "writing"):
             yield (
-                f"{each.shown} was killed, or had no disk space left, while it was {about.state}: torch's "
+                f"{each.shown} was killed or ran out of disk space while it was {about.state}: torch's "
                 "profiler writes when a program ends, so this recording is lost"
             )
         if about.limited:
@@ -144,7 +144,7 @@ def process_sentences(processes: Sequence[Process], injection: Injection) -> Ite
     forks = sum(each.about.forks for each in processes)
     workers = sum(each.about.worker for each in processes)
     if forks and injection.record:
-        yield f"not recorded: {plural(forks, 'fork')} of the program, such as workers of a DataLoader"
+        yield f"not recorded: {plural(forks, 'fork')} of the program, such as DataLoader workers"
     if workers:
         yield f"not recorded: {plural(workers, 'spawned worker')} of a DataLoader"
 
@@ -158,6 +158,6 @@ def why_nothing(program: Sequence[str]) -> tuple[str, str]:
             f"leave {options[0]} out",
         )
     return (
-        "no Python process of this program imported torch, or it ignores PYTHONPATH (as with python -I, -E and -S)",
+        "no Python process of this program imported torch, or Python ignores PYTHONPATH (options -I, -E and -S)",
         "nsysprof capture -- PROGRAM records any program under nsys",
     )

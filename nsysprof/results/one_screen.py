@@ -10,7 +10,9 @@ from nsysprof.results.table import TextTable, code_block, escape_markdown, markd
 LINES = 40  # of a terminal, with those on stderr that name the files
 _FILES, _LEAST, _GRAVE = 2, 3, 3
 # Warnings without which the answer would mislead; all others are notes.
-_CHANGES_THE_ANSWER = re.compile(r"dropped events|no GPU (?:work|activity)|cannot be read|not recorded: ")
+_CHANGES_THE_ANSWER = re.compile(
+    r"dropped events|no (?:readable )?GPU (?:work|activity)|cannot be read|unreadable events|not recorded: "
+)
 
 
 @dataclass(frozen=True)

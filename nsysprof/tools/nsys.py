@@ -239,7 +239,7 @@ def _export_error(nsys: Nsys, report: Path, output: str, code: int) -> NsysprofE
         )
     if "magic number mismatch" in output:
         return NsysprofError(
-            f"{report}: truncated or damaged: its table of sections is missing (nsys {nsys.version_text})",
+            f"{report} is truncated or damaged: its section table is missing (nsys {nsys.version_text})",
             "copy the file again and compare its size with the original's",
         )
     if "string or blob too big" in output:
@@ -283,7 +283,7 @@ def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) 
         try:
             shutil.copyfile(sqlite, copy)
         except OSError as error:
-            raise NsysprofError(f"{sqlite}: cannot copy it for nsys stats: {error.strerror}") from None
+            raise NsysprofError(f"cannot copy {sqlite} for nsys stats: {error.strerror}") from None
         printed = _printed(nsys, sqlite, copy, report_name, "json", timeout)
         if printed.startswith("["):
             try:

@@ -56,8 +56,9 @@ def _of_streams(trace: Trace) -> Iterator[str]:
     if overlaps and most_ns > trace.clock_step:
         checked = int(lanes.ops.sum())
         yield (
-            f"{overlaps:,} of {checked:,} GPU ops ({format_share(overlaps / checked)}) end after the next op of their"
-            f" stream starts, by up to {format_ns(most_ns)}: programmatic dependent launch, or wrong times"
+            f"{overlaps:,} of {checked:,} GPU ops ({format_share(overlaps / checked)}) overlap the next op "
+            f"of their stream by up to {format_ns(most_ns)}: programmatic dependent launch, or wrong "
+            "timestamps"
         )
     span = np.where(lanes.ops > 0, lanes.last, 0) - np.where(lanes.ops > 0, lanes.first, 0)
     full = np.flatnonzero((lanes.sum > span) & (span > 0))
@@ -65,9 +66,9 @@ def _of_streams(trace: Trace) -> Iterator[str]:
         most = float((lanes.sum[full] / span[full]).max())
         share = int(lanes.sum[full].sum()) / int(lanes.sum.sum())
         yield (
-            f"{len(full):,} of {np.count_nonzero(lanes.ops):,} streams run several GPU ops at once, "
-            f"so their op time exceeds 100 % of the time (up to {format_share(most)}); sums count "
-            f"this overlap twice ({format_share(share)} of GPU op time)"
+            f"{len(full):,} of {np.count_nonzero(lanes.ops):,} streams run several GPU ops at once: op time "
+            f"exceeds 100 % of elapsed time (up to {format_share(most)}); sums count overlaps twice (in "
+            f"{format_share(share)} of GPU op time)"
         )
 
 
@@ -145,4 +146,4 @@ def _of_recording(trace: Trace) -> Iterator[str]:
         texts = (one_line(each.text, 160) + (f" ({each.count:,} times)" if each.count > 1 else "") for each in told)
         said = " ".join(sorted(texts))
         left = f"{plural(len(trace.ops), 'GPU op')} and {plural(len(trace.ranges), 'range')}"
-        yield f"nsys may have dropped events (an unknown number); {left} are left. Message of nsys: {said}"
+        yield f"nsys may have dropped events (number unknown); {left} remain. Message of nsys: {said}"

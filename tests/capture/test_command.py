@@ -108,7 +108,7 @@ REFUSED = "NVTX binary payload extension is incompatible. Provided compatibility
 @pytest.mark.parametrize(
     ("strings", "items", "code", "said"),
     [
-        ([*STARTED, REFUSED], [], 3, f'this nsys is too old for the NVTX that the program uses: "{REFUSED}"'),
+        ([*STARTED, REFUSED], [], 3, f'this nsys is too old for the NVTX version of the program: "{REFUSED}"'),
         (STARTED, [Diagnostic(REFUSED)], 3, "pip install 'nvtx<0.2.12'"),
         ([*STARTED, "NVTX injection initialized successfully."], [Mark("m", 1)], 3, "opens no range"),
         (STARTED, [], 3, "nsys recorded no NVTX calls in the program"),
@@ -293,7 +293,7 @@ def test_one_of_several_reports_is_resumed_under_a_name_of_its_own(capture: Capt
         done = capture("--resume", "any.nsys-rep", *more)
         assert done.code == 1
         assert done.err == (
-            "nsysprof: any.nsys-rep: the results would have the same name\n  hint: -o NAME for another name\n"
+            "nsysprof: any.nsys-rep: the results would replace this file\n  hint: -o NAME for another name\n"
         )
     assert capture("--resume", "any.nsys-rep", "-o", "./other").code == 0
 
@@ -478,7 +478,7 @@ MISUSE = {
     "a program and a workload's options": (
         ["--backend", "math", "--", "true"],
         2,
-        "give either a program or the options of a workload, not both",
+        "give either a program or workload options, not both",
     ),
     "a workload that is none": (["--workload", "resnet"], 1, "--workload is one of: gpt, sdpa, transformer_block"),
     "a program that is none": (["--", "./no-such-program"], 1, "./no-such-program: program not found"),
@@ -490,7 +490,7 @@ MISUSE = {
     "resume and metrics": (["--resume", "x.qdstrm", "--gpu-metrics", "10000"], 2, "--gpu-metrics"),
     "too fast": (["--gpu-metrics", "500000", "--", "true"], 2, "--gpu-metrics"),
     "resume and a timed run": (["--resume", "x.qdstrm", "--overhead"], 2, "--overhead"),
-    "resume and nothing": (["--resume", "x.qdstrm", "--dry-run"], 2, "no --dry-run"),
+    "resume and nothing": (["--resume", "x.qdstrm", "--dry-run"], 2, "--dry-run"),
     "a program that is no text": (["--", "./caf\udce9"], 1, "program not found"),
     "a program like an option": (["--", "-x"], 1, "-x: program not found"),
     "an unknown option": (["--sequence", "1"], 2, "No such option"),

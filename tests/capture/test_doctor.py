@@ -87,7 +87,7 @@ def test_an_nsys_that_records_no_ranges_is_warned_of(
     monkeypatch.setenv("FAKE_NSYS_SQLITE", str(empty))
     checks = found(tmp_path)
     assert checks["capture"].state == "warn"
-    assert "without the ranges of nvtx" in checks["capture"].found
+    assert "without ranges from nvtx" in checks["capture"].found
     assert refused in checks["capture"].found
     assert "nvtx<0.2.12" in str(checks["capture"].fix)
 

@@ -202,7 +202,7 @@ def test_what_no_process_survives_is_told(recordings: dict[str, Recording]) -> N
     """SIGKILL leaves a sentence, the log, and the exit code that a shell gives."""
     killed = recordings["SIGKILL"]
     assert (killed.code, killed.files) == (137, ["run.partial.log"])
-    assert "was killed, or had no disk space left, while it was recording" in killed.err
+    assert "was killed or ran out of disk space while it was recording" in killed.err
 
 
 def test_an_interrupt_ends_the_program_and_keeps_its_trace(tmp_path: Path) -> None:
@@ -471,8 +471,8 @@ def test_modules_leave_backward_to_the_numbers_of_emit_nvtx(monkeypatch: pytest.
     assert entered == [
         0,
         (
-            "with emit_nvtx, modules have ranges in the forward pass only; operators' seq = N links the "
-            "backward pass to these ranges"
+            "with emit_nvtx, modules have forward ranges only; operators' seq = N links the backward "
+            "pass to these ranges"
         ),
     ]
     assert modules._hooks.nodes == hooked

@@ -272,7 +272,7 @@ def test_a_view_that_fails_is_refused(trace: MakeTrace, analyze: Analyze, view: 
 
 
 _SERIES = "json_each('[0' || replace(hex(zeroblob(150000)), '00', ',0') || ']')"  # a table with 150,000 rows
-_LONG = "longer than the file|string or blob too big"  # the second from Python 3.11 on
+_LONG = "larger than the file|string or blob too big"  # the second from Python 3.11 on
 
 
 @pytest.mark.parametrize(

@@ -227,10 +227,14 @@ def test_no_permission_is_its_own_error(tmp_path: Path, monkeypatch: pytest.Monk
         (b"\x7fELF\x02\x01", "ELF program", "nsys profile"),
         (b"NVR\0rest", "Nsight Compute report", "Nsight Systems"),
         (bytes(257).replace(b"\0", b"a") + b"ustar\0", "tar archive", "tar xf"),
-        (b'"traceEvents"', "text, beginning '\"traceEvents\"'", "reads .sqlite"),
-        (b"<!DOCTYPE html>", "XML or HTML text", "reads .sqlite"),
-        ("Grüße\n".encode() * 800, "text, beginning 'Grüße'", "reads .sqlite"),
-        (b"\xff\xfe\x00\x01\x02\x03\x04\x05\x06", "binary, first bytes ff fe 00 01 02 03 04 05", "reads .sqlite"),
+        (b'"traceEvents"', "text, beginning '\"traceEvents\"'", "reads Nsight Systems .sqlite"),
+        (b"<!DOCTYPE html>", "XML or HTML text", "reads Nsight Systems .sqlite"),
+        ("Grüße\n".encode() * 800, "text, beginning 'Grüße'", "reads Nsight Systems .sqlite"),
+        (
+            b"\xff\xfe\x00\x01\x02\x03\x04\x05\x06",
+            "binary, first bytes ff fe 00 01 02 03 04 05",
+            "reads Nsight Systems .sqlite",
+        ),
     ],
 )
 def test_any_other_file_is_named_by_its_first_bytes(tmp_path: Path, content: bytes, what: str, hint: str) -> None:

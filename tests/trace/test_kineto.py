@@ -194,7 +194,7 @@ _PROCESS = '{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "%s"}
     [
         ('{"traceEvents": []}', "is a Chrome trace, but not from the PyTorch profiler: it holds no events"),
         ('{"traceEvents": [{"ph": "X", "cat": "FEE", "ts": 1}], "viztracer_metadata": {}}', "viztracer"),
-        ('{"schema": "1", "nodes": []}', "an execution trace of PyTorch"),
+        ('{"schema": "1", "nodes": []}', "a PyTorch execution trace"),
         ('{"schema": "1", "odes": []}', "JSON without traceEvents (schema, odes)"),
         ('{"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}', "JSON without traceEvents (a, b, c, d)"),
         ('{"rocprofiler-sdk-tool": []}', "a result of rocprofv3"),
@@ -245,14 +245,14 @@ HEAD = trace_text(STEP)
         (HEAD.replace('"schemaVersion": 1', f'"deep": {"[" * 50_000}{"]" * 50_000}').encode(), ""),
         (
             HEAD.replace('"correlation": 3', f'"correlation": 3, "deep": {"[" * 50_000}{"]" * 50_000}').encode(),
-            "cannot be read and are left out: 1",
+            "unreadable events left out: 1",
         ),
         (
             HEAD.replace('"name": "gemm"', '"name": ["gemm"]').encode(),
             "unreadable fields, which count as not recorded: 1",
         ),
-        ((HEAD + HEAD).encode(), "has more text after the trace"),
-        (HEAD[: HEAD.index('"traceName"')].encode(), "the file is cut off"),
+        ((HEAD + HEAD).encode(), "text after the trace"),
+        (HEAD[: HEAD.index('"traceName"')].encode(), "reading stopped"),
         (HEAD[HEAD.index("[", HEAD.index("traceEvents")) : HEAD.rindex("]") + 1].encode(), ""),
     ],
     ids=["nan", "bad text", "twice", "utf-16", "bom", "long", "deep", "deep event", "no text", "two", "cut", "list"],
@@ -281,7 +281,7 @@ def test_a_file_cut_anywhere_is_answered_as_far_as_it_goes(
     path.write_bytes(content[: int(len(content) * keep)] + behind)
     found = read(path)
     assert 0 < len(found.trace.ops) <= 50
-    assert "the file is cut off" in found.trace.report.about.warnings[0]
+    assert "reading stopped" in found.trace.report.about.warnings[0]
 
 
 def test_faults_of_events_are_counted(tmp_path: Path) -> None:
@@ -408,7 +408,7 @@ def test_traces_of_the_cpu_alone_are_refused_in_one_line_where_the_gpu_is_asked_
     ("event", "words"),
     [
         (event("mtia_ccp_events", "op", 1, 2), "the trace is from an MTIA device, whose work (mtia_ccp_events)"),
-        (call("cuLaunchKernelEx", 1, 2, 3), "the trace has launches (cuLaunchKernelEx) and no GPU work"),
+        (call("cuLaunchKernelEx", 1, 2, 3), "the trace has launches (cuLaunchKernelEx) but no GPU work"),
         (operator("aten::mm", 1, 2), "recorded the CPU only"),
     ],
 )

@@ -169,7 +169,7 @@ def test_long_values_are_left_out(tmp_path: Path, more: int) -> None:
     events = [each.name for some in text.events() for each in some]
     kept = {key: len(each) for key, each in text.beside.items()}
     if more:
-        assert (events, text.cut) == ([""], "it has an event of more than 16 MiB")
+        assert (events, text.cut) == ([""], "an event exceeds 16 MiB")
         assert kept == {"b": 1, "v0": 1 << 22, "v1": 4, "v2": 4, "v3": 4, "c": 1}
     else:
         assert (len(events), len(events[1]), text.cut) == (3, len(name), "")

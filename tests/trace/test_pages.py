@@ -183,10 +183,10 @@ REFUSALS: dict[str, tuple[str, list[tuple[Any, ...]], str]] = {
         "records with fewer fields",
     ),
     "view": ("CREATE TABLE u (a, b); INSERT INTO u VALUES (1, 2); CREATE VIEW t AS SELECT * FROM u", [], "not a table"),
-    "without rowid": ("CREATE TABLE t (a PRIMARY KEY, b) WITHOUT ROWID", NUMBERS, "a page of another kind"),
+    "without rowid": ("CREATE TABLE t (a PRIMARY KEY, b) WITHOUT ROWID", NUMBERS, "a page is not a table leaf"),
     "utf-16": ("PRAGMA encoding = 'UTF-16le'; CREATE TABLE t (a, b)", NUMBERS, "text is not UTF-8"),
     "log": ("PRAGMA journal_mode = wal; CREATE TABLE t (a, b)", NUMBERS, "write-ahead log"),
-    "generated": ("CREATE TABLE t (b, x); ALTER TABLE t ADD COLUMN a AS (b + 1)", [], "not stored"),
+    "generated": ("CREATE TABLE t (b, x); ALTER TABLE t ADD COLUMN a AS (b + 1)", [], "do not store"),
 }
 
 

@@ -40,10 +40,10 @@ def test_ops_that_end_after_the_next_one_starts(
     ]
     found = read(trace(*(reversed(calls) if turned else calls)))
     assert doubts(found) == (
-        "1 of 4 GPU ops (25 %) end after the next op of their stream starts, by up to 500 ns: programmatic dependent"
-        " launch, or wrong times",
-        "1 of 2 streams run several GPU ops at once, so their op time exceeds 100 % of the time (up "
-        "to 125 %); sums count this overlap twice (25 % of GPU op time)",
+        "1 of 4 GPU ops (25 %) overlap the next op of their stream by up to 500 ns: programmatic dependent"
+        " launch, or wrong timestamps",
+        "1 of 2 streams run several GPU ops at once: op time exceeds 100 % of elapsed time "
+        "(up to 125 %); sums count overlaps twice (in 25 % of GPU op time)",
     )
     assert found.warnings[-2:] == doubts(found)
 
@@ -83,7 +83,7 @@ def test_events_that_nsys_dropped(trace: MakeTrace) -> None:
         Diagnostic("Dropped 12 event records."),
     )
     assert doubts(read(path)) == (
-        "nsys may have dropped events (an unknown number); 1 GPU op and 1 range are left. Message of nsys: Dropped 12"
+        "nsys may have dropped events (number unknown); 1 GPU op and 1 range remain. Message of nsys: Dropped 12"
         " event records. Not all CUDA events might have been collected.",
     )
 
@@ -98,4 +98,4 @@ def test_ops_that_start_together_overlap_the_same_in_any_order(trace: MakeTrace,
     """The shorter comes first, wherever it is in the file."""
     rows = [Kernel("k", 100, end, None) for end in ends]
     (doubt, *_) = doubts(read(trace(*rows, Kernel("k", 115, 130, None))))
-    assert doubt.startswith("2 of 3 GPU ops (67 %) end after the next op of their stream starts, by up to 10 ns")
+    assert doubt.startswith("2 of 3 GPU ops (67 %) overlap the next op of their stream by up to 10 ns")

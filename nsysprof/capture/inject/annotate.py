@@ -72,7 +72,7 @@ def to_nvtx(torch: Any) -> str | None:
         try:
             import nvtx  # noqa: PLC0415  of the program
         except ImportError:
-            return "this torch is built without NVTX, and there is no package nvtx: pip install nvtx"
+            return "torch was built without NVTX, and the nvtx package is missing: pip install nvtx"
         push, pop = nvtx.push_range, nvtx.pop_range
         emitter.open, emitter.close = nvtx.start_range, nvtx.end_range
 

@@ -105,7 +105,7 @@ def _look_after_limits() -> None:
         if now - began > limit or now - rec.began > limit * _QUIET:
             _stop_from_here(f"the limit of {limit:g} s: --seconds")
         elif _free_share() < _LEAST_FREE:
-            _stop_from_here("the memory of the machine is nearly full")
+            _stop_from_here("the machine is almost out of memory")
 
 
 def _stop_from_here(why: str) -> None:

@@ -142,8 +142,8 @@ def _leave_backward_to_numbers(torch: Any) -> None:
         emitter.numbered += bool(self.enabled)
         if emitter.numbered and recording.order["modules"]:
             recording.note(
-                "with emit_nvtx, modules have ranges in the forward pass only; operators' seq = N links the "
-                "backward pass to these ranges"
+                "with emit_nvtx, modules have forward ranges only; operators' seq = N links the backward "
+                "pass to these ranges"
             )
         return entered
 

@@ -280,7 +280,7 @@ def _ranges(events: Events, thread: Ints) -> tuple[trace.Ranges, list[RangeName]
     if crossed:
         warnings.append(
             f"{crossed:,} of {len(rows):,} annotations partly overlap another annotation of the same "
-            "thread; each of them counts as inside the innermost annotation that contains it completely"
+            "thread; each counts as nested in the innermost annotation that fully contains it"
         )
     none = np.zeros(len(rows), bool)
     last = np.lexsort((kind == trace.START_END, thread[rows]))  # where they begin is in order already
@@ -311,8 +311,7 @@ def _warnings(events: Events, ranges: int, launches: int, ambiguous: int, calls:
         yield "the trace lacks the CUDA calls that launched its GPU work: nothing can be attributed to ranges"
     if not ranges:
         yield (
-            "the trace has no annotations: name parts of the program with torch.profiler.record_function, or give"
-            " --ranges modules or --ranges ops"
+            "the trace has no annotations: add torch.profiler.record_function, or use --ranges modules or --ranges ops"
         )
     if ambiguous:
         yield (
@@ -333,7 +332,7 @@ def _why_no_work(events: Events, calls: list[str]) -> str:
     launches = [name for name in calls if launches_work(name)]
     if launches:
         return (
-            f"the trace has launches ({join_words(launches[:3])}) and no GPU work: CUPTI gave none (permissions,"
-            " another profiler, or a recording that ended before the GPU did)"
+            f"the trace has launches ({join_words(launches[:3])}) but no GPU work: CUPTI recorded none "
+            "(permissions, another profiler, or recording ended before the GPU work)"
         )
     return "the trace has no GPU work: torch.profiler recorded the CPU only (activities=[ProfilerActivity.CPU])"

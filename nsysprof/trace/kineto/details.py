@@ -141,10 +141,7 @@ def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]
             ids[lost] = _threads_of_modules(events, threads, rows[lost])
             left = int((ids[lost] < 0).sum())
             if left:
-                warnings.append(
-                    f"{left:,} module calls are left out of the ranges, because neither the trace nor the "
-                    "operators inside show the thread"
-                )
+                warnings.append(f"{left:,} module calls are left out of the ranges, because their thread is unknown")
             rows, ids = rows[ids >= 0], ids[ids >= 0]
         parts.append((rows, ids, np.full(len(rows), ours, np.uint8)))
     if not parts:

@@ -110,13 +110,13 @@ class KinetoReader(Reader):
         if text.cut:
             last = format_ns(max(events.last - events.first, 0))
             yield (
-                f"the file is cut off ({text.cut}): {sum(events.seen.values()):,} events were read, "
-                f"the last one {last} after the first; later events are missing"
+                f"reading stopped ({text.cut}): {sum(events.seen.values()):,} events were read, the last "
+                f"one {last} after the first; later events are missing"
             )
         if text.behind:
-            yield "the file has more text after the trace, such as a second trace, which is ignored"
+            yield "text after the trace, such as a second trace, is ignored"
         if text.broken:
-            yield f"events that cannot be read and are left out: {text.broken:,}"
+            yield f"unreadable events left out: {text.broken:,}"
         if text.mended:
             yield f"events with unreadable fields, which count as not recorded: {text.mended:,}"
 
@@ -241,7 +241,7 @@ def _refusal(path: Path, text: TraceText, events: Events) -> NsysprofError:
         if "rocprofiler-sdk-tool" in beside:
             what = "a result of rocprofv3"
         elif {"schema", "nodes"} <= beside.keys():
-            what = "an execution trace of PyTorch (its graph of operators, without GPU work)"
+            what = "a PyTorch execution trace (operator graph without GPU work)"
         elif {"resourceSpans", "spans"} & beside.keys():
             what = "a trace of OpenTelemetry"
         elif "nsysprof" in shown or re.search(r"nsysprof-\w+/\d", _first_text(beside)):

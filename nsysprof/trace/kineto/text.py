@@ -141,7 +141,7 @@ class TraceText:
         except _Ended:
             self.cut = self.cut or "the text ends inside of its JSON"
         except _TooLongError:
-            self.cut = f"it has an event of more than {_MOST >> 20} MiB"
+            self.cut = f"an event exceeds {_MOST >> 20} MiB"
 
     def _read(self) -> Iterator[bytes]:
         """Blocks of the text in UTF-8, of plain or compressed files."""
@@ -293,7 +293,7 @@ class TraceText:
                 yield self._one()
                 self._window = 1 << 11
                 if self.broken > self._good + _VAIN:
-                    self.cut = f"it holds {self.broken:,} events that cannot be read"
+                    self.cut = f"it holds {self.broken:,} unreadable events"
                     raise _Ended
 
     def _try_more(self, least: int) -> None:

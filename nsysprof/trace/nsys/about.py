@@ -88,12 +88,7 @@ def _metadata(source: Source) -> tuple[Generation, dict[str, str]]:
 
 def _warnings(generation: Generation, meta: Mapping[str, str]) -> tuple[str, ...]:
     if generation == "none":
-        return (
-            (
-                "the report does not say which nsys made it: nsys 2021 or older exported it, or another "
-                "program rewrote it"
-            ),
-        )
+        return ("the report records no nsys version: nsys 2021 or older exported it, or another program rewrote it",)
     lacking = [name for name in ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION") if name not in meta]
     return (f"the report's metadata ({generation}) lacks {' and '.join(lacking)}",) if lacking else ()
 

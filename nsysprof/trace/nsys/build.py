@@ -317,7 +317,7 @@ def _warnings(
     if not ranges and NVTX not in lost:
         out.append("the report has no NVTX ranges: capture with --trace=cuda,nvtx and annotate the program")
     if len(ops) and not len(launches) and CALLS not in lost:
-        out.append("the report has no CUDA API calls of its GPU work: nothing can be attributed to ranges")
+        out.append("the report has no CUDA calls for its GPU work: nothing can be attributed to ranges")
     backwards = int(np.count_nonzero(ops.end < ops.start))
     if backwards:
         out.append(f"{backwards:,} GPU ops end before their start; sums include these negative durations")
@@ -331,19 +331,19 @@ def _warnings(
 def _why_no_work(calls: HostCalls, unread: Sequence[trace.Unread]) -> str:
     """A sentence for a report without GPU ops: recorded launches say that there was GPU work all the same."""
     if any(table.table in WORK for table in unread):
-        return "the report has no GPU work that can be read"
+        return "the report has no readable GPU work"
     launches, failed = count_launches(calls)
     broken = [text for text, bad in zip(calls.names.texts, calls.names.failed, strict=True) if bad]
     if launches and broken:
         called = one_line(join_words(list(dict.fromkeys(broken))), 100)
         return (
-            f"the report has {launches:,} launches, no GPU activity and calls that failed ({called}): the program may"
-            " have crashed on the GPU (compute-sanitizer shows where)"
+            f"the report has {launches:,} launches, failed calls ({called}) and no GPU activity: the "
+            "program may have crashed on the GPU (compute-sanitizer shows where)"
         )
     if launches:
         return (
-            f"the report has {launches:,} launches but no GPU activity: the driver gave nsys none "
-            "(on WSL2, without permissions, or if the run was killed)"
+            f"the report has {launches:,} launches but no GPU activity: nsys got none from the driver "
+            "(WSL2, no permission, or a killed run)"
         )
     if failed:
         return f"the report has no GPU work: all {failed:,} launches failed"

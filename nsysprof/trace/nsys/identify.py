@@ -169,7 +169,7 @@ def _refusal(path: Path, head: bytes, size: int) -> NsysprofError:
     named = f" although its name ends in {path.suffix}" if path.suffix in ENDINGS else ""
     return NsysprofError(
         f"{path}: not a report{named}: {_looks(head)}",
-        "nsysprof reads .sqlite, .nsys-rep, .qdrep and parquet exports of Nsight Systems, and JSON of torch.profiler",
+        "nsysprof reads Nsight Systems .sqlite, .nsys-rep, .qdrep and parquet files, and torch.profiler JSON traces",
     )
 
 
@@ -252,11 +252,10 @@ def check_tables(path: Path, names: Sequence[str]) -> None:
     shown = join_first(names, _MAX_NAMES)
     if "StringTable" in names and any(name.startswith("CUPTI_ACTIVITY_KIND_") for name in names):
         hint = (
-            "this is a database of nvprof, which nsysprof does not read: profile again with nsys profile "
-            "--trace=cuda,nvtx"
+            "this is an nvprof database, which nsysprof cannot read: profile again with nsys profile --trace=cuda,nvtx"
         )
     else:
-        hint = f"an exported Nsight Systems report has a table StringIds; export one with: {EXPORT} REPORT.nsys-rep"
+        hint = f"Nsight Systems exports have a table StringIds; export the report: {EXPORT} REPORT.nsys-rep"
     raise NsysprofError(f"{path} is an SQLite database, but not a report: its tables are {shown}", hint)
 
 

@@ -42,7 +42,7 @@ _CALLED = {
 }
 _PATTERNS = [re.compile(rf"{_CALLED[name]}(?: \[(?:Throughput %|MHz)\])?\Z", re.IGNORECASE) for name in GPU_METRICS]
 _NONE = 255  # no metric that is read
-_IN_PARTS = "the GPU is partitioned (MIG), and the samples do not say which MIG instance they belong to"
+_IN_PARTS = "the GPU is partitioned (MIG), and the samples do not identify their MIG instance"
 _GAP, _LONG_GAP = 1.5, 4  # times the time between the samples around it; times the usual one
 _DIGITS, _END, _FIRST, _MOST_FORMS = b"0123456789", (1 << 63) - 1, 1000, 64
 _NO_TOKEN, _SPACED = bytes(sorted({*range(256)} - {*_DIGITS, *b'"'})), bytes.maketrans(b'"', b" ")

@@ -154,10 +154,10 @@ def _cells(buffer: np.ndarray, size: int, pages: int, empty: bool) -> np.ndarray
     """Where each cell of the leaf pages in `buffer` starts; `empty`: a page may have none."""
     base = np.arange(pages) * size
     if (buffer[base] != _TABLE_LEAF).any():
-        raise RefusedError("a page of another kind is in the tree")
+        raise RefusedError("a page is not a table leaf")
     counts = buffer[base + 3].astype(np.int64) << 8 | buffer[base + 4]
     if (8 + 2 * counts > size).any() or not (empty or counts.all()):
-        raise RefusedError("a page has an odd number of cells")
+        raise RefusedError("a page has an invalid cell count")
     pointers = np.arange(int(counts.sum()))  # of all cells, as 2-byte words of the buffer
     pointers += np.repeat((base >> 1) + 4 - (np.cumsum(counts) - counts), counts)
     cells = buffer[: pages * size].view(">u2")[pointers].astype(np.int64)

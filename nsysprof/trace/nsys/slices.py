@@ -89,7 +89,7 @@ def batches(connection: sqlite3.Connection, query: str) -> Iterator[list[tuple[A
         held += 16 + sum(len(value) if isinstance(value, (bytes, str)) else 8 for value in row)
         rows.append(row)
         if held > left:
-            raise sqlite3.DatabaseError("the rows of the table are much longer than the file")
+            raise sqlite3.DatabaseError("the rows of the table are much larger than the file")
         if len(rows) >= _BATCH_ROWS or held > 16 * _MEBIBYTE:
             yield rows
             left, rows, held = left - held, [], 0
@@ -126,7 +126,7 @@ def by_rowid(connection: sqlite3.Connection, wanted: Wanted, rowid: str, after: 
             return
         numbers, _ = _parse(rowids, count)
         if (numbers[1:] <= numbers[:-1]).any() or (after is not None and numbers[0] <= after):
-            raise sqlite3.DatabaseError("rows are not in the order of their rowid")
+            raise sqlite3.DatabaseError("rows are not in rowid order")
         values, nulls = {}, {}
         for name, column in zip(ints, columns, strict=True):
             values[name], null = _parse(column, count)

@@ -111,7 +111,7 @@ class SqliteSource:
                 yield block
             count = f"SELECT count(*) FROM {slices.quoted(table)} NOT INDEXED"
             if connection.execute(count).fetchone()[0] != rows:
-                raise sqlite3.DatabaseError("its rows are not in the order of their rowid")
+                raise sqlite3.DatabaseError("its rows are not in rowid order")
 
     def fetch(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """Return all rows of a small table as Python values; bytes that are not UTF-8 become U+FFFD."""
@@ -155,10 +155,10 @@ class SqliteSource:
         if layout is None:
             raise RefusedError("it is not a table of rows")
         if not {*wanted.ints, *wanted.texts} <= set(layout.fields):
-            raise RefusedError("a required column is not stored in its rows")
+            raise RefusedError("the rows do not store a required column")
         path, options, _ = self._place
         if options != "mode=ro":
-            raise RefusedError("the database has a journal, or was written with a write-ahead log")
+            raise RefusedError("the database has a journal, or uses write-ahead logging")
         with ExitStack() as stack:
             connections: list[sqlite3.Connection] = []
 
@@ -249,7 +249,7 @@ class SqliteSource:
             raise NsysprofError(
                 f"{self.path} must be copied together with {files[1].name}, but their size "
                 f"({format_bytes(size)}) exceeds the free space in {place} ({format_bytes(free)})",
-                "TMPDIR=FOLDER for another folder",
+                "set TMPDIR=FOLDER",
             )
         folder = tempfile.mkdtemp(prefix="nsysprof-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
