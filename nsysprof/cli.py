@@ -101,7 +101,7 @@ _command(
 )  # fmt: skip
 _command(RECORD, "doctor", "Can this machine record, and what must be fixed?", "doctor", "doctor --json")
 _command(
-    READ, "analyze", "Where did the time go, and what to fix first?",
+    READ, "analyze", "Where did the time go? What should I fix first?",
     "analyze run.sqlite", "analyze run.sqlite --range 'RUN::*' --html",
     "analyze run.sqlite --from step3 --to step5 --sort time --depth 2", "analyze run.sqlite --json",
 )  # fmt: skip
@@ -123,7 +123,7 @@ _command(
 )  # fmt: skip
 _command(READ, "ranges", "Which ranges does a report have?", "ranges run.sqlite", "ranges run.sqlite '*backward*'")
 _command(
-    READ, "fleet", "Which of many ranks is slow, and who waits for whom?",
+    READ, "fleet", "Which of many ranks is slow, and which ranks wait for it?",
     "fleet traces/", "fleet 'job/*/rank_*.sqlite' --workers 8",
 )  # fmt: skip
 _command(
@@ -135,7 +135,7 @@ _command(
     "history traces/", "history 'nightly/*.nsys-rep' --since 2026-11-01 --limit 3",
 )  # fmt: skip
 _command(
-    COMPARE, "bench", "Attention lab: which backend is faster, without the profiler?",
+    COMPARE, "bench", "Attention lab: which backend is faster (no profiler)?",
     "bench --preset math-vs-flash", "bench --backend flash --backend cudnn --seq 1024 --seq 4096",
     "bench diff BEFORE AFTER", "bench report DIR",
 )  # fmt: skip
@@ -196,7 +196,7 @@ def main() -> None:
     except NsysprofError as error:
         _fail(error)
     except MemoryError:
-        _fail(NsysprofError("there is not enough memory for this recording", "free -h"))
+        _fail(NsysprofError("not enough memory to read this recording", "free -h"))
     except OSError as error:
         # Reports and results have errors of their own, so this is stdout, or the folder for temporary files, on a
         # full disk. What stdout still holds would fail once more when Python flushes it on exit: into nothing.

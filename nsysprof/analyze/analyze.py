@@ -101,7 +101,7 @@ def break_down(
         options |= {"from": since, "to": until}
         if not keep.any():
             raise NsysprofError(
-                f"{trace.report.path}: no range is inside --from {since or 0} --to {until or 'the end'}",
+                f"{trace.report.path}: no range within --from {since or 0} --to {until or 'the end'}",
                 f"nsysprof ranges {quote_path(trace.report.path)}",
             )
     if instances is not None:

@@ -86,9 +86,9 @@ def _count_notes(breakdown: Breakdown, rows: ChartRows, repeated: bool) -> list[
     if rows.of == "kernels":
         notes.append("no range contains GPU work, so the bars show the kernels of the whole report, longest first")
     elif outside_share(breakdown) > 0:
-        notes.append("GPU work outside of ranges is not in the bars")
+        notes.append("the bars exclude GPU work outside ranges")
     if repeated and rows.rest is not None:
-        notes.append("the last row averages all instances of its ranges")
+        notes.append("the last row averages the other ranges' instances")
     if rows.ops[:, rows.groups.place("graph")].any():
         notes.append("a CUDA graph traced whole is one GPU op")
     return notes
@@ -228,11 +228,11 @@ def _time_notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]
             "scaled to add up to busy time"
         )
     if (rows.busy_ns > rows.span_ns)[rows.span_ns > 0].any():
-        notes.append("busy time is added over GPUs; rows with more busy time than span show no idle time")
+        notes.append("busy time is summed over GPUs; rows with more busy time than span show no idle time")
     if (rows.span_ns == 0).any():
         notes.append("rows without idle time show shares of busy time")
     if outside_share(breakdown) > 0:
-        notes.append("GPU work outside of ranges is not in the bars")
+        notes.append("the bars exclude GPU work outside ranges")
     notes += [warning for warning in breakdown.warnings if "--skip 1" in warning][:1]
     return notes
 
@@ -246,7 +246,7 @@ def breakdown_title(rows: ChartRows) -> str:
     total = int(rows.sum_ns[first].sum())
     share = format_share(total / rows.owned_ns if rows.owned_ns > 0 else float("nan"))
     if rows.owned_ns <= 0 or not rows.busy_ns.any():
-        none = f"None of the {len(named)} {rows.of} takes any time"
+        none = f"None of the {len(named)} {rows.of} takes GPU time"
         return none if len(named) > 1 else "The GPU work takes no time"
     if rows.of == "kernels":
         text = f"{rows.names[first]} takes {share} of {format_ns(rows.owned_ns)} op time"
@@ -303,7 +303,7 @@ def plan_cpu_totals(breakdown: Breakdown, top: int) -> Bars:
         Column("itself", list(map(format_ns, own.tolist()))),
     ]
     share = format_share(merged["exclusive_cpu_ns"][most] / total) if total else "None"
-    title = f"{share} of the CPU time in ranges is {first} itself"
+    title = f"{share} of CPU time in ranges is in {first} itself"
     parts = [("itself", WHOLE, np.zeros_like(own), own), ("in inner ranges", IDLE, own, whole)]
     return _bars(breakdown, title, rows, "CPU time of all instances", parts, columns)
 

@@ -200,7 +200,7 @@ def _notes(answer: Timeline) -> list[str]:
     if answer.hosts:
         notes = ["calls: CPU calls of each thread; white: code between them", *notes]
     if answer.zoom and answer.zoom.left_out:
-        notes.append(f"the zoom omits {answer.zoom.left_out:,} more GPU ops of other ranges")
+        notes.append(f"the zoom omits {answer.zoom.left_out:,} GPU ops of other ranges")
     streams = len(np.unique(answer.zoom.ops["stream"])) if answer.zoom else 0
     if streams > _MAX_ZOOMED:
         notes.append(f"{streams - _MAX_ZOOMED} more streams are not drawn in the zoom")

@@ -58,7 +58,7 @@ def write_tables(
         left_out = write_json(breakdown, folder / "analysis.json", most, packed)
     if left_out:
         files = " and ".join(each["file"] for each in left_out.values())
-        notes.insert(0, f"analysis.json holds the {most:,} rows with the most time; all are in {files}")
+        notes.insert(0, f"analysis.json has the top {most:,} rows by GPU time; all rows are in {files}")
     if packed:
         notes.append(f"large files are compressed: {', '.join(packed.values())} (zcat, pandas and DuckDB read them)")
     return [path.with_name(packed.get(path.name, path.name)) for path in written], notes

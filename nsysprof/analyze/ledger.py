@@ -75,18 +75,16 @@ def warnings(
         of_fates[outcome] = f"{row['ops']:,} ({format_share(row['share'])} of GPU op time)" if row["ops"] else ""
     if paths.too_long:
         deepest = int(paths.depth.max()) + 1
-        yield (
-            f"some range paths have {deepest:,} levels: long paths are shortened in the middle and may look the same"
-        )
+        yield f"range paths have up to {deepest:,} levels: long paths are shortened in the middle and may look alike"
     if unclosed := int(attribution.trace.ranges.unclosed.sum()):
         yield (
             f"the program never closed {unclosed:,} of {len(left_out):,} ranges: they are assumed to end "
             "with the recording"
         )
     if ops := of_fates[NO_LAUNCH]:
-        yield f"GPU ops without a recorded launch, attributed to no range: {ops}"
+        yield f"GPU ops with no recorded launch (attributed to no range): {ops}"
     if ops := of_fates[AMBIGUOUS]:
-        yield (f"GPU ops of worker threads while several threads had ranges open, attributed to no range: {ops}")
+        yield f"GPU ops of worker threads, attributed to no range because several threads had ranges open: {ops}"
     if ops := of_fates[FOLLOWED]:
         yield f"GPU ops of worker threads, attributed to the only range open on another thread: {ops}; see --threads"
     if left_out.any():

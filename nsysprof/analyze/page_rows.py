@@ -142,7 +142,8 @@ class _Rows:
             kept[rows] = some
             also = ", all of them as columns" if what == "ops" else ""
             self.notes.append(
-                f"only the longest {format_count(most)} of {format_count(len(rows))} {what} are drawn one by one{also}"
+                f"only the longest {format_count(most)} of {format_count(len(rows))} {what} are drawn "
+                f"individually{also}"
             )
         return kept
 

@@ -162,8 +162,9 @@ def _ends_note(shown: ColumnTable, *names: str) -> Iterator[str]:
 def range_notes(shown: ColumnTable, waiting: Mask) -> Iterator[str]:
     """Explain the columns of `range_cells`, for these rows of ``merged``."""
     yield (
-        "All columns include inner ranges. CPU (host time), span (first to last GPU op) and busy (GPU ops running) are"
-        " sums over instances; share: % of the time of all GPU ops; each: median ± half the IQR over instances."
+        "All columns include inner ranges. CPU (host time), span (first to last GPU op) and busy (GPU ops "
+        "running) are sums over instances; share: % of total GPU op time; each: median ± half the IQR over "
+        "instances."
     )
     yield from _ends_note(shown, "span", "busy")
     if shown["captured_nodes"].any():

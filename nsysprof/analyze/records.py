@@ -38,7 +38,7 @@ def _same(declared: Table, *names: str) -> dict[str, str]:
 
 
 _OWNER = {
-    "owner": "range instance that owns the GPU op; empty without an owner",
+    "owner": "range instance that owns the GPU op; empty if none does",
     "path": "path of the owner",
     "merged_path": "merged path of the owner",
 }
@@ -46,7 +46,7 @@ OPS = table(
     "ops",
     "a row per GPU op",
     {
-        "op": "id: kernels, copies, memsets, CUDA graph launches and migrations, numbered in report order",
+        "op": "id of the kernel, copy, memset, CUDA graph launch or migration, numbered in report order",
         "kind": f"{', '.join(OP_KINDS[:-1])} (a CUDA graph traced whole) or {OP_KINDS[-1]} (of unified memory)",
         "name": "full name of the kernel, copy or memset",
         **_same(analyze.KERNELS, "family", "math_unit"),
@@ -97,7 +97,7 @@ RANGES = table(
     "a row per range path",
     {
         "path_id": "id: range paths, parents before children",
-        "parent": "path id of the outer path; empty at the top",
+        "parent": "path id of the parent; empty if outermost",
         "name": "last part of the path",
         **analyze.RANGES.about,
     },

@@ -30,7 +30,7 @@ def subtitle(breakdown: Breakdown) -> str:
     ]
     unowned = outside_share(breakdown)
     if ranges and unowned > 0:
-        parts.append(f"{format_share(unowned)} of the time of GPU ops is outside every range")
+        parts.append(f"{format_share(unowned)} of GPU op time is outside all ranges")
     return " · ".join(parts)
 
 

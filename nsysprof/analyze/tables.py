@@ -33,9 +33,9 @@ def _make(columns: Columns[_S], source: _S) -> dict[str, Column]:
 
 
 _PATH = "names from the outermost range to this range"
-_MERGED_PATH = "the path with call numbers and per-call parts merged"
+_MERGED_PATH = "path without call ids, and with globs instead of the names that they match"
 _KIND = f"{', '.join(RANGE_KINDS[:-1])} or {RANGE_KINDS[-1]}"
-_LAUNCHES = "host calls that launched GPU work; this column and the next ones include inner ranges"
+_LAUNCHES = "host calls that launched GPU work; this and later columns include inner ranges"
 
 
 @dataclass(frozen=True)
@@ -183,11 +183,11 @@ _SUMS: Columns[PathRows] = {
     "memops": ("copies and memsets launched inside", _total("memops")),
     "graph_launches": ("CUDA graph launches inside", _total("graph_launches")),
     "cpu_ns": ("CPU time: sum of the instances' durations on the host", _total("cpu_ns")),
-    "span_ns": ("elapsed time from the first GPU op to the last, added over instances", _total("span_ns")),
-    "busy_ns": ("time with GPU ops running, added over instances and GPUs", _total("busy_ns")),
-    "sum_ns": ("sum of the durations of the GPU ops", _total("sum_ns")),
+    "span_ns": ("elapsed time from the first GPU op to the last, summed over instances", _total("span_ns")),
+    "busy_ns": ("time with GPU ops running, summed over instances and GPUs", _total("busy_ns")),
+    "sum_ns": ("total duration of the GPU ops", _total("sum_ns")),
     "exclusive_sum_ns": ("sum_ns without the GPU ops of inner ranges", _total("exclusive_sum_ns")),
-    "followed_sum_ns": ("part of sum_ns inherited from threads without an open range", _total("followed_sum_ns")),
+    "followed_sum_ns": ("part of sum_ns from worker threads without an open range", _total("followed_sum_ns")),
     "busy_median_ns": ("median of the instances' busy_ns", _of_instances("median", "busy_ns")),
     "busy_iqr_ns": ("interquartile range of the instances' busy_ns", _of_instances("iqr", "busy_ns")),
     "span_median_ns": ("median of the instances' span_ns", _of_instances("median", "span_ns")),
@@ -216,7 +216,7 @@ _DOMAIN: Columns[PathRows] = {
         lambda rows: Texts(rows.paths.name, [name.domain for name in rows.attribution.trace.range_names]),
     )
 }
-_FORWARD = "forward range of this backward range, by autograd's sequence numbers"
+_FORWARD = "matching forward range, found by autograd sequence number"
 RANGES = table(
     "ranges.csv",
     "a row per range path",
@@ -316,7 +316,7 @@ _OF_INSTANCES: Columns[InstanceRows] = {
     "first_op_ns": ("start of the first GPU op; empty without GPU ops", _inside("first_op_ns")),
     "last_op_ns": ("end of the last GPU op; empty without GPU ops", _inside("last_op_ns")),
     "span_ns": ("elapsed time from the first GPU op to the last", _inside("span_ns")),
-    "busy_ns": ("time with GPU ops running, added over GPUs", _inside("busy_ns")),
+    "busy_ns": ("time with GPU ops running, summed over GPUs", _inside("busy_ns")),
     "sum_ns": (_SUMS["sum_ns"][0], _inside("sum_ns")),
     **{name: (about, _captured_inside(of)) for name, (about, of) in CAPTURED.items()},
     "forward_path": (
@@ -356,11 +356,11 @@ def _number(name: str) -> Callable[[KernelRows], Column]:
 
 _DURATIONS = "statistic of their durations"
 _OF_KERNELS: Columns[KernelRows] = {
-    "path": ("path of the range that owns the kernels; empty without an owner", lambda rows: rows.owner),
+    "path": ("path of the range that owns the kernels; empty if none does", lambda rows: rows.owner),
     "kernel": ("full name of the kernel, copy or memset", _named(lambda rows: rows.op_names)),
     "family": ("kernel family, by the kernel rules", _named(lambda rows: rows.kinds.family)),
     "math_unit": (
-        "math unit of the kernel (tensor cores, FP32 …), by the kernel rules",
+        "kernel's math unit (tensor cores, FP32 …), from the kernel rules",
         _named(lambda rows: rows.kinds.math_unit),
     ),
     "count": ("number of GPU ops", _number("count")),
@@ -369,7 +369,7 @@ _OF_KERNELS: Columns[KernelRows] = {
     "min_ns": (_DURATIONS, _number("min_ns")),
     "max_ns": (_DURATIONS, _number("max_ns")),
     "cause": (
-        "finer kernel family (convolution, FFT, sort …), by the kernel rules; otherwise the family",
+        "finer kernel family (convolution, FFT, sort …) if the rules name one, else the family",
         _named(lambda rows: rows.kinds.cause),
     ),
     "captured_path": (

@@ -196,7 +196,7 @@ def work_line(breakdown: Breakdown) -> str:
         parts.append(f"{share} of the {format_ns(totals['recording_ns'])} of recording")
     if totals.get("chosen_span_ns"):
         share = format_share(totals["chosen_busy_ns"] / (gpus * totals["chosen_span_ns"]))
-        parts.append(f"{share} of the {format_ns(totals['chosen_span_ns'])} of the ranges chosen")
+        parts.append(f"{share} of the {format_ns(totals['chosen_span_ns'])} in the chosen ranges")
     return f"{', '.join(counts)}: sum {format_ns(breakdown.work_ns)}; {who} busy for {join_words(parts)}"
 
 

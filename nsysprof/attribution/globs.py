@@ -127,7 +127,7 @@ def pair_up(
         raise NsysprofError(
             f"no range that matches {globs[0]!r} has a counterpart that matches {globs[1]!r}: the stars "
             f"match {left} on one side and {right} on the other",
-            "use the same number of stars in both globs, and let each pair of stars match the same text",
+            "use the same number of stars in both globs; the nth star of each must match the same text",
         )
     done = {id(match) for pair in pairs for match in pair}
     alone = [match.text for match in (*base, *new) if id(match) not in done]

@@ -97,7 +97,7 @@ class GraphCounts:
         if self.whole:
             yield (
                 f"{plural(self.whole, 'CUDA graph')} recorded as one operation: capture with "
-                "--cuda-graph-trace=node to see the kernels and the ranges of these graphs"
+                "--cuda-graph-trace=node to see their kernels and ranges"
             )
 
 

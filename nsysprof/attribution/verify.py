@@ -24,7 +24,7 @@ class _Projected(NamedTuple):
     launches: int
 
     def __str__(self) -> str:
-        return f"first GPU op {self.first_op:,} ns, span {self.span:,} ns, launches {self.launches:,}"
+        return f"first op at {self.first_op:,} ns, span {self.span:,} ns, {self.launches:,} launches"
 
 
 class _Where(NamedTuple):
@@ -36,7 +36,7 @@ class _Where(NamedTuple):
     style: str
 
     def __str__(self) -> str:
-        return f"{self.style} range of process {self.pid}, thread {self.tid}, from {self.start:,} ns"
+        return f"{self.style} range in process {self.pid}, thread {self.tid}, at {self.start:,} ns"
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _projected(trace: Trace) -> tuple[dict[_Where, list[_Projected]], dict[_Wher
     reasons = {
         places[row]: reason
         for marked, reason in (
-            (ranges.unclosed, "the program never closed this range: nsys ends it with the last NVTX event"),
+            (ranges.unclosed, "the program never closed this range: nsys ends it at the last NVTX event"),
             (ranges.moved, "its ending thread is recorded: nsys leaves it out"),
         )
         for row in np.flatnonzero(marked)

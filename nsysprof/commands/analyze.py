@@ -49,7 +49,7 @@ def analyze(
     sort: Annotated[
         _Sort | None,
         option(
-            "Order of sibling ranges [default: by start, and only the ranges with the most time].",
+            "Order of sibling ranges [default: by time; with --full, by start].",
             "time|busy|span|cpu|instances|launches|name",
         ),
     ] = None,
@@ -66,10 +66,7 @@ def analyze(
     ] = "cuda,mpi,os",
     instances: Annotated[bool, option("Write instances.csv, whatever its length.", "--instances")] = False,
     verify: Annotated[
-        bool,
-        option(
-            "Compare the GPU times of ranges with the times from the installed nsys (nvtx_gpu_proj_trace).", "--verify"
-        ),
+        bool, option("Check the GPU times of ranges against the installed nsys (nvtx_gpu_proj_trace).", "--verify")
     ] = False,
     verbose: Annotated[bool, option("The same as --full.", "--verbose")] = False,
     *,

@@ -88,7 +88,7 @@ def bench(
             "NAME",
         ),
     ] = None,
-    full: Annotated[bool, option("Add more lengths, and bf16, to the preset.", "--full")] = False,
+    full: Annotated[bool, option("Add bf16 and more lengths to the preset.", "--full")] = False,
     workload: Annotated[
         str | None, option("Workload: sdpa, transformer_block, gpt, or a file [default: sdpa].", "NAME|FILE")
     ] = None,
@@ -96,8 +96,7 @@ def bench(
     runs: Annotated[
         int,
         option(
-            "Number of runs (separate processes) that share the samples; with 1, intervals do not "
-            "include variation between runs.",
+            "Split the samples over this many runs (processes); with 1, intervals exclude variation between runs.",
             "K",
             min=1,
             max=1000,
@@ -122,8 +121,7 @@ def bench(
     measure_peaks: Annotated[
         bool,
         option(
-            "First measure the peak bandwidth (large copies) and the peak FLOP/s (large matrix products) "
-            "of the device.",
+            "First measure the device's peak bandwidth (large copies) and FLOP/s (large matrix products).",
             "--measure-peaks",
         ),
     ] = False,
@@ -276,7 +274,7 @@ def diff_benches(
     max_regress: Annotated[
         float, option("Allowed growth of time or memory: 0.05 for 5 %.", "X", min=0, callback=finite)
     ] = 0.05,
-    unlike: Annotated[bool, option("Also compare runs of different machines or software.", "--unlike")] = False,
+    unlike: Annotated[bool, option("Allow runs from different machines or software.", "--unlike")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two saved runs, point by point. Exit code 3: a significant regression or wrong results."""

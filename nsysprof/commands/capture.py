@@ -39,9 +39,7 @@ class RecordingOptions:
         int | None,
         option("With --modules: only N levels of modules below the outermost one [default: all].", "N", min=0),
     ] = None
-    mark_steps: Annotated[bool, option("Open a range step0, step1 … around each optimizer step.", "--mark-steps")] = (
-        False
-    )
+    mark_steps: Annotated[bool, option("Open ranges step0, step1 … around optimizer steps.", "--mark-steps")] = False
     steps: Annotated[str | None, option("torch: record optimizer steps A to B - 1 only, counted from 0.", "A:B")] = None
     seconds: Annotated[
         float | None,
@@ -69,8 +67,7 @@ class RecordingOptions:
     overhead: Annotated[
         bool | None,
         option(
-            "Measure profiling overhead: also run the program without the profiler, before the "
-            "recording [default: workloads only].",
+            "Measure profiling overhead: first run the program without the profiler [default: workloads only].",
             "--overhead/--no-overhead",
         ),
     ] = None
@@ -173,8 +170,8 @@ def capture(
 
     if resume and (chosen.given or recording.given or dry_run):
         raise typer.BadParameter(
-            "--resume takes no program, no workload, no --dry-run, --trace, --capture-range, --nsys-arg, --memory,"
-            " --gpu-metrics or --overhead, nor any other option of a new recording"
+            "--resume takes no program, workload, --dry-run, --trace, --capture-range, --nsys-arg, "
+            "--memory, --gpu-metrics, --overhead or other option of a new recording"
         )
     if recording.with_torch:
         how = {"dry_run": dry_run, "scrubbed": not keep_environment, "names": names, "as_json": as_json}
@@ -196,8 +193,7 @@ def capture(
             staged = resume_capture(resume, folder, outputs, nsys)
             if staged.record["program"] is None:
                 print_message(
-                    "the interrupted capture left no run record, so the new record does not name the "
-                    "program and the machine"
+                    "the interrupted capture left no run record, so the new one lacks the program and the machine"
                 )
         else:
             staged = capture_program(request, folder, outputs, ["nsysprof", *sys.argv[1:]], echo)
@@ -277,7 +273,7 @@ def _resumed_outputs(recorded: Path, output: str | None) -> Outputs:
     outputs = outputs_of(output, name) if output else Outputs(recorded.parent, name)
     result = outputs.path(".nsys-rep")
     if result.exists() and recorded.exists() and result.samefile(recorded):
-        raise NsysprofError(f"{recorded}: the results would have the same name", "-o NAME for another name")
+        raise NsysprofError(f"{recorded}: the results would replace this file", "-o NAME for another name")
     return outputs
 
 

@@ -21,8 +21,8 @@ def check(
     baseline: Annotated[
         list[Path] | None,
         option(
-            "Earlier report, or its analysis folder, as the baseline of growth limits; repeatable, once per "
-            "run. With --init: another report that the budget must accept.",
+            "Baseline for growth limits: an earlier report or its analysis folder; repeat for each run. "
+            "With --init: another report that the budget must accept.",
             "BASE",
         ),
     ] = None,
@@ -42,9 +42,7 @@ def check(
     """Compare REPORT with BUDGET and print the broken limits. Exit code 3: at least one limit is broken."""
     if init:
         if budget or as_json or as_md or skip is not None or instance or no_merge:
-            raise typer.BadParameter(
-                "--init takes a report, --baseline, -o, --force and the options for reading reports"
-            )
+            raise typer.BadParameter("--init takes only a report, --baseline, -o, --force and report-reading options")
         _draft(report, baseline or [], output or _DRAFT, reading.values, force=force)
         return
     if budget is None:

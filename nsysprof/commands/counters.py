@@ -31,7 +31,7 @@ class CountingOptions:
     select: Annotated[
         str | None,
         option(
-            "Count kernels in these ranges only [default: RUN::* of a workload, all of a program].", "GLOB", "--range"
+            "Count kernels in these ranges only [default: RUN::* for workloads, all for programs].", "GLOB", "--range"
         ),
     ] = None
     quick: Annotated[bool, option("Run the program only once: count bytes and occupancy, but no FLOPs.", "--quick")] = (
@@ -47,7 +47,7 @@ class CountingOptions:
     ] = "none"
     ncu_arg: Annotated[list[str] | None, option("One more argument for ncu; repeatable.", "ARG")] = None
     ncu: Annotated[Path | None, option("The ncu to count with.", "PATH")] = None
-    keep_report: Annotated[bool, option("Also keep ncu's reports (these contain the host name).", "--keep-report")] = (
+    keep_report: Annotated[bool, option("Also keep ncu's reports, which contain the host name.", "--keep-report")] = (
         False
     )
 

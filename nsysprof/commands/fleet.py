@@ -29,9 +29,9 @@ def fleet(
         list[str] | None,
         typer.Argument(metavar="REPORT…", help="Reports, folders of reports, globs, or URLs that fsspec can open."),
     ] = None,
-    listed: Annotated[Path | None, option("A file with the names of reports, one per line.", "FILE", "--from")] = None,
+    listed: Annotated[Path | None, option("File that lists the reports, one per line.", "FILE", "--from")] = None,
     output: Annotated[
-        Path | None, options.folder_option("NAME.fleet in the current folder, if NAME is the folder of the reports")
+        Path | None, options.folder_option("NAME.fleet in the current folder, for reports in folder NAME")
     ] = None,
     per: Annotated[
         str | None, option("Ranges that are iterations [default: steps, such as iter7 or batch 3].", "GLOB")
@@ -59,7 +59,7 @@ def fleet(
 ) -> None:
     """Find the slow rank of a run, and the ranks that wait for it. Each REPORT has one or more ranks."""
     if scheduler is not None and workers is not None:
-        raise typer.BadParameter("--workers starts a local cluster: leave out either --workers or --scheduler")
+        raise typer.BadParameter("--workers starts a local cluster: give either --workers or --scheduler")
     from nsysprof.attribution.paths import DEFAULT_MERGE
     from nsysprof.charts.chart import start_painter
     from nsysprof.commands.progress import print_message, progress_bar
@@ -78,7 +78,7 @@ def fleet(
     pattern = rank_pattern(rank_from) if rank_from is not None else None
     names = [*(reports or ()), *(names_in(listed) if listed is not None else ())]
     if not names:
-        raise typer.BadParameter("give the reports, or --from FILE with a file that lists the reports")
+        raise typer.BadParameter("give the reports, or --from FILE with a list of them")
     files, notes = find_reports(names)
     asked = [file.name for file in files]
     folder = output or default_folder(names, asked)
@@ -140,9 +140,7 @@ def _interruptible(kept: Path, total: int) -> Iterator[None]:
             yield
     except Interrupt as stop:
         if done := count_kept(kept):
-            print_message(
-                f"results of {done:,} of {total:,} reports are kept: run the same command with --resume to continue"
-            )
+            print_message(f"results from {done:,} of {total:,} reports are saved: run the command again with --resume")
         raise interrupted(stop) from None
 
 
@@ -168,6 +166,6 @@ def _cost(answer: Fleet, where: ClusterChoice) -> str:
 
     most = format_bytes(int(answer.ranks["peak_bytes"].max()))
     if where.scheduler is not None:
-        return f"workers of {where.scheduler}, each with at most {most} of memory"
+        return f"workers of {where.scheduler}, each using up to {most} of memory"
     limit = format_bytes(where.memory_bytes or 0)
-    return f"{plural(where.workers or 0, 'worker')}, each with at most {most} of memory (limit: {limit})"
+    return f"{plural(where.workers or 0, 'worker')}, each using up to {most} of memory (limit: {limit})"

@@ -27,8 +27,7 @@ def history(
     order: Annotated[
         Literal["record", "name", "time", "git"],
         option(
-            "Order of the runs: by recorded start, by name, by file time, or by commit in the current repository.",
-            "record|name|time|git",
+            "Sort runs by recorded start, name, file time, or commit in the current repository.", "record|name|time|git"
         ),
     ] = "record",
     since: Annotated[
@@ -38,13 +37,13 @@ def history(
     limit: Annotated[
         float,
         option(
-            "Exit with 3 if the newest level is slower than the previous level by more than this, and the "
-            "program is the cause.",
+            "Exit with 3 if the newest level is slower than the previous one by more than this, unless the machine "
+            "is the cause.",
             "PERCENT",
             min=0,
         ),
     ] = 5.0,
-    cache: Annotated[Path | None, option("Cache of earlier readings [default: history.db in DIR].", "FILE")] = None,
+    cache: Annotated[Path | None, option("Cache of earlier results [default: history.db in DIR].", "FILE")] = None,
     output: Annotated[Path | None, options.folder_option("FOLDER.history in the current folder")] = None,
     top: Annotated[int, option("Runs to print.", "N", min=1)] = 12,
     markdown: options.MarkdownOption = False,

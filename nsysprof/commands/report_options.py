@@ -62,7 +62,7 @@ ReportArgument = Annotated[
     typer.Argument(
         metavar="REPORT",
         readable=False,
-        help="A .sqlite or .nsys-rep report, a parquet export, or a trace of torch.profiler.",
+        help="A .sqlite or .nsys-rep report, a Parquet export, or a torch.profiler trace.",
     ),
 ]
 ChartsOption = Annotated[bool, option("Draw the PNG charts.", "--charts/--no-charts")]
@@ -77,8 +77,7 @@ SkipOption = Annotated[int | None, option("Leave out the first N instances of re
 SlowestOption = Annotated[bool, option("Only the slowest instance of each range.", "--slowest")]
 NoMergeOption = Annotated[bool, option("Keep every name as recorded.", "--no-merge")]
 StepsOption = Annotated[
-    str | None,
-    glob_option("--range", "Ranges that are steps [default: chosen automatically, equally in all commands]."),
+    str | None, glob_option("--range", "Ranges that are steps [default: found automatically, same in all commands].")
 ]
 ThreadsOption = Annotated[
     Literal["follow", "strict"],
@@ -89,10 +88,10 @@ ThreadsOption = Annotated[
     ),
 ]
 RulesOption = Annotated[Path | None, option("Kernel rules (TOML) to apply before the shipped rules.", "FILE")]
-NsysOption = Annotated[Path | None, option("Path of the nsys for exports and for --verify.", "PATH")]
+NsysOption = Annotated[Path | None, option("Path of nsys, for exports and --verify.", "PATH")]
 MemoryLimitOption = Annotated[
     str | None,
-    option("Memory limit, such as 3GB; larger tables go to scratch files [default: half of the memory].", "SIZE"),
+    option("Memory limit, such as 3GB; larger tables go to scratch files [default: half of the RAM].", "SIZE"),
 ]
 SpreadsheetOption = Annotated[
     bool, option("In CSV files, put a ' before names that a spreadsheet would read as formulas.", "--spreadsheet-safe")

@@ -25,9 +25,7 @@ def scrub(
         option("The copy to write [default: REPORT.scrubbed.sqlite in the current folder].", "OUT", "--output", "-o"),
     ] = None,
     force: Annotated[bool, option("Replace OUT if it exists.", "--force")] = False,
-    names: Annotated[
-        bool, option("Cut paths and addresses out of the names of ranges and kernels too.", "--names")
-    ] = False,
+    names: Annotated[bool, option("Also remove paths and addresses from range and kernel names.", "--names")] = False,
     keep: Annotated[
         list[str] | None,
         option("Keep this unknown table, TABLE.COLUMN or property; * matches any text; repeatable.", "NAME"),
@@ -58,7 +56,7 @@ def scrub(
 
     if KinetoReader.claims(report):
         raise NsysprofError(
-            f"{report} is JSON, but scrub handles only reports of nsys",
+            f"{report} is JSON, but scrub handles only nsys reports",
             "the file may contain names of functions, files and the host: check it before you share it",
         )
     if identify(report) == "parquet":

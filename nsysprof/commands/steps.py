@@ -18,7 +18,7 @@ def steps(
     report: options.ReportArgument,
     per: Annotated[
         str | None,
-        options.glob_option("--per", "Ranges that are steps [default: chosen automatically, equally in all commands]."),
+        options.glob_option("--per", "Ranges that are steps [default: found automatically, same in all commands]."),
     ] = None,
     output: Annotated[Path | None, options.folder_option("REPORT.steps in the current folder")] = None,
     top: Annotated[int, option("Rows to print of a table.", "N", min=1)] = 8,

@@ -112,7 +112,7 @@ class ProgramOptions(ShapeOptions):
         if not self.program:
             return (*workload_command(find_workload(self.workload)), *self._typed(**defaults))
         if any(self._typed()) or self.workload != WORKLOAD:
-            raise typer.BadParameter("give either a program or the options of a workload, not both")
+            raise typer.BadParameter("give either a program or workload options, not both")
         return tuple(self.program)
 
     def _typed(self, **defaults: int) -> Iterator[str]:
@@ -142,6 +142,6 @@ def axis_values(given: Sequence[str] | None) -> dict[str, list[int]]:
         name, _, values = text.partition("=")
         sizes = [int(value) if value.isdecimal() else 0 for value in values.split(",")]
         if not name.isidentifier() or not all(0 < size < 2**31 for size in sizes):
-            raise typer.BadParameter(f"--axis {text}: NAME=N,N with whole numbers from 1 up, such as m=64,128")
+            raise typer.BadParameter(f"--axis {text}: must be NAME=N,N with N ≥ 1, such as m=64,128")
         axes[name] = list(dict.fromkeys([*axes.get(name, ()), *sizes]))
     return axes

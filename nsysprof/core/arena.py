@@ -101,7 +101,7 @@ class ColumnArena:
         asked = os.environ.get("TMPDIR")
         if asked and os.path.realpath(asked) != os.path.realpath(tempfile.gettempdir()):
             raise NsysprofError(
-                f"cannot write a scratch file in {asked}, the folder that TMPDIR names",
+                f"cannot write a scratch file in {asked}, the folder in TMPDIR",
                 "export TMPDIR=FOLDER with space, or raise --memory-limit",
             )
         with enough_space():

@@ -152,7 +152,7 @@ def read_toml(path: Path, what: str, hint: str, missing: str | None = None) -> d
         look = named or f"ls -ld {quote(str(path))}"
         raise NsysprofError(f"{path}: cannot read the {what}: {error.strerror}", look) from None
     except UnicodeDecodeError as error:
-        raise NsysprofError(f"{path}: no {what}: not UTF-8 text: byte {error.start} is {error.reason}", hint) from None
+        raise NsysprofError(f"{path}: not UTF-8, so no {what}: byte {error.start} is {error.reason}", hint) from None
     except (ValueError, RecursionError) as error:  # a number of a million digits, and very deep nesting
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise NsysprofError(f"{path}: not TOML: {reason}", hint) from None

@@ -34,7 +34,7 @@ def bounded(what: str, where: str) -> Iterator[None]:
         return
 
     def stop(*_: object) -> NoReturn:
-        hint = f"avoid nested repetition, such as (a+)+, in the expressions of {where}"
+        hint = f"avoid nested repetition, such as (a+)+, in the regexes of {where}"
         raise NsysprofError(f"{what} take more than {_PATIENCE_S} s of CPU time", hint)
 
     before = signal.signal(signal.SIGVTALRM, stop)

@@ -151,7 +151,7 @@ def read_list(text: str, option: str, known: Sequence[str], alone: str) -> list[
     names = [name.strip() for name in text.split(",")] if text != alone else None
     for name in names or ():
         if name not in known:
-            hint = f"--{option} {alone}, or a comma-separated list of {','.join(known)}"
+            hint = f"--{option} {alone}, or any of {','.join(known)}, comma-separated"
             raise NsysprofError(f"unknown {option}: {name!r}", hint)
     return names
 

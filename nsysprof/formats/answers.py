@@ -51,6 +51,6 @@ class Analysis(msgspec.Struct):
 
 def read_analysis_document(path: Path) -> Analysis:
     """Read an ``analysis.json``; raises `NsysprofError` if the file is another document, or is damaged."""
-    hint = "give a report, or the analysis.json of one: nsysprof analyze REPORT"
+    hint = "give a report or its analysis.json: nsysprof analyze REPORT"
     document = read_document(path, "analysis of nsysprof", hint, ANALYSIS_SCHEMA, most=MAX_TABLE_BYTES)
     return parse_as(document, Analysis, str(path), "write it again: nsysprof analyze REPORT")

@@ -271,12 +271,12 @@ def library_versions(environment: dict[str, Any]) -> dict[str, str]:
 def _doubts(path: Path, record: _Record | None, gpus: Sequence[str]) -> Iterator[str]:
     if record is None:
         yield (
-            f"{path} has no run record ({path.with_suffix('.json').name}), so the GPU, the libraries and "
-            "the completeness of the table are unknown"
+            f"{path} has no run record ({path.with_suffix('.json').name}), so the GPU and libraries are "
+            "unknown and the table may be incomplete"
         )
         return
     yield from (f"{path}: {text}" for text in record.warnings[:_MAX_WARNINGS])
     if not gpus:
         yield f"{path}: its record does not name the GPU"
     elif record.digest is None:
-        yield f"{path}: its record has no SHA-256 of the table, which may be incomplete"
+        yield f"{path}: no SHA-256 in its record, so the table may be incomplete"

@@ -248,7 +248,7 @@ def _warnings(attribution: Attribution, ranges: pd.DataFrame, seen: Observed) ->
         )
     lost = attribution.ledger[AMBIGUOUS].ops + attribution.ledger[NO_LAUNCH].ops
     if lost and len(ranges):
-        yield f"GPU ops left out of the detection of backends, because their range is uncertain: {lost:,}"
+        yield f"GPU ops not used to detect backends, because their range is uncertain: {lost:,}"
 
 
 def _listed(texts: Sequence[Any]) -> str:

@@ -101,7 +101,7 @@ def _launches(columns: list[Ints], of: AnyInts, gpus: Sequence[Gpu]) -> Launches
 
 # The columns of a kernel's launch, see `launch_columns`.
 COLUMNS = {
-    "grid": "grid size in blocks of the launches with the most GPU time; empty if not recorded",
+    "grid": "grid (in blocks) of the launches with the most GPU time; empty if not recorded",
     "block": "threads of a block",
     "registers": "registers per thread; -1 if not recorded (also in the next columns)",
     "shared_bytes": "shared memory per block, static and dynamic",
@@ -109,8 +109,8 @@ COLUMNS = {
     "local_bytes": "local memory per thread: spilled registers and arrays",
     "blocks_per_sm": "blocks that a multiprocessor holds at once; 0 if unknown",
     "waves": "waves: how many times the grid fills the GPU; -1 if unknown (also in the next columns)",
-    "tail_idle": "part of the last wave that is empty",
-    "occupancy": "theoretical occupancy: share of a multiprocessor's warps that these blocks can use",
+    "tail_idle": "empty share of the last wave",
+    "occupancy": "theoretical occupancy: share of an SM's warp slots that resident blocks fill",
     "occupancy_limit": "what limits the occupancy: blocks, warps, registers or shared memory",
     "geometry_unknown": "why occupancy and waves are unknown; empty if known",
 }

@@ -13,7 +13,7 @@ from nsysprof.scrub.secrets import Secrets, environment_secrets
 
 _UNKNOWN = {name: f"{name} unknown to nsysprof" for name in ("tables", "columns", "properties")}
 Form = Literal["name", "fact", "text"]
-"""How a text is cleaned: names lose credentials and known secrets, hardware facts also ids, texts all private data."""
+"""Removed from names: credentials and known secrets; from hardware facts: ids too; from texts: all private data."""
 
 
 @dataclass(frozen=True)

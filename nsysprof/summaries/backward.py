@@ -102,5 +102,5 @@ def _answer(rows: ColumnTable, on_gpu: bool, sum_ns: int, found: Backward) -> An
     return Answer({BACKWARD.file: rows}, finding, shown, rows, _NOTE)
 
 
-_NOTE = "backward: GPU time of the backward pass of all operators inside the range; ratio: backward ÷ forward."
+_NOTE = "backward: backward-pass GPU time of all operators inside the range; ratio: backward ÷ forward."
 SUMMARY = Summary("backward", "Forward and backward", (BACKWARD,), backward)

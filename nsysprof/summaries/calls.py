@@ -40,7 +40,7 @@ _THREAD_WIDTH = 16
 
 CALLS = table(
     "calls.csv",
-    "a row per name of host call, kind, thread, and merged path of the range around the calls",
+    "a row per call name, kind, thread and merged path of the range around the calls",
     {
         "kind": "cuda, mpi or os",
         "call": "name of the call without the version that CUPTI appends",
@@ -54,8 +54,8 @@ CALLS = table(
         "median_ns": Column("", "statistic of their durations", "median"),
         "min_ns": Column("", "statistic of their durations", "min"),
         "max_ns": Column("", "statistic of their durations", "max"),
-        "share": "sum of the durations ÷ length of the recording; empty if nsys did not record that length",
-        "failed": "calls that returned an error; empty for calls other than CUDA's",
+        "share": "sum_ns ÷ length of the recording; empty if the length is unknown",
+        "failed": "CUDA calls that returned an error; empty for other calls",
         "waits": (
             "calls that return only when the GPU is done: synchronizations, blocking copies, "
             "cudaFree, asynchronous copies that return after their copy"
@@ -116,7 +116,7 @@ def calls(attribution: Attribution, asked: Asked) -> Answer | None:
     elif len(set(names.texts("mostly_on").codes.tolist())) > 1:
         shown.append("mostly_on")
     notes = ["share: of the recording."] * bool(recording)
-    notes += ["waited: part of the time in which a GPU of the process was busy."] * ("waited_ns" in shown)
+    notes += ["waited: part of sum in which a GPU of the process was busy."] * ("waited_ns" in shown)
     finding = "; ".join(_finding(trace, found, names, recording))
     return Answer({CALLS.file: rows}, finding, tuple(_SHOWN[name] for name in shown), names, " ".join(notes))
 

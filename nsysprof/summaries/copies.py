@@ -28,7 +28,7 @@ COPIES = table(
     "copies.csv",
     "a row per range, GPU, direction, kinds of memory and host call",
     {
-        "merged_path": "merged path of the innermost owning range; empty without an owner",
+        "merged_path": "merged path of the innermost owning range; empty if none",
         "gpu": "GPU of the copies",
         "operation": "direction of the copy, or memset",
         "source destination": "kind of memory: pageable, pinned, device, managed …; empty if not recorded",

@@ -18,7 +18,7 @@ MIN_GAP_NS, PARTS, LOW = 500_000_000, 30, 0.5  # the limits of the rules gpu_gap
 _GPU = Column("", "the GPU", "GPU")
 GAPS = table(
     "gaps.csv",
-    "a row per gap of 500 ms or more in which a GPU is idle, the longest first",
+    "a row per GPU idle gap of 500 ms or more, longest first",
     {
         "gpu": _GPU,
         "start_ns": Column("", "end of the last GPU op before the gap", "from"),
@@ -29,7 +29,7 @@ GAPS = table(
 )
 UTILISATION = table(
     "utilisation.csv",
-    f"a row per GPU and {PARTS}th of the time from the GPU's first op to its last",
+    f"a row per GPU and part: {PARTS} equal parts of the time from its first op to its last",
     {
         "gpu": _GPU,
         "start_ns length_ns": "start and length of the interval",
@@ -66,13 +66,11 @@ def gaps(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG0
     used = ColumnTable({"gpu": Texts(gpu, labels), **dict(zip(UTILISATION.names[1:], columns, strict=True))})
     low = int((columns[-1] < LOW).sum())
     finding = (
-        f"Gaps: GPUs are idle for 500 ms or more {len(length):,} times "
-        f"({format_ns(int(length.sum()))} in total), and busy for less than half of the time in "
-        f"{low:,} of {plural(len(gpu), 'part')}"
+        f"Gaps: {plural(len(length), 'GPU idle gap')} of 500 ms or more ({format_ns(int(length.sum()))} in "
+        f"total); GPUs are busy less than half of the time in {low:,} of {plural(len(gpu), 'part')}"
     )
     note = (
-        f"parts: the time of each GPU is divided into {PARTS} equal parts ({UTILISATION.file}); nsysprof "
-        "why shows the causes of waits."
+        f"parts: {PARTS} equal parts of each GPU's time ({UTILISATION.file}); nsysprof why shows the causes of waits."
     )
     return Answer({GAPS.file: rows, UTILISATION.file: used}, finding if len(length) else "", GAPS.columns, rows, note)
 

@@ -41,8 +41,8 @@ METRICS = table(
         "high": "95 % confidence interval of the mean",
         "samples": "number of samples used",
         "basis": (
-            "method: samples (mean of the samples inside), regression (on the share of each kernel in "
-            "each sample), or unknown"
+            "method: samples (mean of the samples in time_ns), regression (on each kernel's share of each "
+            "sample), or unknown"
         ),
         "reason": "why it is unknown",
     },
@@ -150,8 +150,8 @@ def gpu_metrics(attribution: Attribution, asked: Asked) -> Answer | None:
         columns[name] = Texts(np.arange(len(values)), values) if text else np.array(values)
     shown, wide = _wide(rows)
     note = (
-        "% of the maximum while the kernels run, ± half of the 95 % interval (± 1 or less if not "
-        "shown); empty: unknown (reason: gpu_metrics.csv)"
+        "mean % of the maximum while the kernels run, ± half the 95 % interval (hidden if ± 1 or less); "
+        "empty: unknown (see gpu_metrics.csv)"
     )
     return Answer({METRICS.file: ColumnTable(columns)}, _finding(trace, labels, rows), shown, wide, note)
 
@@ -291,8 +291,8 @@ def _judged(fit: Floats, *shifted: Floats) -> Mean:
     low, high = min(mean - wide, *ends), max(mean + wide, *ends)
     if high - low > 2 * _WIDE or high < -1 or low > 101:
         text = (
-            f"the interval is {high - low:.0f} points wide, because concurrent work varies too little to "
-            "separate the kernels"
+            f"the interval spans {high - low:.0f} percentage points: concurrent work varies too little to "
+            "tell kernels apart"
         )
         return _unknown(text, int(count))
     mean, low, high = (float(np.clip(each, 0, 100)) for each in (mean, low, high))

@@ -49,9 +49,7 @@ MEMORY = table(
         ),
         "kept_bytes": "bytes allocated in the range itself and still live at the end of the last instance",
         "kept_in": "instances that allocated kept_bytes",
-        "growth_bytes": Column(
-            "", ("steady growth of live bytes from one instance to the next; empty if there is none"), "grows by"
-        ),
+        "growth_bytes": Column("", "steady growth of live bytes per instance; empty if none", "grows by"),
     },
     made_in="summaries/memory.py",
 )
@@ -104,8 +102,9 @@ def memory(attribution: Attribution, asked: Asked) -> Answer | None:
     hidden = {"instances", "allocations", "releases", "kept_bytes", "kept_in", *([] if several else ["gpu"])}
     shown = tuple(column for column in MEMORY.columns if column.name not in hidden)
     note = (
-        "live at end: bytes live at the end of the range's last instance; peak: maximum while an "
-        "instance was open; owned: bytes of the range itself at the overall peak; grows by: steady growth per instance."
+        "live at end: live bytes when the last instance ends; peak: most live bytes during an instance; "
+        "owned: live bytes allocated in the range itself at the overall peak; grows by: steady growth per "
+        "instance."
     )
     return Answer({MEMORY.file: rows}, _finding(rows), shown, rows, note)
 
@@ -214,7 +213,7 @@ def _finding(rows: ColumnTable) -> str:
     on_gpu = [row for row in every if row["kind"] in ON_GPU] or every
     most = max((row for row in on_gpu if not row["merged_path"]), key=lambda row: row["peak_bytes"])
     alike = [row for row in on_gpu if row["merged_path"] and (row["gpu"], row["kind"]) == (most["gpu"], most["kind"])]
-    text = f"Memory: at most {format_bytes(most['peak_bytes'])} of {most['kind']} memory on {most['gpu']}"
+    text = f"Memory: peak {format_bytes(most['peak_bytes'])} of {most['kind']} memory on {most['gpu']}"
     owner = max(alike, key=lambda row: row["owned_at_peak_bytes"], default=most)
     if owner["merged_path"] and owner["owned_at_peak_bytes"]:
         text += f", {format_bytes(owner['owned_at_peak_bytes'])} of them allocated in {_path(owner['merged_path'])}"

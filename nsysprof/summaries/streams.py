@@ -26,15 +26,15 @@ STREAMS = table(
         "sum_ns": Column("", "sum of durations", "sum"),
         "busy_ns": Column("", "time in which the stream is busy", "busy"),
         "span_share": Column("", "busy_ns ÷ span of the report", "of span"),
-        "overlap_ns": Column("", "part of busy_ns in which other streams of the GPU are busy, too", "overlap"),
+        "overlap_ns": Column("", "part of busy_ns in which other streams of the GPU are also busy", "overlap"),
     },
     made_in="summaries/streams.py",
 )
 _PIECE = 1 << 17  # stretches of work at a time where temporaries would be large
 _REAL = 0.01  # of the work of the stream with the most: one with less is not worth a table
 _NOTE = (
-    "of span: busy time as a share of the report's span; overlap: share of busy time in which "
-    "another stream of the GPU is busy, too; thread: the thread that launched the most GPU time."
+    "of span: busy time ÷ the report's span; overlap: share of busy time in which another stream of the GPU "
+    "is also busy; thread: the thread that launched the most GPU time."
 )
 
 

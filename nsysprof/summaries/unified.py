@@ -41,7 +41,7 @@ UNIFIED = table(
     {
         "event": "`migration HtoD` or `DtoH`, `GPU page faults` or `CPU page faults`",
         "cause": "reason of the migration; kind of GPU access; or CPU function that touched the page",
-        "count": "number of migrated pieces, or of recorded groups of page faults",
+        "count": "number of recorded migrations or page-fault groups",
         "page_faults": "page faults; empty for migrations",
         "size_bytes": Column("", "migrated bytes; empty for page faults", "size"),
         "sum_ns": Column("", "sum of their durations; 0 for CPU page faults", "sum"),
@@ -56,7 +56,7 @@ KERNELS = table(
         "kernel": Column("", "full name of the kernel", cell=lambda name: short_name(name, 40)),
         "count": "number of GPU ops",
         "sum_ns": Column("", "sum of their durations", "sum"),
-        "covered_ns": Column("", "share of the kernels' time in which pages of this GPU migrated", "beside migrations"),
+        "covered_ns": Column("", "part of the kernels' time in which pages of this GPU migrated", "beside migrations"),
         "fault_covered_ns": Column("", "covered_ns without migrations that the program requested", "not requested"),
         "page_faults": "GPU page faults that began while these kernels ran; empty if not recorded",
         "faulted_ns": Column("", "part of the kernels' time with GPU page faults; empty if not recorded", "faulting"),

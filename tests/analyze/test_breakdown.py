@@ -529,8 +529,8 @@ def test_warnings_name_what_how_many_and_what_share(trace: MakeTrace) -> None:
     )
     assert broken_down(path).warnings == (
         "the program never closed 1 of 3 ranges: they are assumed to end with the recording",
-        "GPU ops without a recorded launch, attributed to no range: 1 (70 % of GPU op time)",
-        "GPU ops of worker threads while several threads had ranges open, attributed to no range: 1 (10 % "
+        "GPU ops with no recorded launch (attributed to no range): 1 (70 % of GPU op time)",
+        "GPU ops of worker threads, attributed to no range because several threads had ranges open: 1 (10 % "
         "of GPU op time)",
         "GPU ops of worker threads, attributed to the only range open on another thread: 1 (20 % of GPU op time);"
         " see --threads",
@@ -567,7 +567,7 @@ def test_paths_that_are_cut_are_told(trace: MakeTrace, monkeypatch: pytest.Monke
     short = broken_down(path).warnings
     monkeypatch.setattr("nsysprof.attribution.paths._MAX_CHARACTERS", 1000)
     assert [warning for warning in broken_down(path).warnings if warning not in short] == [
-        "some range paths have 40 levels: long paths are shortened in the middle and may look the same"
+        "range paths have up to 40 levels: long paths are shortened in the middle and may look alike"
     ]
 
 

@@ -357,13 +357,13 @@ def test_long_tables_are_cut_in_the_document_and_whole_beside_it(
     whole = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
     assert len(whole["ranges"]) == len(ODD_NAMES)
     assert whole["left_out"] == {"kernels": {"rows": 2, "file": "kernels.csv"}}
-    assert notes == [f"analysis.json holds the {len(ODD_NAMES)} rows with the most time; all are in kernels.csv"]
+    assert notes == [f"analysis.json has the top {len(ODD_NAMES)} rows by GPU time; all rows are in kernels.csv"]
     monkeypatch.setattr(analysis_files, "MAX_ROWS", 3)
     _, notes = write_tables(odd, tmp_path)
     cut = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
     assert list(cut) == [*DOCUMENT[:-2], "left_out", *DOCUMENT[-2:]]
     assert cut["left_out"]["ranges"] == {"rows": len(ODD_NAMES) - 3, "file": "ranges.csv"}
-    assert notes == ["analysis.json holds the 3 rows with the most time; all are in ranges.csv and kernels.csv"]
+    assert notes == ["analysis.json has the top 3 rows by GPU time; all rows are in ranges.csv and kernels.csv"]
     for name, frame in (("ranges", odd.ranges), ("kernels", odd.kernels)):
         longest = frame.sort_values("sum_ns", ascending=False, kind="stable").index[:3]
         assert cut[name] == frame.loc[sorted(longest)].to_dict("records")

@@ -315,7 +315,7 @@ def test_ranges_that_were_asked_for_are_drawn_however_short(trace: MakeTrace, mo
     packed, _, notes = report_timeline(broken_down(trace(*long, *short), select="short"))
     [row] = [row for row in unpack(packed)["rows"] if row["kind"] == "ranges"]
     assert (row["end"] - row["start"]).tolist() == [12, 13, 14]
-    assert notes == ["only the longest 3 of 5 ranges are drawn one by one"]
+    assert notes == ["only the longest 3 of 5 ranges are drawn individually"]
 
 
 def test_an_op_says_how_long_before_it_was_launched(trace: MakeTrace) -> None:

@@ -391,8 +391,13 @@ def test_warnings_and_messages_of_nsys_are_notes(trace: MakeTrace) -> None:
 @pytest.mark.parametrize(
     ("call", "result", "said", "crash"),
     [
-        ("cudaLaunchKernel_v7000", 0, "and calls that failed (cudaFree): the program may have crashed", "cudaFree"),
-        ("cudaLaunchKernel_v7000", 0, "has 1,234 launches but no GPU activity: the driver gave nsys none", ""),
+        (
+            "cudaLaunchKernel_v7000",
+            0,
+            "failed calls (cudaFree) and no GPU activity: the program may have crashed",
+            "cudaFree",
+        ),
+        ("cudaLaunchKernel_v7000", 0, "has 1,234 launches but no GPU activity: nsys got none from the driver", ""),
         ("cuGraphLaunch", 0, "has 1,234 launches but no GPU activity", ""),
         ("cudaMemcpyAsync", 0, "has 1,234 launches but no GPU activity", ""),
         ("cudaLaunchKernel_v7000", 100, "no GPU work: all 1,234 launches failed", ""),
@@ -452,8 +457,7 @@ def test_copies_and_graphs_are_counted(trace: MakeTrace) -> None:
     assert (
         "1 kernel, 1 memory operation, 1 CUDA graph traced whole: sum 14 ns; the GPU is busy for 52 % of the 27 ns"
         " from the first GPU op to the last and 47 % of the 30 ns of recording\n"
-        "1 CUDA graph recorded as one operation: capture with --cuda-graph-trace=node to see the kernels "
-        "and the ranges of these graphs\n"
+        "1 CUDA graph recorded as one operation: capture with --cuda-graph-trace=node to see their kernels and ranges\n"
     ) in whole(broken_down(path))
 
 
@@ -490,7 +494,7 @@ def test_busy_is_a_share_of_the_ranges_chosen(trace: MakeTrace) -> None:
     assert (totals["chosen_busy_ns"], totals["chosen_span_ns"], totals["recording_ns"]) == (25, 40, 0)
     text = work_line(broken_down(path, select="step"))
     assert (
-        "busy for 65 % of the 100 ns from the first GPU op to the last and 62 % of the 40 ns of the ranges chosen"
+        "busy for 65 % of the 100 ns from the first GPU op to the last and 62 % of the 40 ns in the chosen ranges"
         in text
     )
     assert "chosen_span_ns" not in broken_down(path).totals

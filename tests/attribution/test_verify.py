@@ -97,9 +97,9 @@ def test_a_row_without_a_style_is_no_range(nsys_says: Fake, trace: MakeTrace) ->
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (row("a", 0, 31, 40, 2), "nsys first GPU op 31 ns, span 40 ns, launches 2"),
-        (row("a", 0, 30, 41, 2), "nsys first GPU op 30 ns, span 41 ns, launches 2"),
-        (row("a", 0, 30, 40, 3), "nsys first GPU op 30 ns, span 40 ns, launches 3"),
+        (row("a", 0, 31, 40, 2), "nsys first op at 31 ns, span 40 ns, 2 launches"),
+        (row("a", 0, 30, 41, 2), "nsys first op at 30 ns, span 41 ns, 2 launches"),
+        (row("a", 0, 30, 40, 3), "nsys first op at 30 ns, span 40 ns, 3 launches"),
         (None, "nsys nothing"),
     ],
 )
@@ -109,8 +109,8 @@ def test_a_difference_is_a_sentence(wrong: Row | None, said: str, nsys_says: Fak
     result = verified(trace(*two_ranges(), duration=LATE))
     assert (result.compared, result.equal, result.explained) == (3, 2, {})
     assert result.differences == (
-        "a (push/pop range of process 1, thread 1, from 0 ns):"
-        f" nsysprof first GPU op 30 ns, span 40 ns, launches 2; {said}",
+        "a (push/pop range in process 1, thread 1, at 0 ns):"
+        f" nsysprof first op at 30 ns, span 40 ns, 2 launches; {said}",
     )
 
 
@@ -119,8 +119,8 @@ def test_a_range_that_nsys_alone_knows(nsys_says: Fake, trace: MakeTrace) -> Non
     nsys_says(*EQUAL, row("ghost", 777, 30, 40, 2))
     result = verified(trace(*two_ranges(), duration=LATE))
     assert result.differences == (
-        "unknown to nsysprof (push/pop range of process 1, thread 1, from 777 ns):"
-        " nsysprof nothing; nsys first GPU op 30 ns, span 40 ns, launches 2",
+        "unknown to nsysprof (push/pop range in process 1, thread 1, at 777 ns):"
+        " nsysprof nothing; nsys first op at 30 ns, span 40 ns, 2 launches",
     )
 
 
@@ -151,7 +151,7 @@ def test_known_differences_are_explained(nsys_says: Fake, trace: MakeTrace) -> N
     assert result.differences == ()
     assert result.explained == {
         "its ending thread is recorded: nsys leaves it out": 1,
-        "the program never closed this range: nsys ends it with the last NVTX event": 2,
+        "the program never closed this range: nsys ends it at the last NVTX event": 2,
     }
     assert (result.compared, result.equal) == (3, 0)
     assert "\n  1 differ for known reasons (its ending thread is recorded: nsys leaves it out)\n" in verification(

@@ -312,7 +312,7 @@ VERDICTS = [
     "nothing to gain",
     "is slow",
     "is a straggler",
-    "may be a straggler",
+    "straggler: rank",
     "no rank is shown",
     "take turns",
     "hardly wait",

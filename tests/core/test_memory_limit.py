@@ -294,7 +294,7 @@ def test_a_folder_for_scratch_files_that_is_none_is_not_replaced_by_another(
         if asked.exists():
             assert len(ColumnArena(TINY).zeros(100_000, np.int64)) == 100_000
         else:
-            with pytest.raises(NsysprofError, match=r"scratch file in .*none, the folder that TMPDIR names") as found:
+            with pytest.raises(NsysprofError, match=r"scratch file in .*none, the folder in TMPDIR") as found:
                 ColumnArena(TINY).empty(100_000, np.int64)
             assert "export TMPDIR=FOLDER" in (found.value.hint or "")
 

@@ -136,7 +136,7 @@ def test_the_shipped_report(run: Run, tmp_path: Path) -> None:
     assert done.code == 0
     for line in (
         "7,655 kernels, 701 memory operations: sum 475 ms; the GPU is busy for 22 % of the 2.13 s from the first GPU"
-        " op to the last, 9.3 % of the 5.13 s of recording and 94 % of the 286 ms of the ranges chosen",
+        " op to the last, 9.3 % of the 5.13 s of recording and 94 % of the 286 ms in the chosen ranges",
         f"RUN::math::S4096                    1         800   114 ms   112 ms     24 %{'99 %':>31}",
         "  iter*                            40         800   114 ms   112 ms     24 %  2.84 ms ± <0.1 %         99 %",
         f"RUN::flash::S4096                   1          40  4.72 ms  4.56 ms    1.0 %{'96 %':>31}",

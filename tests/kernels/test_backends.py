@@ -273,7 +273,7 @@ COUNTED: dict[str, tuple[list[Items], list[tuple[str, str, int, int]], list[bool
         ],
         [("flash::S64", "flash", 1, 1)],
         [True],
-        "GPU ops left out of the detection of backends, because their range is uncertain: 1",
+        "GPU ops not used to detect backends, because their range is uncertain: 1",
     ),
     "memory operations are no kernels, and copies alone no sign of any backend": (
         [

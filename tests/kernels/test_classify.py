@@ -376,7 +376,7 @@ def test_unreadable_rule_files(tmp_path: Path) -> None:
     with pytest.raises(NsysprofError, match="cannot read the rule file: Is a directory"):
         load_rules(tmp_path)
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(NsysprofError, match=r"bytes.toml: no rule file: not UTF-8 text: byte 0"):
+    with pytest.raises(NsysprofError, match=r"bytes.toml: not UTF-8, so no rule file: byte 0"):
         load_rules(tmp_path / "bytes.toml")
 
 

@@ -300,7 +300,7 @@ def test_kinds_that_are_asked_for(trace: MakeTrace) -> None:
     assert answer_of(path, calls=read_kinds("none")) is None
     with pytest.raises(NsysprofError, match="unknown calls: 'gpu'") as caught:
         read_kinds("cuda,gpu")
-    assert caught.value.hint == "--calls none, or a comma-separated list of cuda,mpi,os"
+    assert caught.value.hint == "--calls none, or any of cuda,mpi,os, comma-separated"
 
 
 def test_no_calls_is_no_answer(trace: MakeTrace) -> None:

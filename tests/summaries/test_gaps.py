@@ -37,8 +37,8 @@ def test_long_gaps_are_rows(trace: MakeTrace) -> None:
         ("GPU 0", 800 * MS, 500 * MS, "c"),
     ]
     assert found.finding == (
-        "Gaps: GPUs are idle for 500 ms or more 2 times (1.20 s in total), and busy for less than "
-        "half of the time in 17 of 60 parts"
+        "Gaps: 2 GPU idle gaps of 500 ms or more (1.20 s in total); GPUs are busy less "
+        "than half of the time in 17 of 60 parts"
     )
     assert "1 more rows: --top 2, or see gaps.csv, utilisation.csv." in " ".join(
         "\n".join(found.show(1).lines()).split()

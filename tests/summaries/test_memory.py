@@ -64,7 +64,7 @@ def test_ranges_allocate_and_give_back(trace: MakeTrace) -> None:
     assert owned == {"": 7, "step": 100, "step/forward": 1010, "step/backward": 0}
     assert sum(owned.values()) == rows["", "device"]["peak_bytes"]
     assert answer_of(path).finding == (
-        "Memory: at most 1.09 KiB of device memory on GPU 0, 1,010 B of them allocated in step/forward"
+        "Memory: peak 1.09 KiB of device memory on GPU 0, 1,010 B of them allocated in step/forward"
     )
 
 
@@ -81,7 +81,7 @@ def test_kinds_gpus_and_processes_are_apart(trace: MakeTrace) -> None:
     rows = [(row["merged_path"], row["gpu"], row["kind"], row["peak_bytes"]) for row in found.rows.records()]
     where = [("GPU 0", "device", 100), ("GPU 0", "pinned", 5000), ("device 5 of pid 1", "device", 30)]
     assert sorted(rows) == [(path, *each) for path in ("", "load") for each in where]
-    assert found.finding.startswith("Memory: at most 100 B of device memory on GPU 0")
+    assert found.finding.startswith("Memory: peak 100 B of device memory on GPU 0")
     with open_report(path) as report:
         lines = gpu_memory(read_tables(report))
     assert {label: (time.tolist(), size.tolist()) for label, (_, time, size) in lines.items()} == {
@@ -93,7 +93,7 @@ def test_kinds_gpus_and_processes_are_apart(trace: MakeTrace) -> None:
 def test_pinned_memory_alone_is_told(trace: MakeTrace) -> None:
     """Where nothing is allocated on a GPU."""
     found = answer_of(trace(KERNEL, Range("load", 0, 50), allocate(20, 0xB0, 5000, id=2, kind=1)))
-    assert found.finding == "Memory: at most 4.88 KiB of pinned memory on GPU 0, 4.88 KiB of them allocated in load"
+    assert found.finding == "Memory: peak 4.88 KiB of pinned memory on GPU 0, 4.88 KiB of them allocated in load"
 
 
 def test_pools_hold_what_they_hold(trace: MakeTrace) -> None:
