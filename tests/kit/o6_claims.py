@@ -245,8 +245,8 @@ def _fences() -> Iterator[str]:
     wide, half, small = (runs_of.str.contains(part) for part in ("D128", "bf16", "B1 H8 S1024"))
     first = over.drop(columns="copying thread")[runs <= 3]
     groups = [first[mask[runs <= 3]].stack() for mask in (~wide, wide & ~half, half)]
-    yield (f"It is {groups[0].min():.1f} to {groups[0].max():.1f} % at D=64, but {span(groups[1])} % at D=128 in")
-    yield f"and at most {groups[2].max():.0f} % in bf16"
+    yield f"takes {groups[0].min():.1f} to {groups[0].max():.1f} % longer at D=64, {span(groups[1])} % longer at D=128"
+    yield f"and at most {groups[2].max():.0f} % longer in bf16"
     copying, later = over["copying thread"], runs >= 4
     yield f"B1 H8 S1024 takes {span(copying[small & later], 1)} % longer"
     apart = (builds["copying thread"] - builds["without"])[small & later].mean()
