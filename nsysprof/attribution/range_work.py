@@ -36,8 +36,8 @@ class Cover:
         return out
 
     def ops(self, trace: Trace) -> Iterator[tuple[Ints32, Ints32]]:
-        """Yield pairs of path and row of ``trace.ops``: each GPU op once for each path with a range that contains its
-        launch.
+        """Yield arrays ``(path, row)``, where ``row`` indexes ``trace.ops``: a GPU op appears once for each path with a
+        range that contains its launch.
 
         The rows come in parts, because nested ranges contain the same ops many times.
         """
@@ -326,8 +326,8 @@ class Pieces:
     """Windows that are cut at the first GPU op of each call: a piece per call with GPU work, sorted by window and time.
 
     ``start``, ``end`` int64 ns; ``call``, ``window``: the numbers of the call and the window; ``of_op``: the piece of
-    each op, -1 in a window without calls. The pieces of a window add up to the window's span: time before the first
-    call belongs to the first call, time between two calls to the earlier call.
+    each op, -1 in a window without calls. The pieces add up to the window's elapsed time: time before the first call
+    counts to that call, and time between two calls counts to the earlier one.
     """
 
     start: Ints

@@ -32,8 +32,8 @@ def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules)
     """Make a row of `COMPARISONS` per pair of backends, configuration and ``kind`` ("eager", "graph").
 
     All pairs of a kind are one family. ``least_effect`` is the value in the rules, or the A/A difference of either
-    backend if this is larger (measured for eager calls only). Both backends of a pair have the same dtype; if a shape
-    ran in several dtypes, there are also pairs of two dtypes.
+    backend if this is larger (measured for eager calls only). A pair is any two measured points of one shape. If the
+    shape ran in several dtypes, the two points may differ in dtype (``mixed``).
     """
     places = list(zip(results["configuration"], results["backend"], strict=True))
     aa = dict(zip(places, results["aa_verdict"], strict=True))

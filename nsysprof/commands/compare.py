@@ -112,7 +112,7 @@ def _refuse(
 ) -> None:
     """Raise `typer.BadParameter` for options that exclude each other."""
     if instance and (len(instance) > 2 or skip):
-        raise typer.BadParameter("give --instance once, or once per side, without --skip")
+        raise typer.BadParameter("use --instance once (for both sides) or twice (once per side), without --skip")
     if instance and slowest:
         raise typer.BadParameter("give --instance or --slowest")
     if (base is None) != (new is None):

@@ -69,7 +69,7 @@ _UNITS = {"FP32 FMA": "FP32 units (CUDA cores)"}
 
 @dataclass(frozen=True)
 class Difference:
-    """A pair with its rows of every frame of a `Comparison`: its ``row`` of ``pairs``, and its rows of the others."""
+    """A pair, with its ``row`` of `Comparison.pairs` and its rows of the other frames."""
 
     pair: Pair
     row: Mapping[str, Any]

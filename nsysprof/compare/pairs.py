@@ -80,7 +80,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Paired:
-    """The ``pairs`` of the ``reports``, with ``notes``. Detected iterations may have become ranges of the reports."""
+    """The ``pairs`` of the ``reports``, with ``notes``. The ``reports`` may contain detected iterations as ranges."""
 
     reports: Sequence[LoadedReport]
     pairs: Sequence[Pair]

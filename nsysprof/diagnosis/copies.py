@@ -48,7 +48,7 @@ SPARE = {
 }
 _AHEAD = {
     "pytorch": "copy the next step's data in a separate stream while the GPU computes this step",
-    "cuda": "copy early, in a separate stream, so that the GPU computes at the same time",
+    "cuda": "issue the copy earlier, in a separate stream, so that it overlaps with compute",
 }
 _SPLIT = {
     "cuda": "if kernels can work on parts of the data, split copies and kernels into 4 to 16 parts in two streams, so"

@@ -70,7 +70,7 @@ def groups(case: Case, least: float = 0.0) -> Iterator[tuple[Kind, Group]]:
 
 
 def removal_of(case: Case, glob: str) -> Cause | None:
-    """Return everything that disappears with the causes that a glob matches, or None if none match."""
+    """Return the calls, GPU ops and code of all causes that a glob matches, or None if it matches no cause."""
     found: Cause | None = None
     for kind, group in groups(case):
         if kind.tried and (group.cause == glob or fnmatchcase(group.cause, glob)):

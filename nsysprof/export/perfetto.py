@@ -52,7 +52,7 @@ class Writable(Protocol):
 
 
 def write_perfetto(source: RecordSource, file: Writable) -> None:
-    """Write the trace of a report; memory use depends on the columns of the report, not on the length of the trace."""
+    """Write the trace of a report, packet by packet: memory holds the columns of the report, never the whole trace."""
     protos = perfetto_protos()
     # launches stand before the ops that they point to, should both be at one time
     tracks = host_tracks(source)

@@ -252,7 +252,8 @@ def _add_projection(out: list[Track], ranges: StreamRanges, stream: str, parent:
 
 @dataclass(frozen=True)
 class StreamRanges:
-    """The ranges of one thread that have work on a stream: start/end ranges (``window``), or all other ranges.
+    """The ranges of one thread with work on a stream: only start/end ranges if ``window``, otherwise only the other
+    ranges.
 
     ``row`` are rows of ``trace.ranges``, ascending; ``inside`` is the work of each range on that stream, including ops
     that other threads launched for the range. Over all streams, launches, ops and sums add up to

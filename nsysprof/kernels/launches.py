@@ -101,7 +101,7 @@ def _launches(columns: list[Ints], of: AnyInts, gpus: Sequence[Gpu]) -> Launches
 
 # The columns of a kernel's launch, see `launch_columns`.
 COLUMNS = {
-    "grid": "grid (in blocks) of the launches with the most GPU time; empty if not recorded",
+    "grid": "grid size (in blocks) of the launches with the most GPU time; empty if not recorded",
     "block": "threads of a block",
     "registers": "registers per thread; -1 if not recorded (also in the next columns)",
     "shared_bytes": "shared memory per block, static and dynamic",

@@ -111,7 +111,7 @@ def _check_kept(work: ScrubWork) -> None:
     for name in work.keep:
         if name not in work.kept:
             raise NsysprofError(
-                f"--keep {name}: scrub removes no table, column or property of this name",
+                f"--keep {name} has no effect: scrub removes no table, column or property of this name",
                 "nsysprof scrub without --keep lists every TABLE, TABLE.COLUMN or PROPERTY that it removes",
             )
 

@@ -3,7 +3,7 @@
 Samples of one process vary less than samples of several processes, because processes differ in memory layout, launching
 core and GPU temperature. So the medians of the runs are averaged and compared, and dependence between the samples of a
 run does not matter. Few runs show little about the variation between runs. An interval must be valid for its own point,
-so it uses almost no data of other points. A test among many points uses variances shrunk towards that of all points,
+so it uses almost no data of other points. A test among many points shrinks each variance towards the common variance,
 and passes only if the interval excludes 1.
 """
 

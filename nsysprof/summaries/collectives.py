@@ -16,7 +16,7 @@ from nsysprof.trace.details import Collectives
 
 COLLECTIVES = table(
     "collectives.csv",
-    "a row per range, collective, communicator and message size, if the trace names them (PyTorch 2.2 or newer)",
+    "a row per range, collective, communicator and message size, if the trace records these (PyTorch 2.2 or newer)",
     {
         "merged_path": Column("", "merged path of the innermost owning range", "in range"),
         "collective": "PyTorch's name of the collective",

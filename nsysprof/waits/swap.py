@@ -39,7 +39,7 @@ def _table(path: Path) -> pd.DataFrame:
 
 
 def times_by_name(trace: Trace, path: Path) -> dict[int, int]:
-    """Return the median duration, in a table or another report, of each kernel of the trace that is there."""
+    """Return the median duration of each kernel of the trace that a table or another report contains."""
     if path.suffix == ".csv":
         table = _table(path)
         if not {"kernel", "median_ns"} <= set(table.columns):

@@ -351,7 +351,7 @@ def test_whole_output(run: Run, small: str, tmp_path: Path) -> None:
         (("--instance", "0"), 0, "only these instances of each range: instance 0 (--instance)"),
         (("--instance", "9"), 1, "has no instance 9, counted from 0: not compared"),
         (("--instance", "x"), 1, "no instances of a range: 'x'"),
-        (("--instance", "0", "--instance", "0", "--instance", "0"), 2, "give --instance once"),
+        (("--instance", "0", "--instance", "0", "--instance", "0"), 2, "use --instance once"),
         (("--instance", "0", "--skip", "1"), 2, "without --skip"),
     ],
 )
