@@ -33,7 +33,7 @@ def _make(columns: Columns[_S], source: _S) -> dict[str, Column]:
 
 
 _PATH = "names from the outermost range to this range"
-_MERGED_PATH = "path without call ids, and with globs instead of the names that they match"
+_MERGED_PATH = "path without call ids, and with a glob for the names that it matches (iter* for iter7)"
 _KIND = f"{', '.join(RANGE_KINDS[:-1])} or {RANGE_KINDS[-1]}"
 _LAUNCHES = "host calls that launched GPU work; this and later columns include inner ranges"
 

@@ -48,7 +48,7 @@ def forecast(
     reading: options.ReadingOptions,
     writing: options.ResultOptions,
 ) -> None:
-    """Forecast how much a change would save in the steps of REPORT; without a change, list the best ones."""
+    """Forecast how much a change saves in the steps of REPORT; without a change, list the changes that save most."""
     if not any(vars(change).values()) and not writing.as_json:
         _list_changes(report, select, no_merge, markdown, reading, writing)
         return

@@ -23,7 +23,7 @@ def ranges(
     *,
     reading: options.ReadingOptions,
 ) -> None:
-    """List the range paths of REPORT, for the --range of other commands, with their number and time."""
+    """List the range paths of REPORT (to copy into --range of other commands), with instances and times."""
     from nsysprof.analyze.analyze import break_down
     from nsysprof.attribution.paths import DEFAULT_MERGE
     from nsysprof.commands.progress import progress_bar

@@ -41,10 +41,10 @@ def scrub(
     user:…@host and queries of URLs), mail addresses, and hosts with their domain.
 
     Kept by design: names of ranges, kernels, functions and CUDA calls (--names cuts paths and addresses out of them).
-    Such names may contain a customer's name, or a password or key without a mark or in base64. Also kept: payloads of
+    These names may contain a customer's name, or an unmarked or base64-encoded password or key. Also kept: payloads of
     ranges, names of program, modules, threads and domains, models of GPU and CPU, and versions of driver, system and
     nsys.
-    PCI addresses, process and thread numbers, and all times, including times of day, stay, too.
+    PCI addresses, process and thread numbers, and all times (including times of day) also stay.
     """
     from nsysprof.errors import NsysprofError
     from nsysprof.results.folder import OTHER_NAME, new_files

@@ -58,7 +58,7 @@ class Column:
 class Table:
     """A table that is written to ``file``: the meaning of a row, and the columns in order.
 
-    ``made_in`` is the package file that makes the rows, if it is another one.
+    ``made_in`` is the package file that makes the rows, if another file declares the table.
     """
 
     file: str

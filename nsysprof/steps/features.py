@@ -32,7 +32,8 @@ class Feature:
 class Fit:
     """A linear fit of step times: ``fixed_ns`` and the ``features``; ``fitted`` ns of each step.
 
-    ``explained``: how much of the absolute deviations from the median the fit explains (Koenker and Machado, 1999).
+    ``explained``: the share of the absolute deviations from the median that the fit explains (Koenker and Machado,
+    1999).
     """
 
     features: tuple[Feature, ...]

@@ -37,7 +37,7 @@ _Lines: TypeAlias = dict[str, dict[int, tuple[Ints, Ints]]]  # when something go
 
 UNIFIED = table(
     "unified.csv",
-    "a row per direction and cause of migrations, and per access, function or instruction of page faults",
+    "a row per direction and cause of migrations; for page faults, a row per kind of access, function or instruction",
     {
         "event": "`migration HtoD` or `DtoH`, `GPU page faults` or `CPU page faults`",
         "cause": "reason of the migration; kind of GPU access; or CPU function that touched the page",

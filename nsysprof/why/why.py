@@ -107,9 +107,9 @@ class Why(Attributed, Shown):
     def launch_bound(self) -> Mask:
         """Mark ``waits`` of a GPU that runs faster than the host launches.
 
-        They are shorter than `LAUNCH_STEP_NS`, and the host meanwhile launches, makes other CUDA calls that do not
-        wait, or runs code in between, regardless of what drained the GPU queue. They count only in ranges (per path,
-        process and GPU) in which launch calls take at least `MIN_LAUNCHES` of them.
+        These waits are shorter than `LAUNCH_STEP_NS`, and the host meanwhile launches, makes other CUDA calls that do
+        not wait, or runs code in between, regardless of what drained the GPU queue. These waits count only in ranges
+        (per path, process and GPU) in which launch calls take at least the share `MIN_LAUNCHES` of their time.
         """
         length = (self.waits["end_ns"] - self.waits["start_ns"]).to_numpy()
         activity = self.waits["activity"]
