@@ -41,7 +41,7 @@ _LEAST_NS = 200_000  # of a collective, beside its bytes over 1 GB/s: what takes
 _LESS = "communicate less: keep results sharded and gather only what is read, {halves}or use a faster link"
 _FEW, _TOO_LITTLE = 3, "this is too little to tell transfer from waiting: record several steps on all ranks"
 _INFERENCE = (
-    "no backward pass is recorded, so only another micro-batch can hide it; record all ranks to see which waits"
+    "no backward pass is recorded, so only another micro-batch can hide it; record all ranks to see which rank waits"
 )
 _TRAINS = re.compile("(?i)backward|autograd|bwd|dgrad|wgrad|optimizer|addcdiv|adam|sgd|ddp|distributeddata")
 _LOOP = 16  # calls that wait, or more: a loop, not a benchmark of a few kernels

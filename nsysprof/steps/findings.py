@@ -190,10 +190,10 @@ def headline(answer: Steps) -> str:
     sure = [chain for chain in answer.chains if not chain.judgement.doubt]
     spread = sum(len(chain.span) for chain in answer.chains if chain.judgement.doubt == "too spread")
     if not sure and spread:
-        return f"the times of {plural(spread, 'step')} vary too much to say which are slow"
+        return f"the times of {plural(spread, 'step')} vary too much to tell which steps are slow"
     if not sure:
         every = sum(len(chain.span) for chain in answer.chains)
-        return f"{plural(every, 'step')}, too few to tell which are slow: at least {LEAST_STEPS} per path are needed"
+        return f"{plural(every, 'step')}, too few to tell which steps are slow: each path needs at least {LEAST_STEPS}"
     slow, judged = sum(len(chain.of(*SLOW_ONES)) for chain in sure), sum(chain.judged for chain in sure)
     more = f"; the times of {spread:,} more steps vary too much to tell" * (spread > 0)
     if not slow:
