@@ -9,7 +9,7 @@ import numpy as np
 from nsysprof.core.arrays import Index, Mask
 from nsysprof.core.columns import pick
 from nsysprof.core.text import one_line
-from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.case import Case, made_once
 from nsysprof.diagnosis.finding import NAME
 from nsysprof.diagnosis.kinds import (
     Group,
@@ -27,25 +27,8 @@ from nsysprof.diagnosis.kinds import (
     repeats,
     text_of,
 )
+from nsysprof.waits import purposes
 from nsysprof.waits.facts import BETWEEN
-from nsysprof.waits.purposes import (
-    ALLOCATE,
-    COMPILE,
-    CONTEXT,
-    FREE,
-    GRAPH_CAPTURE,
-    GRAPH_LAUNCH,
-    INPUT_OUTPUT,
-    LOCK,
-    MANAGED,
-    MODULE,
-    MPI,
-    NCCL,
-    PAGES,
-    PIN,
-    POLL,
-    SLEEP,
-)
 from nsysprof.waits.whole import Cause
 
 OVERLAP = "; start MPI_Isend and MPI_Irecv before independent work, and balance the ranks"
@@ -86,13 +69,13 @@ def _kind(name: str, claims: Callable[[Case], Mask], texts: dict[str, str] | Non
     return Kind(name, claims, *words, set_up=once, arithmetic=True)
 
 
-_ALLOCATES = (ALLOCATE, FREE, MANAGED)
+_ALLOCATES = (purposes.ALLOCATE, purposes.FREE, purposes.MANAGED)
 
 
 def _allocates(case: Case) -> Mask:
     """In calls that allocate or free, and launching behind a call that waited for the GPU to free."""
     exposing = case.pieces["exposing"]
-    behind = (exposing >= 0) & (case.purpose[exposing] == FREE) & ~case.once[exposing] & launching(case)
+    behind = (exposing >= 0) & (case.purpose[exposing] == purposes.FREE) & ~case.once[exposing] & launching(case)
     return (in_calls(case, *_ALLOCATES) | behind) & (copied_op(case) < 0)
 
 
@@ -137,13 +120,13 @@ ALLOCATION = Kind(
 )
 PINNING = _kind(
     "pinning",
-    _each_step(PIN),
+    _each_step(purposes.PIN),
     {
         "pytorch": "pin the memory once, before the loop, and reuse it",
         "cuda": "call cudaHostRegister or cudaMallocHost once, before the loop, and reuse the memory",
     },
 )
-_SLEEPING = _kind("sleep", _each_step(SLEEP), {"cuda": "take the sleep out of the loop"})
+_SLEEPING = _kind("sleep", _each_step(purposes.SLEEP), {"cuda": "take the sleep out of the loop"})
 # A program that sleeps outside its steps, as a benchmark with idle time, means to, and the steps are what to shorten.
 SLEEPING = replace(
     _SLEEPING,
@@ -157,13 +140,10 @@ SLEEPING = replace(
 _OUTPUT = re.compile(r"p?writev?\d*$|fwrite|fsync|fdatasync|fflush|f?puts|v?f?printf")
 
 
+@made_once
 def _fed(case: Case) -> Mask:
     """In waits for a lock behind which the thread first copies to the GPU: another thread makes the input."""
-    return case.once_for_all(_waits_for_input)
-
-
-def _waits_for_input(case: Case) -> Mask:
-    trace, mask = case.facts.attribution.trace, _each_step(LOCK, long=True)(case)
+    trace, mask = case.facts.attribution.trace, _each_step(purposes.LOCK, long=True)(case)
     rows = np.flatnonzero(mask)
     thread, end, launches = case.pieces["thread"][rows], case.pieces["end_ns"][rows], trace.launches
     inputs = np.array([*("HtoD" in name for name in trace.op_names), False], bool)
@@ -180,7 +160,7 @@ def source_sleeps(case: Case, group: Group) -> bool:
     """Return whether most waiting for input ends soon after a sleep of another thread, which sets the pace."""
     calls, threads = case.facts.activity.calls, case.facts.attribution.trace.threads
     end, ns, thread = (case.pieces[name][group.rows] for name in ("end_ns", "ns", "thread"))
-    sleeps = np.flatnonzero((case.purpose[:-1] == SLEEP) & (calls.end - calls.start >= np.median(ns) / 2))
+    sleeps = np.flatnonzero((case.purpose[:-1] == purposes.SLEEP) & (calls.end - calls.start >= np.median(ns) / 2))
     sleeps = sleeps[np.argsort(calls.end[sleeps], kind="stable")]
     if not len(sleeps):
         return False
@@ -190,11 +170,12 @@ def source_sleeps(case: Case, group: Group) -> bool:
     return 2 * int(ns[near].sum()) > int(ns.sum())
 
 
+@made_once
 def writes(case: Case) -> Mask:
     """Mark pieces in long calls that write to a file or a terminal."""
     calls = case.facts.activity.calls
     named = np.array([*(_OUTPUT.match(name) is not None for name in calls.names), False], bool)
-    return _each_step(INPUT_OUTPUT, long=True)(case) & named[np.append(calls.name, -1)[case.pieces["call"]]]
+    return _each_step(purposes.INPUT_OUTPUT, long=True)(case) & named[np.append(calls.name, -1)[case.pieces["call"]]]
 
 
 WRITING = _kind(
@@ -204,36 +185,36 @@ WRITING = _kind(
 )
 WAITING_FOR_INPUT = _kind(
     "input-wait",
-    lambda case: (_each_step(POLL, INPUT_OUTPUT, long=True)(case) & ~writes(case)) | _fed(case),
+    lambda case: (_each_step(purposes.POLL, purposes.INPUT_OUTPUT, long=True)(case) & ~writes(case)) | _fed(case),
     {
         "pytorch": "load ahead: raise DataLoader num_workers and prefetch_factor, set persistent_workers=True",
         "cuda": "read the next input in another thread while the GPU works on this one",
     },
 )
-LOCKED = _kind("lock", lambda case: _each_step(LOCK, long=True)(case) & ~_fed(case), None)
+LOCKED = _kind("lock", lambda case: _each_step(purposes.LOCK, long=True)(case) & ~_fed(case), None)
 
 
 def _called(case: Case, rows: Index | int) -> Mask:
     """Whether a call of MPI is recorded as such, not as a range."""
-    return case.purpose[case.pieces["call"][rows]] == MPI
+    return case.purpose[case.pieces["call"][rows]] == purposes.MPI
 
 
-COLLECTIVES = _kind("mpi", _each_step(NCCL), None)
+COLLECTIVES = _kind("mpi", _each_step(purposes.NCCL), None)
 MESSAGES = Kind(
     "mpi",
-    lambda case: case.once_for_all(in_mpi),
+    in_mpi,
     lambda case, rows: np.where(_called(case, rows), *(case.pieces[name][rows] for name in ("culprit", "range"))),
     lambda case, row: text_of("culprit" if _called(case, row) else "range")(case, row),
     _CALL,
     note=lambda case, group: OVERLAP * in_steps(case, group),
 )
 HOST_PAGES = _kind(
-    "page-fault", _each_step(PAGES), {"cuda": "touch or pin the memory once, before the loop, and reuse it"}
+    "page-fault", _each_step(purposes.PAGES), {"cuda": "touch or pin the memory once, before the loop, and reuse it"}
 )
-GRAPHS = _kind("graph-launch", _each_step(GRAPH_LAUNCH), None)
+GRAPHS = _kind("graph-launch", _each_step(purposes.GRAPH_LAUNCH), None)
 RECOMPILING = _kind(
     "compilation",
-    _each_step(COMPILE, MODULE, GRAPH_CAPTURE, CONTEXT),
+    _each_step(purposes.COMPILE, purposes.MODULE, purposes.GRAPH_CAPTURE, purposes.CONTEXT),
     {
         "pytorch": (
             "compile or capture only once: keep tensor shapes fixed, or mark the varying dimension as "
@@ -253,7 +234,7 @@ def _loading(case: Case, row: int) -> str:
 
 
 SET_UP = (
-    _kind("context", _once(CONTEXT), None, once=True),
-    replace(_kind("module-loading", _once(MODULE), None, once=True), words=_loading),
-    _kind("compilation", _once(COMPILE, GRAPH_CAPTURE), None, once=True),
+    _kind("context", _once(purposes.CONTEXT), None, once=True),
+    replace(_kind("module-loading", _once(purposes.MODULE), None, once=True), words=_loading),
+    _kind("compilation", _once(purposes.COMPILE, purposes.GRAPH_CAPTURE), None, once=True),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -176,12 +176,6 @@ class Case:
         """Return the language of the program: the first word of one of `DIALECTS`."""
         return dialect(self.facts.attribution.trace).split()[0].split("-")[0]
 
-    def once_for_all(self, make: Callable[[Case], Made]) -> Made:
-        """Return ``make(self)``, computed once."""
-        if make not in self._made:
-            self._made[make] = make(self)
-        return self._made[make]
-
     def waited(self, place: Place, rows: Index) -> Ints:
         """Return how long the GPU waits in each step of a place, in these pieces."""
         at = np.full(len(self.windows), -1, np.int64)
@@ -235,3 +229,15 @@ class Case:
             return self.shorter(place, *(step.apply for step in steps))
         except NsysprofError:
             return None
+
+
+def made_once(make: Callable[[Case], Made]) -> Callable[[Case], Made]:
+    """Make a function of a case compute its result only once for each case."""
+
+    @wraps(make)
+    def made(case: Case) -> Made:
+        if make not in case._made:
+            case._made[make] = make(case)
+        return case._made[make]
+
+    return made

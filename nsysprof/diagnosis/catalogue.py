@@ -2,36 +2,14 @@
 
 from collections.abc import Callable, Iterator
 
+from nsysprof.diagnosis import calls, gpu_waits
 from nsysprof.diagnosis.busy import Busy
-from nsysprof.diagnosis.calls import (
-    ALLOCATION,
-    COLLECTIVES,
-    GRAPHS,
-    HOST_PAGES,
-    LOCKED,
-    MESSAGES,
-    PINNING,
-    RECOMPILING,
-    SET_UP,
-    SLEEPING,
-    WAITING_FOR_INPUT,
-    WRITING,
-)
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.copies import EXPOSED, LAYOUT, MEMSETS, PAGEABLE, SMALL_COPIES
 from nsysprof.diagnosis.cpu_code import COMPILING, CPU_CODE, LOADER
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.fusion import fusion_findings
 from nsysprof.diagnosis.geometry import geometry_findings
-from nsysprof.diagnosis.gpu_waits import (
-    LATE_RANK,
-    LATENCY,
-    NOT_RECORDED,
-    PROFILER,
-    STREAMS,
-    exposed_communication,
-    stream_findings,
-)
 from nsysprof.diagnosis.kinds import Kind
 from nsysprof.diagnosis.launch_bound import LAUNCH_BOUND, OPTIMIZER
 from nsysprof.diagnosis.page_fault import page_findings
@@ -42,14 +20,14 @@ from nsysprof.diagnosis.tensor_cores import tensor_core_findings, weight_finding
 KINDS: tuple[Kind, ...] = (
     *(CPU_CODE, LOADER, COMPILING, LAUNCH_BOUND, OPTIMIZER, SYNCHRONIZATION),
     *(PAGEABLE, SMALL_COPIES, EXPOSED, LAYOUT, MEMSETS),
-    *(ALLOCATION, PINNING, SLEEPING, WRITING, WAITING_FOR_INPUT, LOCKED),
-    *(COLLECTIVES, MESSAGES, HOST_PAGES, GRAPHS, RECOMPILING),
-    *(LATE_RANK, STREAMS, LATENCY, NOT_RECORDED, PROFILER),
-    *SET_UP,
+    *(calls.ALLOCATION, calls.PINNING, calls.SLEEPING, calls.WRITING, calls.WAITING_FOR_INPUT, calls.LOCKED),
+    *(calls.COLLECTIVES, calls.MESSAGES, calls.HOST_PAGES, calls.GRAPHS, calls.RECOMPILING),
+    *(gpu_waits.LATE_RANK, gpu_waits.STREAMS, gpu_waits.LATENCY, gpu_waits.NOT_RECORDED, gpu_waits.PROFILER),
+    *calls.SET_UP,
 )
 # What is no wait: the kinds of findings about the steps of a path on a GPU, and what gives them.
 OF_STEPS: dict[str, Callable[[Case, Place], Iterator[Finding]]] = {
-    "communication-exposed": exposed_communication,
+    "communication-exposed": gpu_waits.exposed_communication,
     "page-fault": page_findings,
     "slow-steps": slow_step_findings,
     "synchronization": blocking_launches,
@@ -61,6 +39,6 @@ OF_KERNELS: dict[str, Callable[[Busy], Iterator[Finding]]] = {
     "tensor-cores, misaligned": tensor_core_findings,
     "weight-bound": weight_findings,
     "unfused-attention, pointwise, training-mode, memset, casts, channels-last": fusion_findings,
-    "stream-dependency": stream_findings,
+    "stream-dependency": gpu_waits.stream_findings,
 }
 KERNEL_KINDS = frozenset(kind for kinds in OF_KERNELS for kind in kinds.split(", "))

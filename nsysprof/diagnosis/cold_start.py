@@ -2,8 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +10,7 @@ from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case
-from nsysprof.diagnosis.finding import COLD, FAILED, ONCE, SHARED, UNTRIED, Finding
+from nsysprof.diagnosis.finding import COLD, FAILED, ONCE, SHARED, Finding
 from nsysprof.diagnosis.kinds import of_host
 from nsysprof.diagnosis.page_fault import SOME_FAULTS, fault_share
 from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION
@@ -192,15 +190,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     first = Finding(
         COLD, WHOLE, place.gpu, ONCE, place.steps, text, "set-up", "order", inside, remedy, total_ns=place.total_ns
     )
-    facts: dict[str, Any] = {
-        "remedy": "",
-        "change": (),
-        "basis": UNTRIED,
-        "gain_ns": 0,
-        "gain_low_ns": 0,
-        "gain_high_ns": 0,
-    }
-    return [first, *(replace(each, **facts) for each in found if each.kind not in _SET_UP_TOO and each not in dropped)]
+    return [first, *(each.untried(remedy="") for each in found if each.kind not in _SET_UP_TOO and each not in dropped)]
 
 
 def _tuning(case: Case) -> int:

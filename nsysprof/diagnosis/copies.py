@@ -9,7 +9,7 @@ from nsysprof.core.columns import distinct, pick
 from nsysprof.core.intervals import covered, union
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bandwidth, format_bytes
-from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.case import Case, made_once
 from nsysprof.diagnosis.finding import BOUND
 from nsysprof.diagnosis.kinds import DIRECTIVES, Group, Kind, Remedy, copied_op, dialect_text, repeats, whole_cause
 from nsysprof.diagnosis.launch_bound import launching_time
@@ -61,12 +61,9 @@ _BATCH = {
 }
 
 
+@made_once
 def _op(case: Case) -> Ints:
     """The copy or memset that each piece is about, -1 for none."""
-    return case.once_for_all(_made_op)
-
-
-def _made_op(case: Case) -> Ints:
     own = np.where(case.pieces["cause"] == COPIES, case.pieces["op"], -1)
     return np.where(own >= 0, own, copied_op(case))
 
@@ -100,7 +97,7 @@ def _codes(case: Case, rows: Index) -> Ints:
     op = _op(case)[rows]
     trace = case.facts.attribution.trace
     texts = case.facts.texts
-    size = pick(case.once_for_all(_sizes), op, 0)
+    size = pick(_sizes(case), op, 0)
     owner = pick(case.facts.attribution.owner, pick(trace.ops.launch, op, -1), -1)
     where = pick(case.facts.name_code, pick(trace.ranges.name, owner, -1), -1)
     memory = pick(case.facts.copy_memory, op, 0)
@@ -117,6 +114,7 @@ def _codes(case: Case, rows: Index) -> Ints:
     return texts.each(describe, pick(trace.ops.name, op, 0), memory, size, where)
 
 
+@made_once
 def _sizes(case: Case) -> Ints:
     """The bytes of each copy; of copies of one direction, about equal but not equal, minus their median."""
     if case.part_of is not None:

@@ -12,7 +12,7 @@ from nsysprof.core.intervals import merge
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_share
 from nsysprof.diagnosis.calls import OVERLAP, writes
-from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.case import Case, made_once
 from nsysprof.diagnosis.copies import SPARE
 from nsysprof.diagnosis.finding import BOUND, NAME
 from nsysprof.diagnosis.kinds import DIRECTIVES, Group, Kind, Remedy, dialect_text, fetched, in_steps, of_host, removal
@@ -30,12 +30,10 @@ _AT_INPUT = {
         "move this CPU work off the launching thread: to DataLoader workers, another thread, or out of the step"
     )
 }
-_FASTER = {
-    "cuda": (
-        "speed up this CPU work or move it to the GPU: it takes longer than all other work, so another "
-        "thread cannot hide it"
-    )
-}
+_FASTER = (
+    "speed up this CPU work or move it to the GPU: it takes longer than all other work, so another thread"
+    " cannot hide it"
+)
 _ON_GPU = {
     "pytorch": "do this work on the GPU, so that its tensors stay there and no step waits for a copy",
     "cuda": "do this work on the GPU, so its data stays there and no step waits for a copy",
@@ -86,13 +84,14 @@ def _compiling(case: Case) -> Mask:
 
 def _words(case: Case, row: int) -> str:
     text = case.facts.texts.words[case.pieces["culprit"][row]]
-    if int(case.once_for_all(_alike)[case.pieces["culprit"][row]]) < 0:
+    if int(_alike(case)[case.pieces["culprit"][row]]) < 0:
         text = _NUMBER.sub("*", text)
-    operator = int(case.once_for_all(_operators)[row])
+    operator = int(_operators(case)[row])
     named = f"in {case.facts.texts.words[operator]} " * (operator > 0)
     return one_line(f"CPU time {named}{text.removeprefix('code').strip() or 'between calls'}", NAME)
 
 
+@made_once
 def _operators(case: Case) -> Ints:
     """The name, as a code of `Facts.texts`, of the operator that runs on the CPU for most of each piece; 0 for none.
 
@@ -131,10 +130,10 @@ def _move(case: Case, group: Group) -> Iterable[Remedy]:
         yield removal(_OUTPUT if _file_call(case, group) else dialect_text(case, _AWAITED), group)
     if _for_output(case, group):
         yield removal(_OUTPUT, group)
-    if case.once_for_all(_operators)[group.rows].any():
+    if _operators(case)[group.rows].any():
         yield replace(removal(dialect_text(case, _OPERATOR), group), basis=BOUND)
     if 2 * group.waited_ns > group.place.total_ns:
-        yield replace(removal(dialect_text(case, _FASTER), group), basis=BOUND)
+        yield replace(removal(_FASTER, group), basis=BOUND)
     if _of_results(case, group):
         yield replace(removal(dialect_text(case, _ON_GPU), group), basis=BOUND)
     texts = _OFF | _AT_INPUT if _at_input(case, group) else _OFF
@@ -152,7 +151,7 @@ def _of_results(case: Case, group: Group) -> bool:
 def _for_output(case: Case, group: Group) -> bool:
     """Whether most of this work is in steps in which a thread then also writes for long, as a library of files does."""
     window, ns = case.pieces["window"], case.pieces["ns"]
-    mine = np.isin(window[group.rows], window[case.once_for_all(writes)])
+    mine = np.isin(window[group.rows], window[writes(case)])
     return 2 * int(ns[group.rows][mine].sum()) > group.waited_ns and _of_results(case, group)
 
 
@@ -176,11 +175,12 @@ def _claims(case: Case) -> Mask:
 
 def _codes(case: Case, rows: Index) -> Ints:
     """By the code's range; ranges that differ in numbers alone are one: `load_layer_3` and `load_layer_4`."""
-    alike, culprit = case.once_for_all(_alike), case.pieces["culprit"][rows]
-    operator = case.once_for_all(_operators)[rows]
+    alike, culprit = _alike(case), case.pieces["culprit"][rows]
+    operator = _operators(case)[rows]
     return np.where(alike[culprit] < 0, -alike[culprit] - 1, culprit) + operator * len(alike)
 
 
+@made_once
 def _alike(case: Case) -> Ints:
     """For each text minus one minus the first of those that differ from it in numbers alone, 0 where few do."""
     words = case.facts.texts.words
@@ -197,7 +197,7 @@ def _unknown_code(case: Case, group: Group) -> str:
     sampled = _sampled_in(case, group)
     if _MESSAGES.search(sampled):
         return OVERLAP
-    if case.once_for_all(_operators)[group.rows].any():
+    if _operators(case)[group.rows].any():
         return f"; {dialect_text(case, _OPERATOR)}"
     return (
         ""
@@ -206,6 +206,7 @@ def _unknown_code(case: Case, group: Group) -> str:
     )
 
 
+@made_once
 def _samples(case: Case) -> CpuSamples | None:
     """The samples of the CPU during all long code."""
     trace, pieces = case.facts.attribution.trace, case.pieces
@@ -229,7 +230,7 @@ def _by_start(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 def _samples_of(case: Case, group: Group) -> tuple[CpuSamples | None, Index, float]:
     """The samples, those during a group, and how many there would be if its threads ran all the time."""
-    found = case.once_for_all(_samples)
+    found = _samples(case)
     if found is None:
         return None, np.empty(0, np.intp), 0.0
     trace, pieces, mine, ns = case.facts.attribution.trace, case.pieces, [], 0

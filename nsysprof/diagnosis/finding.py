@@ -1,5 +1,7 @@
 """Define the result of a diagnosis: findings, each with symptom, cause, and a remedy that was tried in a replay."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
@@ -79,6 +81,11 @@ class Finding:
     def fix(self) -> str:
         """The section of the fix guide."""
         return f"docs/fixes.md#{self.kind}"
+
+    def untried(self, **values: Any) -> Finding:
+        """Return the finding without a gain, with other ``values``."""
+        none: dict[str, Any] = {"change": (), "basis": UNTRIED, "gain_ns": 0, "gain_low_ns": 0, "gain_high_ns": 0}
+        return replace(self, **none, **values)
 
     def record(self, command: str) -> dict[str, Any]:
         """Return the finding for JSON, with the next ``command``."""

@@ -1,7 +1,6 @@
 """Find kernels that use a small part of the GPU: few blocks or threads, a nearly empty last wave, or low occupancy."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from nsysprof.core.intervals import covered, merge
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_bytes, format_share
 from nsysprof.diagnosis.busy import Busy
-from nsysprof.diagnosis.finding import NAME, UNTRIED, Finding
+from nsysprof.diagnosis.finding import NAME, Finding
 from nsysprof.diagnosis.fusion import norms_of_layout
 from nsysprof.diagnosis.kinds import dialect_text
 from nsysprof.diagnosis.page_fault import MANY_FAULTS, fault_share
@@ -45,7 +44,7 @@ _MANY = {
 # Where all threads are enough for all multiprocessors, but lie in few large blocks.
 _SMALLER = "use smaller blocks (128 threads), so that the same threads spread over all {sms} multiprocessors"
 _WIDE = {"cuda": "use blocks of 128 to 256 threads: blocks of {threads} leave multiprocessors mostly idle"}
-_EVEN = {"cuda": "launch a multiple of {wave} blocks, or a grid of {wave} whose blocks loop over the work"}
+_EVEN = "launch a multiple of {wave} blocks, or a grid of {wave} whose blocks loop over the work"
 _UNSPILLED = "keep values in registers ({registers}): smaller tiles, less unrolling, or a higher limit of registers"
 _FULLER = {
     "shared memory": "use less shared memory per block ({shared:,} bytes), so that a multiprocessor holds more blocks",
@@ -165,8 +164,7 @@ def _worst(
     cause = one_line(short_name(trace.op_names[name]), NAME)
     text = f"{cause.replace('{', '{{').replace('}', '}}')} runs {_shape(found, kind, most)}: {{amount}}"
     told = busy.finding(kind, cause, text, _remedy(busy, found, kind, most), gain, int(own[mine].sum()))
-    unsure = replace(told, remedy="", basis=UNTRIED, gain_ns=0, gain_high_ns=0)
-    yield unsure if faults >= MANY_FAULTS else told
+    yield told.untried(remedy="") if faults >= MANY_FAULTS else told
 
 
 def _drawn(busy: Busy, found: Launches, mine: Index) -> Mapping[str, float]:
@@ -203,7 +201,7 @@ def _remedy(busy: Busy, found: Launches, kind: str, row: int) -> str:
         narrow = kind == "small-grid" and threads < FULL and "block" in text
         return text + (f", in blocks of 128 to 256 threads, not {threads:,}" if narrow else "")
     if kind == "tail-wave":
-        return _EVEN["cuda"].format(wave=f"{int(found.held.blocks[row]) * found.sms:,}")
+        return _EVEN.format(wave=f"{int(found.held.blocks[row]) * found.sms:,}")
     if kind == "spills":
         return _UNSPILLED.format(**values)
     return _FULLER[LIMITERS[int(found.held.limiter[row])]].format(**values)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import BOUND, NAME, OFTEN_SO, SHARED, UNTRIED, Finding
+from nsysprof.diagnosis.finding import BOUND, NAME, OFTEN_SO, SHARED, Finding
 from nsysprof.diagnosis.kinds import Group, Kind, Remedy, by_text, counted, dialect_text, each_step, text_of
 from nsysprof.kernels.names import short_name
 from nsysprof.trace.trace import KERNEL
@@ -107,7 +106,7 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
     else:
         waits, remedy = waits or _INFERENCE * (not _trains(case)), _EARLIER
     found = counted(place, "communication-exposed", "exposed communication", text, remedy, lost, min(lost, most))
-    untold = replace(found, text=f"{text}; {waits}", remedy="", basis=UNTRIED, gain_ns=0, gain_high_ns=0)
+    untold = found.untried(text=f"{text}; {waits}", remedy="")
     yield untold if waits else found
 
 

@@ -11,7 +11,7 @@ from nsysprof.core.arrays import AnyInts, Index, Ints, Mask
 from nsysprof.core.columns import pick
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.diagnosis.case import Case, Place
+from nsysprof.diagnosis.case import Case, Place, made_once
 from nsysprof.diagnosis.finding import BOUND, COUNTED, EVERY, NAME, ONCE, REPLAYED, Finding
 from nsysprof.trace.trace import MEMCPY, MIGRATION
 from nsysprof.waits.awaited import ITEM_BYTES
@@ -161,9 +161,10 @@ def text_of(column: str) -> Callable[[Case, int], str]:
 
 def of_host(case: Case) -> Mask:
     """Mark pieces in which the GPU waited for the host."""
-    return (case.pieces["cause"] == LATE_HOST) & ~case.once_for_all(in_mpi)
+    return (case.pieces["cause"] == LATE_HOST) & ~in_mpi(case)
 
 
+@made_once
 def in_mpi(case: Case) -> Mask:
     """Mark pieces in MPI, including all calls that MPI makes."""
     named = [
@@ -179,19 +180,10 @@ def in_calls(case: Case, *purposes: int) -> Mask:
     return of_host(case) & np.isin(case.purpose[call], purposes) & ~case.once[call]
 
 
+@made_once
 def copied_op(case: Case) -> Ints:
-    """The result of `_copied_op`, made once."""
-    return case.once_for_all(_copied_op)
-
-
-def launching(case: Case) -> Mask:
-    """The result of `_launching`, made once."""
-    return case.once_for_all(_launching)
-
-
-def _copied_op(case: Case) -> Ints:
-    """For each piece the copy of more than a few bytes that the host made or waited for, or that exposed the wait by a
-    call that returned only then; -1 for none.
+    """Return for each piece the copy of more than a few bytes that the host made or waited for, or that exposed the
+    wait by a call that returned only then; -1 for none.
     """
     pieces, ops = case.pieces, case.facts.ops_of_calls
     call = pieces["call"]
@@ -205,8 +197,9 @@ def _copied_op(case: Case) -> Ints:
     return np.where((op >= 0) & large & (kind == MEMCPY), op, -1)
 
 
-def _launching(case: Case) -> Mask:
-    """Pieces in which the host launched, made other calls that wait for nothing, or ran little code between them.
+@made_once
+def launching(case: Case) -> Mask:
+    """Mark pieces in which the host launched, made other calls that wait for nothing, or ran little code between them.
 
     Short waits for a lock are among these: autograd hands work from thread to thread by one.
     """

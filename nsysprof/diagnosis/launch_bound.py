@@ -9,7 +9,7 @@ from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.arrays import AnyInts, Index, Ints, Mask
 from nsysprof.core.columns import marked
 from nsysprof.core.intervals import expand_ranges
-from nsysprof.diagnosis.case import Case, Place
+from nsysprof.diagnosis.case import Case, Place, made_once
 from nsysprof.diagnosis.finding import BOUND, OFTEN_SO
 from nsysprof.diagnosis.kinds import LAUNCHING, Group, Kind, Remedy, dialect_text, glob_of, launching
 from nsysprof.trace.details import CUDA, OS
@@ -48,12 +48,9 @@ _GRAPH = {
 _FUSED = "construct the optimizer with fused=True, so that a few kernels update all parameters"
 
 
+@made_once
 def _claims(case: Case) -> Mask:
     """Launching, and the latency of launches where both together are much of the steps of a place."""
-    return case.once_for_all(_with_latency)
-
-
-def _with_latency(case: Case) -> Mask:
     pieces, claimed = case.pieces, launching(case)
     both: Mask = claimed | (pieces["cause"] == QUEUED)
     for number, place in enumerate(case.places):

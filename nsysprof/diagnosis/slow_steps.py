@@ -13,7 +13,7 @@ from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import NAME, SLOW, UNTRIED, Finding
+from nsysprof.diagnosis.finding import NAME, SLOW, Finding
 from nsysprof.diagnosis.kinds import counted
 from nsysprof.statistics.judge import SLOW_ONES, judge
 from nsysprof.waits.facts import OVERHEAD
@@ -104,7 +104,7 @@ def between_steps(case: Case, place: Place) -> Iterator[Finding]:
     remedy = _AHEAD if _FEEDS.search(doing) else ""
     found = counted(place, "input-wait" if remedy else "cpu-code", "pauses between steps", text, remedy, lost, lost)
     found = replace(found, claim="order", total_ns=total, step_ns=total / place.steps)
-    yield found if remedy else replace(found, basis=UNTRIED, gain_ns=0, gain_high_ns=0)
+    yield found if remedy else found.untried()
 
 
 def _beside(case: Case, pauses: Line, most_ns: int) -> str:

@@ -10,7 +10,7 @@ from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.arrays import Index, Ints, Mask
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import one_line
-from nsysprof.diagnosis.case import Case, Place
+from nsysprof.diagnosis.case import Case, Place, made_once
 from nsysprof.diagnosis.finding import NAME, OFTEN_SO, Finding
 from nsysprof.diagnosis.kinds import (
     DIRECTIVES,
@@ -66,7 +66,7 @@ def _claims(case: Case) -> Mask:
 
 def _codes(case: Case, rows: Index) -> Ints:
     """By call and range; the waits behind the regions of OpenACC and OpenMP are one cause, with one remedy."""
-    codes, waits = _calls_of(case, rows), case.once_for_all(_of_regions)
+    codes, waits = _calls_of(case, rows), _of_regions(case)
     return np.where(waits[codes], -1, codes) + 1
 
 
@@ -75,6 +75,7 @@ def _calls_of(case: Case, rows: Index) -> Ints:
     return np.where(exposed > 0, exposed, case.pieces["culprit"][rows])
 
 
+@made_once
 def _of_regions(case: Case) -> Mask:
     """Which texts are calls that wait at the end of a region."""
     directives = case.dialect in DIRECTIVES
@@ -82,7 +83,7 @@ def _of_regions(case: Case) -> Mask:
 
 
 def _words(case: Case, row: int) -> str:
-    code, waits = int(_calls_of(case, np.array([row]))[0]), case.once_for_all(_of_regions)
+    code, waits = int(_calls_of(case, np.array([row]))[0]), _of_regions(case)
     if not waits[code]:
         return one_line(case.facts.texts.words[code], NAME)
     mine = np.flatnonzero(_claims(case) & (case.place_of == case.place_of[row]))

@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
 from nsysprof.diagnosis.busy import Busy
-from nsysprof.diagnosis.finding import UNTRIED, Finding
+from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.kinds import dialect_text
 from nsysprof.diagnosis.reached import least_part, shares_of
 from nsysprof.errors import NsysprofError
@@ -112,8 +111,7 @@ def _faster(
     if busy.enough(gain):
         yield busy.finding(kind, cause, text, remedy, gain, ns)
     elif 2 * ns >= total and busy.alone.sum() >= _FULL * total:  # so full a GPU hides how long the CPU needs
-        found = busy.finding(kind, cause, text, remedy, int(shorter.sum()), ns)
-        yield replace(found, basis=UNTRIED, gain_ns=0, gain_high_ns=0)
+        yield busy.finding(kind, cause, text, remedy, int(shorter.sum()), ns).untried()
 
 
 def _speedup(busy: Busy, slower: str = "fp32", fast: str = "tf32") -> float:
