@@ -13,7 +13,8 @@ from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import BOUND, NAME, OFTEN_SO, SHARED, Finding
-from nsysprof.diagnosis.kinds import Group, Kind, Remedy, by_text, counted, dialect_text, each_step, text_of
+from nsysprof.diagnosis.kinds import DIRECTIVES, Group, Kind, Remedy, by_text, counted, dialect_text, each_step, text_of
+from nsysprof.diagnosis.synchronization import WAIT
 from nsysprof.kernels.names import short_name
 from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.changes import Changes
@@ -205,7 +206,7 @@ STREAMS = Kind(
 def _unusual(case: Case, group: Group) -> str:
     """What may be the matter where launches take many times as long as usual to start."""
     long = case.pieces["ns"][group.rows].mean() >= _USUAL_NS
-    return "; launches usually start within 10 µs: another process may use the GPU (nvidia-smi lists it)" * bool(long)
+    return "launches usually start within 10 µs: another process may use the GPU (nvidia-smi lists it)" * bool(long)
 
 
 def _queue(case: Case, group: Group) -> Iterable[Remedy]:
@@ -218,6 +219,7 @@ def _queue(case: Case, group: Group) -> Iterable[Remedy]:
     if len(mine) >= _LOOP and 2 * int(pieces["ns"][group.rows[behind]].sum()) > group.waited_ns:
         name = calls.names[int(np.bincount(calls.name[mine]).argmax())]
         text = f"do not call {name} after each kernel: launch the loop's kernels ahead, and synchronize once after it"
+        text = dialect_text(case, WAIT) if case.dialect in DIRECTIVES else text
         yield Remedy(text, Changes(remove=[group.cause]), BOUND)
 
 
@@ -229,7 +231,7 @@ LATENCY = Kind(
     "{cause}: {amount}",
     _queue,
     least_share=OFTEN_SO,
-    note=_unusual,
+    where=_unusual,
     arithmetic=True,
 )
 

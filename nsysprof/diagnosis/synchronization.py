@@ -49,7 +49,7 @@ _UNSET = "unset CUDA_LAUNCH_BLOCKING (or turn off the debug mode that sets it), 
 # Kernels of 20 µs or more whose launch ends behind them, of how many, and how far the clocks may differ. Other
 # programs, of 200 public ones, have no more than 66 %.
 _MANY, _ALL, _CLOCK_NS = 8, 0.95, 2_000
-_WAIT = {
+WAIT = {
     "pytorch": "remove the synchronization from the step, or synchronize only every N steps",
     "cuda": "remove the synchronization from the loop, and order the work with streams and events",
     "openacc": "launch with an async clause, and wait once after the loop",
@@ -119,7 +119,7 @@ def _drop(case: Case, group: Group) -> Iterable[Remedy]:
     if group.place.path == WHOLE or _read(case, group):
         return
     reads = ".item()" in group.cause or "DtoH" in group.cause
-    texts = _READ if reads else _MASK if "nonzero()" in group.cause else _WAIT
+    texts = _READ if reads else _MASK if "nonzero()" in group.cause else WAIT
     yield removal(dialect_text(case, texts), group)
 
 

@@ -164,7 +164,7 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     little = not first.remedy and compute >= _HALF and first.lost_ns < _MUCH * max(first.total_ns, 1)
     little |= compute >= _BUSY and 0 < first.gain_ns < _IDLE * first.total_ns
     little |= first.kind == "synchronization" and compute >= (_BUSY if first.remedy else _HALF)
-    little |= first.kind == "exposed-copy" and first.path == WHOLE and compute >= _HALF
+    little |= first.kind in ("exposed-copy", "launch-latency") and first.path == WHOLE and compute >= _HALF
     fixed = [each for each in diagnosis.findings if each.remedy]
     little |= first.kind == "sleep" and not first.remedy
     known = first.kind in (COLD, PACED, SLOW) or any(each.kind in KERNEL_KINDS for each in fixed)
