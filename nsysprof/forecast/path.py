@@ -11,7 +11,7 @@ from nsysprof.core.arrays import Index
 from nsysprof.core.units import format_ns
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
 from nsysprof.waits.facts import Facts
-from nsysprof.waits.replay import NEVER, ZERO, Network, Times
+from nsysprof.waits.replay import NEVER, ZERO, Network, Times, offsets
 
 PARTS = ("compute", "communication", "copies", "host", "latency")
 COMPUTE, COMMUNICATION, COPIES, HOST, LATENCY = range(len(PARTS))
@@ -38,9 +38,7 @@ class PathParts:
 
 def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: Index, stop: int) -> PathParts:
     """Return the parts of a step from ``start`` to the end of the last of ``ops``, or to the time ``stop``."""
-    total = np.cumsum(network.gap)
-    offset = np.append(total - total[network.anchor], 0)
-    length = np.append(network.length, 0)
+    offset, length = offsets(network), np.append(network.length, 0)
     last = int(ops[np.argmax(times.end[ops])])
     ns, by_op = [0] * len(PARTS), dict[int, int]()
 

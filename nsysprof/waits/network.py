@@ -51,6 +51,8 @@ def network_of(
         *first_joins(trace, host),
     ]
     network = _assembled(host, items, distinct_joins(joins, host), parts, done, length, known)
+    del items, joins, lanes, parts
+    network = _with_extras(network)
     return replace(network, part=_parts(trace, network))
 
 
@@ -110,6 +112,8 @@ def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Ints3
     own.drop(np.flatnonzero(first_of[joins.at]))
     awaited = replace(edges_of(joins.to, joins.op, joins.lag), moment=joins.moment)
     edges = [_joined([*first, own]), _joined([*second, awaited])]
+    del first, second
+    parts.edges = ()  # long columns, now joined
     for each in edges:
         some = np.flatnonzero(each.moment >= 0)
         each.to[some] = node[anchor[each.moment[some]]]
@@ -132,8 +136,10 @@ def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Ints3
     number[order] = np.arange(len(order))
     recorded, waits = np.concatenate(time)[order], np.zeros(len(order), bool)
     waits[number[node[joins.at]]] = joins.waits
-    ordered = [each.take(order) for each in edges]
-    for each in ordered:
+    ordered = []
+    while edges:
+        each = edges.pop(0).take(order)
+        ordered.append(each)
         each.to[:] = number[each.to]
         late = each.to >= np.arange(len(order))
         each.drop(np.flatnonzero(late))
@@ -143,12 +149,11 @@ def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Ints3
     gap = np.append(0, np.diff(host.time))[: len(host.time)]
     gap[every] = 0
     node = np.where(node >= 0, number[node], -1).astype(np.int32)
-    network = Network(
+    return Network(
         host.thread, host.time, gap, anchor.astype(np.int32), node, start, number[done], length, np.zeros_like(length),
         (ordered[0], ordered[1]), np.zeros(len(order), np.int64), recorded, of_op, waits,
         host.launch, host.sync_call, host.sync, host.asked, lags, of_op,
     )  # fmt: skip
-    return _with_extras(network)
 
 
 def _joined(parts: list[Edges]) -> Edges:

@@ -127,10 +127,9 @@ def replay(network: Network) -> Times:
     One pass over the nodes computes the times that may differ from the recording; moments that depend only on their own
     thread are derived from these.
     """
-    total = np.cumsum(network.gap)
-    offset = np.append(total - total.take(network.anchor), 0)
-    length = np.append(network.length, 0)
+    offset, length = offsets(network), np.append(network.length, 0)
     weights = [each.lag + network.extra + offset.take(each.moment) + length.take(each.op) for each in network.edges]
+    del length
     node = network.recorded.copy()
     rows = _changed(network, weights)
     place = np.zeros(len(node), np.int32)  # in the list of computed times; before all of them is a 0
@@ -146,9 +145,20 @@ def replay(network: Network) -> Times:
         for one, ahead, other, behind in zip(*(column.tolist() for column in columns), strict=True):
             here, there = times[one] + ahead, times[other] + behind
             add(here if here >= there else there)
-    node[rows] = times[1:]
-    start = node.take(network.start)
-    return Times(node, node[network.node[network.anchor]] + offset[:-1], start, node[network.done] + network.length)
+        node[some] = times[low + 1 :]
+    del times, add, weights, rows, place  # of a large trace they are longer than all results
+    moment, end = node[network.node[network.anchor]], node[network.done]
+    moment += offset[:-1]
+    end += network.length
+    return Times(node, moment, node.take(network.start), end)
+
+
+def offsets(network: Network) -> Ints:
+    """Return the ns from the anchor of each host moment to the moment, and a last 0 that stands for "no moment"."""
+    out = np.zeros(len(network.gap) + 1, np.int64)
+    np.cumsum(network.gap, out=out[:-1])
+    out[:-1] -= out.take(network.anchor)
+    return out
 
 
 def _changed(network: Network, weights: list[Ints]) -> Index:
