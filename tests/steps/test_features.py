@@ -88,6 +88,34 @@ def test_a_number_that_counts_the_steps_is_no_feature(values: list[int], feature
 def test_numbers_of_more_digits_than_a_float_holds_are_ids(digits: int, known: bool) -> None:
     """However well they would explain the times."""
     sizes = np.random.default_rng(5).integers(1, 9, 60)
-    names = [f"batch_{size * 10 ** (digits - 1)}" for size in sizes.tolist()]
-    fit = fit_features(names, np.arange(60), (1_000_000 * sizes).astype(np.int64))
+    for more in ("", "_of_8"):  # whatever other numbers there are
+        names = [f"batch_{size * 10 ** (digits - 1)}{more}" for size in sizes.tolist()]
+        fit = fit_features(names, np.arange(60), (1_000_000 * sizes).astype(np.int64))
+        assert (fit is not None) is known
+
+
+@pytest.mark.parametrize(("count", "known"), [(11, False), (12, True)])
+def test_a_price_needs_twelve_steps(count: int, known: bool) -> None:
+    """However well their numbers explain them."""
+    sizes = np.arange(count) * 5 % 7 + 1
+    fit = fit_features([f"batch {size} of" for size in sizes], np.arange(count), 1_000_000 * sizes + 500_000)
     assert (fit is not None) is known
+    if fit is not None:
+        assert [each.name for each in fit.features] == ["batch"]
+        assert fit.fixed_ns == pytest.approx(500_000, rel=1e-3)
+        assert [fit.explained, fit.features[0].ns] == pytest.approx([1, 1_000_000])
+        assert fit.fitted == pytest.approx(1_000_000 * sizes + 500_000)
+
+
+@pytest.mark.parametrize(("wide", "known"), [(0.1, True), (0.9, False)])
+def test_a_fit_that_leaves_most_unexplained_says_nothing(wide: float, known: bool) -> None:
+    """Of the distances from the median it must explain a quarter."""
+    rng = np.random.default_rng(2)
+    sizes = rng.integers(1, 9, 600)
+    span = ((1e6 + 5e4 * sizes) * np.exp(wide * rng.standard_normal(600))).astype(np.int64)
+    fit = fit_features([f"b{size}" for size in sizes], np.arange(600), span)
+    assert (fit is not None) is known
+    if fit is not None:
+        assert fit.explained == pytest.approx(
+            1 - np.abs(span - fit.fitted).sum() / np.abs(span - np.median(span)).sum()
+        )

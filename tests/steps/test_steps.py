@@ -427,15 +427,6 @@ def test_the_command_writes_what_the_answer_holds(trace: MakeTrace, tmp_path: Pa
     assert f"not written by a run of {RUN}" in refused.err
 
 
-def test_near_steps_are_the_typical_ones_of_the_same_level() -> None:
-    """Shared out in whole ns: remainders go to the rows with the largest."""
-    from nsysprof.steps.ledger import _nearest, _shared_out
-
-    assert _shared_out(np.array([0, 0, 1]), np.array([5, 6, 4]), 3).tolist() == [1, 2, 1]
-    near = _nearest(np.array([5]), np.delete(np.arange(100), 5), None)
-    assert sorted(near[0].tolist()) == [at for at in range(32) if at != 5]
-
-
 @pytest.mark.parametrize(
     ("count", "at", "before", "behind"),
     [

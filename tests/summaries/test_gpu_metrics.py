@@ -1,15 +1,25 @@
 """What GPU metrics say of the recording, of ranges and of kernels, and where they say nothing."""
 
 import math
-import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from nsysprof.summaries.gpu_metrics import clock_change, clocks
+from nsysprof.summaries.gpu_metrics import (
+    _BLOCK,
+    _fit,
+    _judged,
+    _shares,
+    clock_change,
+    clocks,
+    mean_of,
+    means,
+    means_of,
+)
 from nsysprof.summaries.summary import Answer
+from nsysprof.trace.details import GpuSamples
 from tests.conftest import MakeTrace
 from tests.kit.gpu_samples import STEP_NS, gpu_samples
 from tests.kit.reports import attributed, broken_down
@@ -77,41 +87,6 @@ def test_a_sample_holds_what_runs_after_its_stamp(trace: MakeTrace) -> None:
     assert (row["mean"], row["samples"]) == (100, 3)
 
 
-def test_shorter_kernels_are_told_apart_by_their_share_of_samples(trace: MakeTrace) -> None:
-    """Least squares over many samples: each is near what it was made with, inside its interval."""
-    draw, now = random.Random(3), 10_000
-    busy: dict[str, list[tuple[int, int]]] = {"read": [], "compute": []}
-    while now < 60_000_000:
-        name = draw.choice(["read", "compute"])
-        busy[name].append((now, now + draw.randint(30_000, 60_000)))
-        now = busy[name][-1][1] + draw.choice([8_000, 40_000])
-    levels = {"read": 80, "compute": 10}
-    dram = sampled([(*each, levels[name]) for name, times in busy.items() for each in times], 600)
-    items = kernels("read", busy["read"]), kernels("compute", busy["compute"], 5_000)
-    found = rows_of(trace(*items, gpu_samples({"dram_read": dram})))
-    for name, level in levels.items():
-        row = found["kernel", name, "dram_read"]
-        assert row["basis"] == "regression"
-        assert row["mean"] == pytest.approx(level, abs=2)
-        assert row["low"] - 1 <= level <= row["high"] + 1
-
-
-def test_what_samples_cannot_tell_apart_is_unknown(trace: MakeTrace) -> None:
-    """Two kernels that always share a sample, and one that takes a tenth of one."""
-    pair = [(at * STEP_NS, at * STEP_NS + 50_000) for at in range(300)]
-    other = [(start + 50_000, end + 50_000) for start, end in pair]
-    tiny = [(start + 102_000, end + 55_000) for start, end in other]
-    values = {"sm_active": [60] * 300}
-    found = rows_of(trace(kernels("a", pair), kernels("b", other, 1000), gpu_samples(values)))
-    for name in ("a", "b"):
-        row = found["kernel", name, "sm_active"]
-        assert row["basis"] == "unknown" or 50 <= row["mean"] <= 70
-    found = rows_of(trace(kernels("a", pair), kernels("t", tiny, 1000), gpu_samples(values)))
-    row = found["kernel", "t", "sm_active"]
-    assert math.isnan(row["mean"])
-    assert row["reason"]
-
-
 def test_ranges_that_repeat_have_rows(trace: MakeTrace) -> None:
     """From the first GPU op to the last of each instance; a range without a whole sample is unknown."""
     step = [Range(f"step{at}", at * 1_000_000, at * 1_000_000 + 100) for at in range(4)]
@@ -163,8 +138,142 @@ def test_clocks_of_stretches_of_time(trace: MakeTrace) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "text"),
-    [(1.41e9, 1.25e9, "1.41 → 1.25 GHz"), (1.98e9, 1.97e9, ""), (math.nan, 1e9, ""), (1e9, math.nan, "")],
+    [
+        (1.41e9, 1.25e9, "1.41 → 1.25 GHz"),
+        (1e9, 1.02e9, "1.00 → 1.02 GHz"),
+        (1e9, 0.981e9, ""),
+        (math.nan, 1e9, ""),
+        (1e9, math.nan, ""),
+    ],
 )
 def test_a_clock_changed_or_not(before: float, after: float, text: str) -> None:
     """By 2 % and more; what is not known did not change."""
     assert clock_change(before, after) == text
+
+
+def some_samples(rng: np.random.Generator, count: int) -> GpuSamples:
+    """Samples of several lengths, with gaps between some, of which one in six is unknown."""
+    edges = np.sort(rng.choice(20 * count, 2 * count, replace=False))
+    values = np.where(rng.random(count) < 1 / 6, np.nan, rng.integers(0, 101, count)).astype(np.float32)
+    return GpuSamples(edges[::2], edges[1::2], {"sm_active": values})
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_means_and_shares_equal_a_count_by_the_nanosecond(seed: int) -> None:
+    """Of the samples that an interval touches, and the part of each that stretches of time cover."""
+    rng = np.random.default_rng(seed)
+    samples = some_samples(rng, 12)
+    values = samples.values["sm_active"]
+    start = rng.integers(0, 240, 30)
+    end = start + rng.integers(1, 60, 30)
+    known = [
+        [
+            values[at]
+            for at in range(12)
+            if samples.end[at] > low and samples.start[at] < high and not np.isnan(values[at])
+        ]
+        for low, high in zip(start, end, strict=True)
+    ]
+    expected = [np.mean(each) if each else math.nan for each in known]
+    assert means(samples, values, start, end) == pytest.approx(expected, nan_ok=True)
+    edges = np.sort(rng.choice(240, 10, replace=False))
+    busy = {at for low, high in zip(edges[::2], edges[1::2], strict=True) for at in range(low, high)}
+    parts = [
+        len(busy & set(range(low, high))) / (high - low) for low, high in zip(samples.start, samples.end, strict=True)
+    ]
+    assert _shares(samples, (edges[::2], edges[1::2])) == pytest.approx(parts)
+
+
+@pytest.mark.parametrize(
+    ("values", "mean", "half", "basis"),
+    [
+        ([50, 52, 54], 52, 4.303 * 2 / math.sqrt(3) + 0.5, "samples"),
+        ([50, 52, math.nan, 54], 52, 4.303 * 2 / math.sqrt(3) + 0.5, "samples"),
+        ([50, 54], math.nan, math.nan, "unknown"),
+        ([50, 54, math.nan], math.nan, math.nan, "unknown"),
+        ([40] * 10 + [60] * 10, 50, 2.262 * math.sqrt(1000 / 9) / math.sqrt(10) + 0.5, "samples"),  # ten batches of two
+        ([0, 0, 0], 0, 0.5, "samples"),
+    ],
+)
+def test_a_mean_has_the_interval_of_its_batches(values: list[float], mean: float, half: float, basis: str) -> None:
+    """By Student's t over ten neighbouring parts, and half a percent for rounding; two samples are none."""
+    found = mean_of(np.array([99, *values], np.float32), np.array([False, *([True] * len(values))]))
+    assert (found.mean, found.high) == pytest.approx((mean, mean + half), rel=1e-3, nan_ok=True)
+    assert found.low == pytest.approx(max(mean - half, 0), rel=1e-3, nan_ok=True)
+    assert (found.basis, found.samples) == (basis, int(np.isfinite(values).sum()))
+    assert bool(found.reason) == (basis == "unknown")
+    assert ("too short" in found.reason) == (len(values) < 3)
+
+
+@pytest.mark.parametrize("blocks", [3, 4, 20])
+def test_a_fit_is_least_squares_over_what_runs(blocks: int) -> None:
+    """With idle time as a group of its own; unknown samples and those of overlapping kernels are left out.
+
+    Without a block of samples more than groups nothing is known.
+    """
+    rng = np.random.default_rng(blocks)
+    count = blocks * _BLOCK
+    shares = rng.dirichlet([1, 1, 1], count).T[:2]
+    values = 80 * shares[0] + 10 * shares[1] + 3 * (1 - shares.sum(axis=0)) + rng.normal(0, 1, count)
+    odd = np.array([[1.0, 1.0, 0.0], [1.0, 0.5, 0.0]])  # two at once, and nothing
+    more = np.append(values, [99, 40, 99])
+    more[-2] = math.nan
+    fit = _fit(more, np.hstack([shares, odd]).astype(np.float32))
+    assert fit[:, 3].tolist() == [count, count]
+    if blocks == 3:
+        assert np.isnan(fit[:, :2]).all()
+        assert not fit[:, 2].any()
+        return
+    assert fit[:, 2] == pytest.approx(shares.sum(axis=1), rel=1e-5)
+    x = np.column_stack([*shares, 1 - shares.sum(axis=0)])
+    expected, *_ = np.linalg.lstsq(x, values, rcond=None)
+    assert fit[:, 0] == pytest.approx(expected[:2], rel=1e-4)
+    scores = [x[at : at + _BLOCK].T @ (values - x @ expected)[at : at + _BLOCK] for at in range(0, count, _BLOCK)]
+    inverse = np.linalg.inv(x.T @ x)
+    error = np.sqrt(np.diag(inverse @ sum(np.outer(each, each) for each in scores) @ inverse))[:2]
+    assert fit[:, 1] == pytest.approx({4: 12.706, 20: 2.110}[blocks] * error + 0.5, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("fit", "shifted", "expected"),
+    [
+        ((50, 4, 3.0, 9), (51, 49), (50, 46, 54)),
+        ((50, 4, 3.0, 9), (57, 43), (50, 43, 57)),  # stamps that differ
+        ((50, 4, 2.9, 9), (51, 49), None),  # less than three samples
+        ((50, 10, 3.0, 9), (50, 50), (50, 40, 60)),
+        ((50, 10, 3.0, 9), (50, 61), None),  # wider than twenty points
+        ((2, 4, 3.0, 9), (2, 2), (2, 0, 6)),
+        ((-5, 4, 3.0, 9), (-5, -5), (0, 0, 0)),
+        ((-6, 4, 3.0, 9), (-6, -6), None),  # below nothing
+        ((105, 4, 3.0, 9), (105, 105), (100, 100, 100)),
+        ((106, 4, 3.0, 9), (106, 106), None),
+    ],
+)
+def test_a_fit_that_says_nothing_is_unknown(fit: Any, shifted: Any, expected: tuple[float, ...] | None) -> None:
+    """Too few samples, too wide an interval, or what cannot be a share."""
+    found = _judged(np.array(fit, float), *(np.array([each, 0, 0, 0], float) for each in shifted))
+    assert found.samples == 9
+    assert (found.basis, math.isnan(found.mean)) == (("unknown", True) if expected is None else ("regression", False))
+    if expected is not None:
+        assert (found.mean, found.low, found.high) == expected
+
+
+@pytest.mark.parametrize(("length", "basis"), [(10, "samples"), (2, "regression")])
+def test_long_kernels_have_means_and_short_ones_a_fit(length: int, basis: str) -> None:
+    """From ten samples on what lies at their edges does not matter; a fit tells apart what shares samples."""
+    step, rng = STEP_NS, np.random.default_rng(0)
+    level = {0: 70, 1: 20}
+    edges = np.cumsum(np.append(0, rng.integers(length * step, (length + 1) * step, 400)))
+    count = int(edges[-1] // step)
+    stamps = np.arange(count) * step
+    lines = [(edges[which:-1:2], edges[which + 1 :: 2]) for which in (0, 1)]
+    lines = [(start[: len(end)], end) for start, end in lines]
+    plain = GpuSamples(stamps, stamps + step, {})
+    shares = [_shares(plain, line) for line in lines]
+    values = (level[0] * shares[0] + level[1] * shares[1]).astype(np.float32)
+    found = means_of(GpuSamples(stamps, stamps + step, {"sm_active": values, "clock_hz": values * 0 + 5}), lines)
+    for at, each in enumerate(found):
+        assert (each["sm_active"].basis, each["clock_hz"].basis) == (basis, "samples")
+        assert each["sm_active"].mean == pytest.approx(level[at], abs=1)
+        whole = (shares[at] >= 0.95) & (sum(shares) - shares[at] <= 0.05)
+        assert each["clock_hz"].samples == whole.sum()

@@ -114,41 +114,18 @@ def test_pools_hold_what_they_hold(trace: MakeTrace) -> None:
     assert (pool["owned_at_peak_bytes"], rows["step", "device"]["owned_at_peak_bytes"]) == (0, 300)
 
 
-def steps(sizes: list[int], keep: list[bool]) -> list[Items]:
-    """Steps of 100 ns that allocate, and give back but for what they keep."""
-    out: list[Items] = [KERNEL]
-    for at, (size, kept) in enumerate(zip(sizes, keep, strict=True)):
-        out += [Range(f"step {at}", 100 * at, 100 * at + 90), *allocate(100 * at + 10, 1000 + at, size, id=2 * at + 1)]
-        if not kept:
-            out += allocate(100 * at + 50, 1000 + at, 0, id=2 * at + 2, free=True)
-    return out
-
-
-@pytest.mark.parametrize(
-    ("sizes", "keep", "growth"),
-    [
-        ([64] * 12, [True] * 12, 64),
-        ([64] * 12, [at % 2 == 0 for at in range(12)], 32 * 8 / 8),  # in every other step
-        ([64] * 12, [False] * 12, None),
-        ([64] * 12, [True] * 3 + [False] * 9, None),  # a cache that fills
-        ([64] * 5, [True] * 5, None),  # too few
-        ([1 << 20] * 6 + [64] * 6, [True] * 12, None),
-    ],
-)
-def test_growth_is_what_each_step_keeps(
-    trace: MakeTrace, sizes: list[int], keep: list[bool], growth: float | None
-) -> None:
-    """Steadily, behind a warm-up; a cache that fills in the first steps is no leak."""
-    found = answer_of(trace(*steps(sizes, keep)))
-    row = next(row for row in found.rows.records() if row["merged_path"] == "step*")
-    if len(set(sizes)) > 1:
-        assert row["growth_bytes"] > 64  # on average
-    elif growth is None:
-        assert math.isnan(row["growth_bytes"])
-        assert "more with each" not in found.finding
-    else:
-        assert row["growth_bytes"] == growth
-        assert found.finding.endswith(f"; {growth:.0f} B more with each step*")
+def test_what_each_step_keeps_is_growth(trace: MakeTrace) -> None:
+    """In all steps or every other one; what is given back is none."""
+    for kept, growth in (({0, 1}, 64), ({0}, 32), (set[int](), 0)):
+        items: list[Items] = [KERNEL]
+        for at in range(12):
+            begin = 100 * at
+            items += [Range(f"step {at}", begin, begin + 90), *allocate(begin + 10, at, 64, id=2 * at + 1)]
+            items += () if at % 2 in kept else allocate(begin + 50, at, 0, id=2 * at + 2, free=True)
+        found = answer_of(trace(*items))
+        [row] = [row for row in found.rows.records() if row["merged_path"] == "step*"]
+        assert row["growth_bytes"] == growth or (not growth and math.isnan(row["growth_bytes"]))
+        assert found.finding.endswith(f"; {growth} B more with each step*") == bool(growth)
 
 
 def test_the_range_that_keeps_is_named(trace: MakeTrace) -> None:

@@ -165,16 +165,6 @@ def test_numbers_are_as_they_were(trace: MakeTrace, case: str) -> None:
             hold(__file__, f"{case} of {select}, replayed", replayed)
 
 
-def test_numbers_of_more_programs_are_as_they_were(trace: MakeTrace) -> None:
-    """The same of some more, as one number for each program."""
-    out: dict[str, list[Any]] = {}
-    for kind, seeds in {"report": range(20, 26), "waits": (20, 21), "set-up": (3,)}.items():
-        for seed in seeds:
-            attribution = attributed(Path(trace(*MADE[kind](seed)).name))
-            out[f"{kind} {seed}"] = [all_of(attribution, select) for select in ("*", None)]
-    hold(__file__, "more", out)
-
-
 @pytest.mark.parametrize("change", CHANGES)
 def test_changed_replays_are_as_they_were(trace: MakeTrace, change: str) -> None:
     """When all ops and steps of a program run after a change, also of programs that a simulation knows nothing of."""

@@ -1,10 +1,13 @@
 """What paces steps, and what only delays them."""
 
+from itertools import combinations
+from statistics import correlation, median
+
 import numpy as np
 import pytest
 
 from nsysprof.core.arrays import Floats, Ints
-from nsysprof.waits.paced import MIN_STEPS, Pacing, pacing
+from nsysprof.waits.paced import MIN_STEPS, Pacing, _clocked, _rank_correlation, _slope, pacing
 
 MS = 1_000_000
 Ns = Ints
@@ -83,9 +86,78 @@ def test_few_steps_show_nothing() -> None:
     work = varied(7, 6, 0.5, 40)
     waited = np.where(np.arange(40) < 19, 40 - work, 0)
     assert not pacing(ns(work + waited), ns(waited)).paced
-    assert pacing(np.empty(0, np.int64), np.empty(0, np.int64)) == Pacing(paced=False, steps=0)
+    assert pacing(np.empty(0, np.int64), np.empty(0, np.int64)) == Pacing(False, 0, 0, 0, 0, 0.0, 0.0)
+    assert pacing(np.full(8, 10), np.ones(8, np.int64)).steps == 8
 
 
 def test_many_steps_are_sampled() -> None:
-    """Ten thousand take no longer than five hundred."""
+    """Ten thousand take no longer than five hundred, which are spread evenly."""
     assert timer(1, 10_000).paced
+    found = pacing(10 * np.arange(1, 1_001), 5 * np.arange(1, 1_001))
+    assert (found.steps, found.period_ns, found.step_spread_ns) == (1_000, 5_000, 4_990)
+
+
+@pytest.mark.parametrize(
+    ("slope", "noise", "longer", "paced"),
+    [
+        *((slope, 0, 0, True) for slope in (0.71, 1, 1.29)),  # how much of the work the wait makes up for
+        *((slope, 0, 0, False) for slope in (0.69, 1.31)),
+        *((1, 1.6, 0, True), (1, 1.7, 0, False)),  # a third of the spread of the work
+        *((1, 0, 9_960, True), (1, 0, 10_000, False)),  # work that varies by a thousandth of the step
+        (-1, 0, 0, False),
+    ],
+)
+def test_a_wait_paces_where_it_makes_up_for_work(slope: float, noise: float, longer: int, paced: bool) -> None:
+    """By as much as the work grows; whatever else changes must be less than the work changes."""
+    work = np.arange(21)
+    waited = 40 + longer - slope * work + np.resize([noise, -noise], 21)
+    step, waited = (np.rint(1_000 * each).astype(np.int64) for each in (work + waited, waited))
+    found = pacing(step, waited)
+    assert (found.paced, found.work_spread_ns, found.steps) == (paced, 10_000, 21)
+    assert found.step_spread_ns == pytest.approx(max(abs(1 - slope) * 10_000, 2_000 * noise), abs=1)
+    assert found.slope == pytest.approx(-slope, abs=0.05)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_slope_and_correlation_are_those_of_their_definitions(seed: int) -> None:
+    """The median slope of all pairs that differ, and the correlation of ranks; 0 of what does not vary."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.integers(0, 9, 12), rng.permutation(12) - rng.integers(0, 3)
+    pairs = [(y[b] - y[a]) / (x[b] - x[a]) for a, b in combinations(range(12), 2) if x[a] != x[b]]
+    assert _slope(x, y) == pytest.approx(median(pairs))
+    ranks = [[*np.argsort(np.argsort(each, kind="stable"))] for each in (rng.permutation(x), y)]
+    assert _rank_correlation(np.array(ranks[0]), y) == pytest.approx(correlation(*ranks))
+    assert (_slope(x * 0, y), _rank_correlation(x, y * 0), _rank_correlation(x * 0, y)) == (0, 0, 0)
+
+
+def beat(rate: float, part: float = 0.01, count: int = 12, away: tuple[float, ...] = (1, -1)) -> Ns:
+    """Steps of a clock, each longer or shorter by a part."""
+    return np.rint(1e9 / rate * (1 + part * np.resize(away, count))).astype(np.int64)
+
+
+@pytest.mark.parametrize(
+    ("step", "waited", "clocked"),
+    [
+        *((beat(rate), 0.9, True) for rate in (1, 2, 5, 10, 12, 15, 20, 24, 25, 30, 40, 48, 50, 60)),
+        *((beat(rate), 0.9, True) for rate in (72, 75, 90, 100, 120, 144, 200, 240, 250, 500, 1_000)),
+        (beat(60 * 1.0028), 0.9, True),  # nearly a rate
+        (beat(60 / 1.0028), 0.9, True),
+        (beat(60 * 1.0035), 0.9, False),
+        (beat(60 / 1.0035), 0.9, False),
+        (beat(61.5), 0.9, False),
+        (beat(60), 0.5, False),  # no more than half of it
+        (beat(60), 0.51, True),
+        (beat(60, count=7), 0.9, False),
+        (beat(60, count=8), 0.9, True),
+        (beat(60, 0.055), 0.9, True),  # near to the median
+        (beat(60, 0.065), 0.9, False),
+        (beat(60, away=(1, -1, 1, -1, 8, -8)), 0.9, True),  # most of them
+        (beat(60, away=(1, -1, 8, -8)), 0.9, False),
+        (beat(60, away=(1, 1, -1, -1)), 0.9, False),  # neighbours do not make up for each other
+        (beat(60, away=(1, -1, 0, 0)), 0.9, True),  # by half of the variance
+        (beat(60, 0), 0.9, False),  # what does not vary
+    ],
+)
+def test_steps_that_follow_a_clock(step: Ns, waited: float, clocked: bool) -> None:
+    """At a round rate, mostly regular, and short after long; of steps that mostly wait."""
+    assert _clocked(step, np.rint(step * waited).astype(np.int64)) is clocked

@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
 from nsysprof.attribution.paths import SLOWEST, TYPICAL, Instances, instances_text, pick_instances
-from nsysprof.errors import NsysprofError
 from nsysprof.why.text import why_text
 from nsysprof.why.why import Why, why
 from tests.conftest import MakeTrace
@@ -45,13 +42,6 @@ def test_each_process_has_a_slowest_window() -> None:
     check_sums(answer)
     assert not answer.windows.duplicated(["path", "gpu", "pid"]).any()
     assert "the slowest" in why_text(answer)
-
-
-def test_a_number_that_no_path_has_is_refused(trace: MakeTrace) -> None:
-    """In one line, with what lists the steps."""
-    with pytest.raises(NsysprofError, match="no step is left: instance 9, but a path has at most 4") as stop:
-        picked(trace(*steps(SLEEPS)), (9, 9))
-    assert "nsysprof steps" in str(stop.value.hint)
 
 
 def test_on_the_command_line_they_exclude_each_other(trace: MakeTrace, tmp_path: Path, run: Run) -> None:

@@ -2,15 +2,12 @@
 
 from pathlib import Path
 
-import pytest
-
-from nsysprof.errors import NsysprofError
 from nsysprof.why.text import why_text
 from nsysprof.why.why import Why, why
 from tests.conftest import MakeTrace
 from tests.kit.command_line import Run
 from tests.kit.reports import attributed
-from tests.kit.trace import Items, Range, launch_kernel
+from tests.kit.trace import Range
 from tests.why.test_instance import account, steps
 
 
@@ -38,32 +35,6 @@ def test_times_per_call_are_those_of_windows_by_calls(trace: MakeTrace) -> None:
     assert of_calls.findings == plain.findings  # of steps, whatever times are per
     assert "step, 3 steps on GPU 0, 2 calls" in why_text(of_calls)
     assert "per call" in why_text(of_calls)
-
-
-def test_of_the_whole_trace_all_calls_count(trace: MakeTrace) -> None:
-    """Where no range is chosen the outermost layers are counted wherever they are."""
-    path = trace(*steps((0, 0)), Range("layer0", 1_000, 2_000), Range("layer0", 1_100, 1_200))
-    assert per(path, "layer0").windows["calls"].tolist() == [1]
-
-
-def test_a_glob_without_calls_is_refused(trace: MakeTrace) -> None:
-    """By name, with what is near, and with what helps."""
-    with pytest.raises(
-        NsysprofError, match=r"step: nothing inside matches --per 'lyer\*'; ranges are 'layer7'"
-    ) as stop:
-        per(layered(trace), "lyer*", "step")
-    assert stop.value.hint == "without --per, times are per step"
-
-
-def test_a_process_without_calls_is_named(trace: MakeTrace) -> None:
-    """Of two processes with the same ranges one has no layer: times per call are known of the other alone."""
-    other: list[Items] = [
-        Range("layer0", 110, 200),
-        Range("step", 2_000_000, 2_000_900, process=2),
-        launch_kernel("gemm", (2_000_100, 2_000_200), (2_000_300, 2_000_400), id=9, process=2),
-    ]
-    with pytest.raises(NsysprofError, match=r"^step on GPU 0 in process 2: nothing inside matches --per 'layer\*'"):
-        per(trace(*steps((300_000,)), *other), "layer*", "step")
 
 
 def test_markdown_has_trees_in_blocks_and_findings_in_a_list(trace: MakeTrace, tmp_path: Path, run: Run) -> None:
