@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from nsysprof.attribution.attribute import attribute
 from nsysprof.trace.report import open_report
@@ -10,7 +11,7 @@ from nsysprof.waits.host import exposed_by
 from nsysprof.waits.walk import HOLE, HOST, LATENCY, RUNS, UNKNOWN, reasons, walk
 from tests.conftest import MakeTrace
 from tests.kit.events import Items
-from tests.kit.trace import Kernel, Launch, launch_kernel, launch_memcpy
+from tests.kit.trace import EventRecord, Kernel, Launch, StreamWait, launch_kernel, launch_memcpy
 
 NAMES = {RUNS: "runs", HOST: "host", LATENCY: "latency", UNKNOWN: "unknown", HOLE: "hole"}
 
@@ -58,6 +59,21 @@ def test_an_op_without_a_launch_is_unknown_once_its_stream_is_free(trace: MakeTr
     assert walked(path, 10, 50) == [(10, 20, "latency"), (20, 40, "runs"), (40, 50, "unknown")]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_op_waits_for_what_its_event_stands_for(trace: MakeTrace, first: int) -> None:
+    """The last op of the stream that recorded it, whichever op of the report that is."""
+    before = [launch_kernel("x", (0, 1), (2, 3), id=9)] * first
+    path = trace(
+        *before,
+        launch_kernel("long", (1, 2), (10, 90), id=1, stream=8),
+        EventRecord(8, 4, id=2),
+        launch_kernel("a", (5, 6), (20, 40), id=3),
+        StreamWait(7, 8, id=4),
+        launch_kernel("b", (10, 11), (93, 99), id=5),
+    )
+    assert walked(path, 40, 93) == [(40, 90, "runs"), (90, 93, "latency")]
+
+
 def chain(gaps: list[int]) -> list[Items]:
     """Kernels that were all launched before, in one stream, with a gap before each but the first."""
     out: list[Items] = []
@@ -95,17 +111,36 @@ def test_a_host_that_still_fills_the_buffer_of_a_copy_is_late(trace: MakeTrace) 
     ]
 
 
+def exposing(path: Path, launch: int, wait: int, until: int, since: int = 0) -> str:
+    """The call that exposes the wait for a launch (its row)."""
+    with open_report(path) as report:
+        attribution = attribute(report)
+        activity = report.reader.host_activity(attribution.trace)
+        why = reasons(attribution.trace, report.reader.dependencies(attribution.trace))
+    columns = (np.array([value]) for value in (launch, wait, until, 0, since))
+    [row] = exposed_by(attribution.trace, why, activity, *columns).tolist()
+    return activity.calls.names[activity.calls.name[row]] if row >= 0 else ""
+
+
 def test_a_synchronization_after_the_launch_exposes_nothing(trace: MakeTrace) -> None:
     """Of the calls that wait for the GPU the last one before the launch counts, whatever comes after that."""
     before = Launch(16, 41, 8, api="cudaStreamSynchronize_v3020")
     after = Launch(56, 58, 9, api="cudaDeviceSynchronize_v3020")
     kernels = (launch_kernel("a", (10, 15), (20, 40), id=1), launch_kernel("b", (50, 55), (59, 90), id=2))
-    for calls, expected in (((before, after), "cudaStreamSynchronize"), ((after,), "")):
-        with open_report(trace(*kernels, *calls)) as report:
-            attribution = attribute(report)
-            activity = report.reader.host_activity(attribution.trace)
-            why = reasons(attribution.trace, report.reader.dependencies(attribution.trace))
-        launch, wait, until, thread, since = (np.array([value]) for value in (1, 40, 59, 0, 0))
-        call = exposed_by(attribution.trace, why, activity, launch, wait, until, thread, since)
-        names = [activity.calls.names[activity.calls.name[row]] if row >= 0 else "" for row in call.tolist()]
-        assert names == [expected]
+    for calls, since, expected in (
+        *(((before, after), 0, "cudaStreamSynchronize"), ((before, after), 41, "cudaStreamSynchronize")),
+        *(((before, after), 42, ""), ((after,), 0, "")),
+    ):
+        assert exposing(trace(*kernels, *calls), 1, 40, 59, since) == expected
+
+
+@pytest.mark.parametrize(("lead", "exposed"), [(20_100, True), (20_101, False)])
+def test_a_host_that_got_ahead_is_exposed_by_nothing(trace: MakeTrace, lead: int, exposed: bool) -> None:
+    """By 20 µs and a tenth of the wait, which is one of 1 µs, at any launch between the call and the wait."""
+    path = trace(
+        Launch(0, 100, 8, api="cudaStreamSynchronize_v3020"),
+        launch_kernel("long", (101, 110), (120, 1_000 + lead), id=1),
+        launch_kernel("behind", (900, 1_000), (1_000 + lead, 1_001 + lead), id=2),
+        launch_kernel("late", (2_000 + lead, 2_001 + lead), (2_002 + lead, 2_003 + lead), id=3),
+    )
+    assert (exposing(path, 2, 1_001 + lead, 2_001 + lead) != "") == exposed

@@ -109,11 +109,12 @@ def test_lines_of_threads_and_processes_are_apart(trace: MakeTrace, times: tuple
         assert (spans == 1_000).all()
 
 
-def test_threads_that_take_turns_are_one_line(trace: MakeTrace) -> None:
+@pytest.mark.parametrize("pool", [2, 3])
+def test_threads_that_take_turns_are_one_line(trace: MakeTrace, pool: int) -> None:
     """Steps of a pool of threads follow one another, so the pause before each goes back to another thread's step."""
     items: list[Items] = []
     for number in range(6):
-        at, thread = 2_000 * number, number % 2 + 1
+        at, thread = 2_000 * number, number % pool + 1
         items.append(Range("step", at, at + 1_000, thread=thread))
         items.append(launch_kernel("k", (at + 10, at + 20), (at + 30, at + 1_000), id=number + 1, thread=thread))
     windows = why_of(trace(*items), "step", skip=0).windows.sort_values("start_ns")
