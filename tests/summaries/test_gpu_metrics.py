@@ -7,17 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.summaries.gpu_metrics import (
-    _BLOCK,
-    _fit,
-    _judged,
-    _shares,
-    clock_change,
-    clocks,
-    mean_of,
-    means,
-    means_of,
-)
+from nsysprof.summaries.gpu_metrics import _BLOCK, _fit, _judged, _shares, clock_change, clocks, means_of
 from nsysprof.summaries.summary import Answer
 from nsysprof.trace.details import GpuSamples
 from tests.conftest import MakeTrace
@@ -149,60 +139,6 @@ def test_clocks_of_stretches_of_time(trace: MakeTrace) -> None:
 def test_a_clock_changed_or_not(before: float, after: float, text: str) -> None:
     """By 2 % and more; what is not known did not change."""
     assert clock_change(before, after) == text
-
-
-def some_samples(rng: np.random.Generator, count: int) -> GpuSamples:
-    """Samples of several lengths, with gaps between some, of which one in six is unknown."""
-    edges = np.sort(rng.choice(20 * count, 2 * count, replace=False))
-    values = np.where(rng.random(count) < 1 / 6, np.nan, rng.integers(0, 101, count)).astype(np.float32)
-    return GpuSamples(edges[::2], edges[1::2], {"sm_active": values})
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_means_and_shares_equal_a_count_by_the_nanosecond(seed: int) -> None:
-    """Of the samples that an interval touches, and the part of each that stretches of time cover."""
-    rng = np.random.default_rng(seed)
-    samples = some_samples(rng, 12)
-    values = samples.values["sm_active"]
-    start = rng.integers(0, 240, 30)
-    end = start + rng.integers(1, 60, 30)
-    known = [
-        [
-            values[at]
-            for at in range(12)
-            if samples.end[at] > low and samples.start[at] < high and not np.isnan(values[at])
-        ]
-        for low, high in zip(start, end, strict=True)
-    ]
-    expected = [np.mean(each) if each else math.nan for each in known]
-    assert means(samples, values, start, end) == pytest.approx(expected, nan_ok=True)
-    edges = np.sort(rng.choice(240, 10, replace=False))
-    busy = {at for low, high in zip(edges[::2], edges[1::2], strict=True) for at in range(low, high)}
-    parts = [
-        len(busy & set(range(low, high))) / (high - low) for low, high in zip(samples.start, samples.end, strict=True)
-    ]
-    assert _shares(samples, (edges[::2], edges[1::2])) == pytest.approx(parts)
-
-
-@pytest.mark.parametrize(
-    ("values", "mean", "half", "basis"),
-    [
-        ([50, 52, 54], 52, 4.303 * 2 / math.sqrt(3) + 0.5, "samples"),
-        ([50, 52, math.nan, 54], 52, 4.303 * 2 / math.sqrt(3) + 0.5, "samples"),
-        ([50, 54], math.nan, math.nan, "unknown"),
-        ([50, 54, math.nan], math.nan, math.nan, "unknown"),
-        ([40] * 10 + [60] * 10, 50, 2.262 * math.sqrt(1000 / 9) / math.sqrt(10) + 0.5, "samples"),  # ten batches of two
-        ([0, 0, 0], 0, 0.5, "samples"),
-    ],
-)
-def test_a_mean_has_the_interval_of_its_batches(values: list[float], mean: float, half: float, basis: str) -> None:
-    """By Student's t over ten neighbouring parts, and half a percent for rounding; two samples are none."""
-    found = mean_of(np.array([99, *values], np.float32), np.array([False, *([True] * len(values))]))
-    assert (found.mean, found.high) == pytest.approx((mean, mean + half), rel=1e-3, nan_ok=True)
-    assert found.low == pytest.approx(max(mean - half, 0), rel=1e-3, nan_ok=True)
-    assert (found.basis, found.samples) == (basis, int(np.isfinite(values).sum()))
-    assert bool(found.reason) == (basis == "unknown")
-    assert ("too short" in found.reason) == (len(values) < 3)
 
 
 @pytest.mark.parametrize("blocks", [3, 4, 20])

@@ -23,7 +23,6 @@ from tests.kit.trace import (
     Launch,
     Memcpy,
     OsCall,
-    Overhead,
     Range,
     StreamKind,
     StreamWait,
@@ -123,14 +122,6 @@ CAUSES: dict[str, tuple[int, list[Items], list[Wait]]] = {
             ("latency", "", "", "", 10),
         ],
     ),
-    "a call of the operating system counts while the GPU has nothing to do": (
-        130,
-        [FIRST, OsCall("clock_nanosleep", 20, 100), LAST],
-        [
-            ("host", "OS calls", "clock_nanosleep in step", "", 60),
-            ("host", "launch calls", "cudaLaunchKernel in step", "", 10),
-        ],
-    ),
     "one inside a CUDA call counts as that": (
         130,
         [FIRST, Launch(40, 100, 7, api="cudaMalloc_v3020"), OsCall("ioctl", 45, 95), LAST],
@@ -158,24 +149,6 @@ CAUSES: dict[str, tuple[int, list[Items], list[Wait]]] = {
         100,
         [FIRST, Launch(10, 40, 2, api="cudaDeviceSynchronize_v3020")],
         [("host", "code", "code in step", IN_SYNC, 60)],
-    ),
-    "while nsys flushed its buffers the program could not launch": (
-        130,
-        [FIRST, Overhead(50, 90), LAST],
-        [("profiler", "profiler", "Buffer request in step", "", 40)],
-    ),
-    "queued kernels wait for latency only": (
-        60,
-        [FIRST, launch_kernel("gemm", (6, 8), (43, 60), id=2)],
-        [("host", "launch calls", "cudaLaunchKernel in step", "", 5), ("latency", "", "", "", 3)],
-    ),
-    "a copy in the stream is a dependency": (
-        100,
-        [
-            *(FIRST, launch_memcpy((6, 7), (40, 70), id=2, bytes=1 << 20)),
-            launch_kernel("gemm", (8, 9), (70, 100), id=3),
-        ],
-        [("copy", "", "memcpy HtoD pinned of 1.00 MiB in step", "", 30)],
     ),
     "before `backward` began its thread could not launch: what the main thread did was in the way": (
         300,
@@ -275,18 +248,6 @@ def test_an_op_without_a_launch_or_a_dependency_is_unknown(trace: MakeTrace) -> 
     [unknown] = rows[rows["cause"] == "unknown"].to_dict("records")
     assert (unknown["waited_ns"], unknown["claim"]) == (20, "abstain")
     assert pd.isna(unknown["ceiling_ns"])
-
-
-def test_windows_of_a_repeated_range_tile(trace: MakeTrace) -> None:
-    """The host runs ahead: the window of the second step begins where the first one's ops end."""
-    path = trace(
-        Range("step", 0, 10),
-        launch_kernel("gemm", (0, 5), (10, 50), id=1),
-        Range("step", 11, 20),
-        launch_kernel("gemm", (12, 15), (50, 90), id=2),
-    )
-    windows = why_of(path).windows
-    assert windows[["start_ns", "end_ns"]].to_numpy().tolist() == [[0, 50], [50, 90]]
 
 
 def test_without_a_range_that_repeats_the_whole_trace_is_the_window(trace: MakeTrace) -> None:
