@@ -34,7 +34,6 @@ from nsysprof.waits.whole import Cause
 OVERLAP = "; start MPI_Isend and MPI_Irecv before independent work, and balance the ranks"
 _SOON = 0.25  # of a wait for input: another thread that woke up within so much of its end made the input then
 _CALL = "the GPU waits for {cause}: {amount}"
-_ONCE = "the GPU waits for {cause}: {amount}"
 
 
 def _advise(texts: dict[str, str]) -> Callable[[Case, Group], Iterable[Remedy]]:
@@ -64,7 +63,7 @@ def _once(*purposes: int) -> Callable[[Case], Mask]:
 
 def _kind(name: str, claims: Callable[[Case], Mask], texts: dict[str, str] | None, *, once: bool = False) -> Kind:
     if texts is None:
-        return Kind(name, claims, by_text("culprit"), text_of("culprit"), _ONCE, set_up=once)
+        return Kind(name, claims, by_text("culprit"), text_of("culprit"), _CALL, set_up=once)
     words = (by_text("culprit"), text_of("culprit"), _CALL, _advise(texts))
     return Kind(name, claims, *words, set_up=once, arithmetic=True)
 

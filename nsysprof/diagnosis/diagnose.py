@@ -259,14 +259,11 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
 def _before(case: Case) -> tuple[str, int]:
     """The range that takes longest of those that end before the first GPU operation, and its time in ns."""
     trace = case.facts.attribution.trace
-    if not len(trace.ops) or not len(trace.ranges):
-        return "", 0
-    rows = np.flatnonzero(trace.ranges.end <= trace.ops.start.min())
+    rows = np.flatnonzero(trace.ranges.end <= trace.ops.start.min()) if len(trace.ops) else np.empty(0, np.intp)
     length = trace.ranges.end[rows] - trace.ranges.start[rows]
     if not len(rows):
         return "", 0
-    at = int(length.argmax())
-    return trace.range_names[trace.ranges.name[rows[at]]].text, int(length[at])
+    return trace.range_names[trace.ranges.name[rows[length.argmax()]]].text, int(length.max())
 
 
 def _migrated(case: Case) -> int:

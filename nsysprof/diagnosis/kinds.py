@@ -99,11 +99,6 @@ def repeats(case: Case, group: Group, alike: AnyInts) -> bool:
     return in_steps(case, group) or int(np.unique(alike, return_counts=True)[1].max(initial=0)) >= _OFTEN
 
 
-def no_remedy(_: Case, __: Group) -> Iterable[Remedy]:
-    """No remedy is known."""
-    return ()
-
-
 def whole_cause(case: Case, group: Group) -> Cause:
     """Return everything that belongs to the waits of a group, see `Wholes`."""
     cause, op, thread, start, end = (
@@ -131,7 +126,7 @@ class Kind:
     codes: Callable[[Case, Index], Ints]
     words: Callable[[Case, int], str]
     symptom: str
-    remedies: Callable[[Case, Group], Iterable[Remedy]] = no_remedy
+    remedies: Callable[[Case, Group], Iterable[Remedy]] = lambda _, __: ()
     whole: Callable[[Case, Group], Cause] = whole_cause
     set_up: bool = False
     tried: bool = True

@@ -17,13 +17,8 @@ _PATH = 60
 _HALF = 0.5  # of the time without compute: from there on kernels do not matter most
 _BUSY, _MUCH = 0.8, 0.25  # of the steps: kernels matter more than waits that cost little; a wait that is much
 _MOSTLY = 0.5
-_IDLE_PART = {
-    "small-grid",
-    "tiny-blocks",
-    "tail-wave",
-    "low-occupancy",
-    "weight-bound",
-}  # of the GPU: saves less if memory is the limit
+# A part of the GPU, or of what is read: saves less if something else is the limit.
+_IDLE_PART = frozenset(["small-grid", "tiny-blocks", "tail-wave", "low-occupancy", "weight-bound"])
 _MORE = 1.05  # times what a cause costs: a graph spares the code between launches, too
 # Of the time from the first to the last GPU operation: copies and set-up to tell of; of busy time outside the steps.
 _SOME_COPIES, _SOME, _OUTSIDE = 0.05, 0.1, 0.1
