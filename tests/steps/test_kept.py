@@ -14,24 +14,12 @@ from nsysprof.steps.text import steps_text
 from tests.conftest import MakeTrace
 from tests.kit.gpu_samples import STEP_NS, gpu_samples
 from tests.kit.kept import hold
-from tests.kit.program import MS, US, Program
+from tests.kit.program import MS, Program
 from tests.kit.random_reports import random_report
 from tests.kit.trace import Item, Items, OsCall, Range, launch_kernel
-from tests.steps.test_steps import program, steps_of
+from tests.steps.test_steps import program, served, steps_of
 
 SLOW = {20: "sleep", 30: "allocate", 40: "kernel", 50: "copy", 60: "before", 70: "wait"}
-
-
-def served() -> list[Item]:
-    """Steps whose names tell how many tokens they have, some of them warm-up, and one that is slow."""
-    rng, made = random.Random(3), Program()
-    for step in range(60):
-        tokens = rng.choice([0, 0, 0, 512, 1024, 4096])
-        with made.range(f"execute_{tokens}_generation_{step}"):
-            made.launch("attention", round((200 * US + tokens * 1000) * rng.uniform(0.99, 1.01)))
-            made.wait()
-            made.code((2 if step == 31 else 0) * MS)
-    return made.items
 
 
 def several() -> list[Items]:

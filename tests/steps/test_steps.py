@@ -25,7 +25,7 @@ from tests.kit.gpu_samples import STEP_NS, gpu_samples
 from tests.kit.program import MS, US, Program
 from tests.kit.random_reports import random_report
 from tests.kit.reports import BLOCK, RUN, TWO, attributed
-from tests.kit.trace import Items, OsCall, Range, launch_kernel
+from tests.kit.trace import Item, Items, OsCall, Range, launch_kernel
 
 ROOT = Path(__file__).parents[2]
 RANK = ROOT / "analysis" / "two-ranks" / "rank_0.sqlite"
@@ -332,8 +332,8 @@ def test_steps_of_a_report_without_gpu_work(trace: MakeTrace) -> None:
     assert answer.diagnosis is None
 
 
-def test_numbers_in_names_are_one_path(trace: MakeTrace) -> None:
-    """Steps of a server, named after what they do: the glob makes them one path, and tokens have their cost."""
+def served() -> list[Item]:
+    """Steps whose names tell how many tokens they have, some of them warm-up, and one that is slow."""
     rng, made = random.Random(3), Program()
     for step in range(60):
         tokens = rng.choice([0, 0, 0, 512, 1024, 4096])
@@ -341,7 +341,12 @@ def test_numbers_in_names_are_one_path(trace: MakeTrace) -> None:
             made.launch("attention", round((200 * US + tokens * 1000) * rng.uniform(0.99, 1.01)))
             made.wait()
             made.code((2 if step == 31 else 0) * MS)
-    answer = steps_of(trace(*made.items), "execute_*")
+    return made.items
+
+
+def test_numbers_in_names_are_one_path(trace: MakeTrace) -> None:
+    """Steps of a server, named after what they do: the glob makes them one path, and tokens have their cost."""
+    answer = steps_of(trace(*served()), "execute_*")
     check(answer)
     [chain] = answer.chains
     assert chain.path == "execute_*_generation_*"

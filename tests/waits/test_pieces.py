@@ -228,6 +228,30 @@ def test_what_another_thread_does_is_not_to_blame(trace: MakeTrace) -> None:
     assert {row[4] for row in waits(path)} == {"code in step", "cudaLaunchKernel in step"}
 
 
+def helped(at: int, main: int) -> list[Items]:
+    """A step whose thread waits for the launch of thread 1, which has a range of its own meanwhile."""
+    return [
+        Range("step", at, at + 130, thread=main),
+        launch_kernel("gemm", (at, at + 2), (at + 5, at + 40), id=at + 1, thread=main),
+        Range("inner", at + 45, at + 60, thread=1),
+        launch_kernel("gemm", (at + 20, at + 70), (at + 39, at + 40), id=at + 2, thread=1, stream=9),
+        launch_kernel("gemm", (at + 100, at + 105), (at + 105, at + 130), id=at + 3, thread=main),
+    ]
+
+
+@pytest.mark.parametrize("before", [[], helped(0, main=3)], ids=["first", "second"])
+def test_a_helper_is_named_where_it_has_no_range_of_its_own(trace: MakeTrace, before: list[Items]) -> None:
+    """Whichever threads it helped before, and although it comes first in the report."""
+    found = waits(trace(*before, *helped(1_000, main=2)), 1_040)
+    assert [(start - 1_000, end - 1_000, culprit) for start, end, _, _, culprit, _ in found] == [
+        (40, 45, f"{LAUNCH} on thread 1"),
+        (45, 60, "cudaLaunchKernel in inner"),
+        (60, 70, f"{LAUNCH} on thread 1"),
+        (70, 100, "code in step"),
+        (100, 105, LAUNCH),
+    ]
+
+
 def test_streams_of_one_number_on_two_gpus(trace: MakeTrace) -> None:
     """Contexts say on which: stream 13 blocks on GPU 1, and not on GPU 0, where this happens."""
     info = "TARGET_INFO_CUDA_CONTEXT_INFO"

@@ -61,12 +61,12 @@ def test_an_op_without_a_launch_is_unknown_once_its_stream_is_free(trace: MakeTr
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_an_op_waits_for_what_its_event_stands_for(trace: MakeTrace, first: int) -> None:
-    """The last op of the stream that recorded it, whichever op of the report that is."""
+    """The last op of the stream that recorded it, also the first op of the first stream."""
     before = [launch_kernel("x", (0, 1), (2, 3), id=9)] * first
     path = trace(
         *before,
-        launch_kernel("long", (1, 2), (10, 90), id=1, stream=8),
-        EventRecord(8, 4, id=2),
+        launch_kernel("long", (1, 2), (10, 90), id=1, stream=3),
+        EventRecord(3, 4, id=2),
         launch_kernel("a", (5, 6), (20, 40), id=3),
         StreamWait(7, 8, id=4),
         launch_kernel("b", (10, 11), (93, 99), id=5),
