@@ -118,7 +118,7 @@ def claims() -> Iterator[str]:
     alike = steps["max_over_min"].drop(unlike)
     yield f"In the other {len(alike)} steps, the ranks take about equally long (at most {format_ratio(alike.max())})"
     yield f"({ranks['times_slowest'][0]} and {ranks['times_slowest'][1]} of 24)"
-    yield f"is {format_ratio(ranks['ratio'].max())} that of the other"
+    yield f"is {format_ratio(ranks['ratio'].max())} the own time of the other"
     yield f"the slower rank takes {format_ratio(steps['max_over_min'].median())} as long as the faster one"
     tokens = [sum(each) for each in zip(*lengths(), strict=True)]
     yield f"({tokens[1]:,} tokens in 24 batches, against {tokens[0]:,} on the other rank)"

@@ -216,7 +216,7 @@ def _fusion_and_kernel() -> Iterator[str]:
         value(name, 4096, "tensor_flops", FUSED) / value(name, 4096, "tensor_instructions", FUSED)
         for name in ("flash", "cudnn")
     ]
-    yield f"One instruction of `flash` does {each[0]:,.0f} FLOP"
+    yield f"One tensor-core instruction of `flash` does {each[0]:,.0f} FLOP"
     yield f"does {each[1]:,.0f} FLOP on average"
     assert all(word in kernel("cudnn", FUSED, "cudnn")["kernel"] for word in ("sm90", "wgmma"))
     rates = [value(name, 4096, "flops") / fused[name, 4096] * 1e9 for name in ("flash", "cudnn")]

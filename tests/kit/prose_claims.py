@@ -208,7 +208,7 @@ def claims_of_selection() -> Iterator[str]:
     masks, digits = (".padding", ".bool", ".float"), {4096: (1, 1, 1), 512: (1, 1, 2)}
     long, short = ([at.speed(usual.format(seq, mask), "auto", "flex", digits=shown)
                     for mask, shown in zip(masks, digits[seq], strict=True)] for seq in (4096, 512))  # fmt: skip
-    yield f"FlexAttention is {long[0]} as fast as the choice for padding, {long[1]} for a boolean mask"
+    yield f"FlexAttention is {long[0]} as fast as PyTorch's choice for padding, {long[1]} for a boolean mask"
     yield f"and {long[2]} for a float mask (at S=512: {short[0]}, {short[1]} and {short[2]})"
     cases = [usual.format("{}", ".KV4"), usual, usual.replace("fp16", "bf16"), "B2.H16.S{}.D64.fp16.full"]
     long, slower = ([at.speed(each.format(seq, ""), "auto", "flash_attn_4") for each in cases] for seq in (4096, 512))
