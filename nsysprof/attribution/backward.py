@@ -1,7 +1,7 @@
 """Find the forward range of each backward operator and its GPU work.
 
-A backward operator is matched with the forward operator that created its node in the autograd graph. This is the last
-operator with the same sequence number, on the thread that counted it, that began before the backward operator. The
+A backward operator is matched with the forward operator that created its node in the autograd graph. The forward
+operator is the last operator before it with the same sequence number, on the thread that assigned the number. The
 backward operator belongs to the innermost range around this forward operator, or to the forward operator itself if
 operators are ranges.
 """

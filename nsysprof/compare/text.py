@@ -199,7 +199,7 @@ def clock_table(difference: Difference) -> TextTable:
         rows,
         "lrrrrl",
         f"median {difference.noun} ± half the IQR{few}{step}; span: from the first GPU op of a call"
-        " to the first of the next",
+        " to that of the next call",
         spare=["95 % interval"],
     )
 

@@ -178,7 +178,7 @@ def in_calls(case: Case, *purposes: int) -> Mask:
 @made_once
 def copied_op(case: Case) -> Ints:
     """Return for each piece the copy of more than a few bytes that the host made or waited for, or that exposed the
-    wait by a call that returned only then; -1 for none.
+    wait, because its call returned only after the copy; -1 for none.
     """
     pieces, ops = case.pieces, case.facts.ops_of_calls
     call = pieces["call"]

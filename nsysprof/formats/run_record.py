@@ -71,7 +71,8 @@ class _Job(msgspec.Struct):
 def read_runs(path: Path) -> dict[str, RecordedRun]:
     """Read the runs of a record or of workload results, by range name.
 
-    Raises `NsysprofError` if the file cannot be read or is neither of these. Invalid values of a run are left out.
+    Raises `NsysprofError` if the file cannot be read, or is neither a record nor workload results. Invalid values of a
+    run are left out.
     """
     workload, _ = _read(path)
     runs = workload.get("runs")

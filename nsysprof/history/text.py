@@ -119,7 +119,7 @@ def run_name(answer: History, row: int) -> str:
 
 
 def unit_of(series: Series) -> str:
-    """Name what the times of a series measure."""
+    """Return what the times of a series measure: `step` or `recording`."""
     return "recording" if series.path == WHOLE else "step"
 
 

@@ -89,7 +89,7 @@ def median_ratio(
     The limits of independent samples are not expanded here, because the limits of both sides are rarely wrong at once.
     The limits of correlated samples are expanded as distances, by the degrees of freedom of Welch and Satterthwaite;
     distances can exceed the range of samples that hardly differ. The p-value is from Student's t with the degrees of
-    freedom of the side with fewer blocks. If it is below 1 - level, the interval excludes 1.
+    freedom of the side with fewer blocks. If the p-value is below 1 - level, the interval excludes 1.
     """
     limits, far = [], []
     for values, order in zip(sides, orders, strict=True):

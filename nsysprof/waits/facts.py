@@ -143,7 +143,7 @@ def read_facts(
 
 
 def facts_of(attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None) -> Facts:
-    """Read the `Facts` of the real launches; GPU ops of graphs read as captured are named after what captured them."""
+    """Read the `Facts` of the real launches; ops of graphs read as captured are named after their capturing range."""
     named = attribution.op_owner if attribution.replay is not None else None
     return read_facts(attribution.launched, kinds, merge_names, named)
 

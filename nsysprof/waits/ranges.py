@@ -168,7 +168,7 @@ def pick_windows(
     if not len(out) and len(windows):
         raise NsysprofError(
             f"no step is left: {', '.join(words)}, but a path has at most {int(np.bincount(line).max()):,} steps",
-            f"nsysprof steps {quote_path(attribution.trace.report.path)} lists them, counted from 0",
+            f"nsysprof steps {quote_path(attribution.trace.report.path)} lists the steps, counted from 0",
         )
     return out, ", ".join(words)
 

@@ -1,9 +1,9 @@
-"""Replay a trace: the time of every moment is the latest of its dependencies, each plus a delay.
+"""Replay a trace: every moment follows its latest dependency after a delay.
 
-A `Network` represents the recorded program by such sums and maxima: host calls in thread order with the time in
-between, launches, streams, events, calls that wait for the GPU, and work handed between threads. Each moment keeps the
-recorded delay after its latest dependency, so an unchanged replay equals the recording to the ns. Edits change lengths,
-gaps and edges of a copy; see `nsysprof.waits.edits`.
+A `Network` contains the moments of the recorded program and their dependencies: host calls in thread order with the
+time in between, launches, streams, events, calls that wait for the GPU, and work handed between threads. Each moment
+keeps the recorded delay after its latest dependency, so an unchanged replay equals the recording to the ns. Edits
+change lengths, gaps and edges of a copy; see `nsysprof.waits.edits`.
 """
 
 from __future__ import annotations
@@ -99,8 +99,10 @@ class Network:
 
 @dataclass(frozen=True)
 class Lags:
-    """Average delays in ns: from the previous op to an op; the same across an event; from an op's launch to the op;
-    from a dependency to the return of a call; of a launch (lower median); and from op to op in a CUDA graph.
+    """Average delays in ns. ``behind_op``: from the end of the previous op to the start of an op; ``behind_event``: the
+    same if an event is in between; ``behind_launch``: from the launch to the start of an op; ``returning``: from a
+    dependency to the return of a call; ``launch``: the length of a launch (lower median); ``in_graph``: from op to op
+    in a CUDA graph.
     """
 
     behind_op: int = 0

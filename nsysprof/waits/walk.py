@@ -41,8 +41,8 @@ class Reasons:
     ``ready`` int64 ns, the end of that op; ``in_stream`` int64 ns: the end of the predecessor in the same stream;
     ``launched`` int64 ns: the return of the host call, for copies the start of the call. Missing times are the smallest
     int64. ``marked`` bool: whether the stream recorded or awaited an event between the op and its predecessor.
-    ``latency`` int64 ns: this recording's usual upper limit of the delay before an op that is launched and free starts:
-    after its launch, its CUDA graph's launch, an op, or an event.
+    ``latency`` int64 ns: the usual upper limit, in this recording, of the delay from the moment at which an op can
+    start to its start, after a launch, a CUDA graph's launch, an op, or an event.
     """
 
     op: Ints32
