@@ -102,6 +102,9 @@ def test_faults_that_were_not_recorded_are_not_zero(trace: MakeTrace) -> None:
     [row] = rows_of(path, "unified_kernels.csv")
     assert math.isnan(row["page_faults"])
     assert math.isnan(row["faulted_ns"])
+    found = answer_of(path)
+    assert found is not None
+    assert found.finding.endswith("25 % of the time of k")  # there is no other kernel
 
 
 @pytest.mark.nsys
