@@ -1,6 +1,5 @@
 """GPU memory, added up by range: what is live at most, who allocated that, and what grows."""
 
-import math
 import random
 from pathlib import Path
 from typing import Any
@@ -112,20 +111,6 @@ def test_pools_hold_what_they_hold(trace: MakeTrace) -> None:
     assert (pool["allocated_bytes"], pool["freed_bytes"], pool["peak_bytes"]) == (4608, 3072, 4608)
     assert (pool["live_at_end_bytes"], rows["", "pool"]["live_at_end_bytes"]) == (1536, 512)
     assert (pool["owned_at_peak_bytes"], rows["step", "device"]["owned_at_peak_bytes"]) == (0, 300)
-
-
-def test_what_each_step_keeps_is_growth(trace: MakeTrace) -> None:
-    """In all steps or every other one; what is given back is none."""
-    for kept, growth in (({0, 1}, 64), ({0}, 32), (set[int](), 0)):
-        items: list[Items] = [KERNEL]
-        for at in range(12):
-            begin = 100 * at
-            items += [Range(f"step {at}", begin, begin + 90), *allocate(begin + 10, at, 64, id=2 * at + 1)]
-            items += () if at % 2 in kept else allocate(begin + 50, at, 0, id=2 * at + 2, free=True)
-        found = answer_of(trace(*items))
-        [row] = [row for row in found.rows.records() if row["merged_path"] == "step*"]
-        assert row["growth_bytes"] == growth or (not growth and math.isnan(row["growth_bytes"]))
-        assert found.finding.endswith(f"; {growth} B more with each step*") == bool(growth)
 
 
 def test_the_range_that_keeps_is_named(trace: MakeTrace) -> None:

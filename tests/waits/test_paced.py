@@ -57,20 +57,6 @@ def test_a_camera_paces(seed: int) -> None:
     assert pacing(ns(step), ns(step - work)).paced
 
 
-@pytest.mark.parametrize("period", [37.0, 43.0])
-def test_steps_at_no_round_rate_follow_no_clock(period: float) -> None:
-    """The same at a rate that no clock has."""
-    beats = period * np.arange(31) + varied(0, 2, 1, 31)
-    step, work = np.diff(beats), varied(1, 3, 0.1, 30)
-    assert not pacing(ns(step), ns(step - work)).paced
-
-
-def test_a_wait_that_hides_a_part_of_the_work_paces_nothing() -> None:
-    """A loader that works meanwhile: the wait gets shorter by a half of what the work takes longer."""
-    work = varied(3, 6, 0.5)
-    assert not pacing(ns(10 + work / 2), ns(10 - work / 2)).paced
-
-
 def test_steps_that_are_too_long_for_the_pace_are_left_out() -> None:
     """A camera of 25 frames per second; a few steps took longer, and did not wait."""
     work = np.append(varied(5, 20, 3, 30), varied(6, 55, 2, 8))
