@@ -18,7 +18,18 @@ from nsysprof.waits.ranges import choose_windows
 from nsysprof.waits.replay import Times, replay
 from tests.conftest import MakeTrace
 from tests.kit.reports import attributed
-from tests.kit.trace import CudaDevice, Gpu, Items, Launch, Memcpy, PageFault, Range, launch_kernel, launch_memcpy
+from tests.kit.trace import (
+    CudaDevice,
+    Gpu,
+    Items,
+    Kernel,
+    Launch,
+    Memcpy,
+    PageFault,
+    Range,
+    launch_kernel,
+    launch_memcpy,
+)
 
 NAMES = (
     *("void softmax_warp_forward<float>(int)", "ampere_fp16_s16816gemm_fp16_128x64_tn", "void Softmax_kernel(float*)"),
@@ -124,3 +135,27 @@ def test_without_page_faults_kernels_lose_the_time_in_which_pages_came(trace: Ma
 def test_what_is_usual_is_without_the_longest(length: list[int], usual: float) -> None:
     """The median of the others; of one there are none."""
     assert _usual(np.array(length)) == usual
+
+
+@pytest.mark.parametrize(
+    ("unknown", "rest", "whole", "doubt"),
+    [(200, 9_800, 30_000, None), (201, 9_799, 30_000, "2.0 %"), (201, 9_799, 40_200, None)],
+)
+def test_a_replay_is_doubtful_where_the_cause_of_gaps_is_unknown(
+    trace: MakeTrace, unknown: int, rest: int, whole: int, doubt: str | None
+) -> None:
+    """In more than 2 % of their time, and in 0.5 % of the steps; or where processes share a GPU."""
+    late = 2_000 + rest
+    items: list[Items] = [
+        *(Range("step", 0, whole), launch_kernel("k", (0, 1), (10, 1_000), id=1)),
+        Kernel("lost", 1_000 + unknown, 2_000, None, stream=9),
+        launch_kernel("k", (late - 10, late - 5), (late, whole), id=2),
+    ]
+    found = program_of(trace, *items).doubt
+    assert (found is None) == (doubt is None)
+    assert found is None or str(doubt) in found[0]
+    one_gpu: list[Items] = [Gpu(0), CudaDevice(0, 0, 1), CudaDevice(0, 0, 2)]
+    other = launch_kernel("k", (0, 1), (whole + 10, whole + 20), id=1, process=2)
+    shared = program_of(trace, *one_gpu, *items, other).doubt
+    assert shared is not None
+    assert shared[0].startswith("2 processes share GPU 0")

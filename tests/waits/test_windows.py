@@ -12,7 +12,7 @@ from nsysprof.why.text import why_text
 from tests.conftest import MakeTrace
 from tests.kit.program import MS, US, Program
 from tests.kit.reports import attributed
-from tests.kit.trace import Items, Range, launch_kernel
+from tests.kit.trace import Items, Kernel, Range, launch_kernel
 from tests.why.test_why import check_sums, why_of
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -119,6 +119,23 @@ def test_threads_that_take_turns_are_one_line(trace: MakeTrace, pool: int) -> No
         items.append(launch_kernel("k", (at + 10, at + 20), (at + 30, at + 1_000), id=number + 1, thread=thread))
     windows = why_of(trace(*items), "step", skip=0).windows.sort_values("start_ns")
     assert windows["between_ns"].tolist() == [0, *[1_000] * 5]
+
+
+@pytest.mark.parametrize(("busy", "paused"), [(100, 1_000), (101, 0)])
+def test_a_pause_in_which_the_gpu_computes_is_no_part_of_a_step(trace: MakeTrace, busy: int, paused: int) -> None:
+    """For more than a tenth of it; what computes in one pause of many leaves the others as they are."""
+    for where in (range(6), [3]):
+        items: list[Items] = []
+        for number in range(6):
+            at = 2_000 * number
+            items += [
+                Range("step", at, at + 1_000),
+                launch_kernel("k", (at, at + 1), (at + 2, at + 1_000), id=number + 1),
+            ]
+            items += [Kernel("other", at + 1_100, at + 1_100 + busy, None, stream=9)] * (number in where)
+        windows = why_of(trace(*items), "step", skip=0).windows.sort_values("start_ns")
+        expected = [paused if number - 1 in where else 1_000 for number in range(1, 6)]
+        assert windows["between_ns"].tolist() == [0, *expected]
 
 
 @pytest.mark.parametrize(
