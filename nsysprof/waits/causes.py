@@ -111,7 +111,7 @@ def idle_pieces(
     late = np.flatnonzero(pieces.kind == walked.HOST)
     launch = pick(ops.launch, pieces.op[late], -1).astype(np.int64)
     whose = np.zeros(len(late), np.int64) if thread is None else thread[pieces.gap[late]]
-    blamed = threads_to_blame(attribution, launch, pieces.start[late], pieces.end[late], whose)
+    blamed = threads_to_blame(attribution, facts.activity, launch, pieces.start[late], pieces.end[late], whose)
     host = host_time(attribution, facts.activity, *blamed)
     rest = np.flatnonzero(pieces.kind != walked.HOST)
     kind, name = ops.kind[pieces.op[rest]], ops.name[pieces.op[rest]]

@@ -102,7 +102,9 @@ def _host_parts(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windo
     of, since = windows.range[at], 2 * windows.start[at] - windows.end[at]  # a window's length before it
     thread = np.where(of >= 0, pick(trace.ranges.thread, of, 0), 0)
     time = host_time(
-        facts.attribution, facts.activity, *threads_to_blame(facts.attribution, launch, start, end, thread)
+        facts.attribution,
+        facts.activity,
+        *threads_to_blame(facts.attribution, facts.activity, launch, start, end, thread),
     )
     name = pick(calls.name, time.call, -1)
     owner = pick(facts.attribution.owner, launch, -1)

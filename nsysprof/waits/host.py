@@ -38,14 +38,15 @@ class HostTime:
 
 
 def threads_to_blame(
-    attribution: Attribution, launch: AnyInts, start: Ints, end: Ints, thread: AnyInts
+    attribution: Attribution, activity: HostActivity, launch: AnyInts, start: Ints, end: Ints, thread: AnyInts
 ) -> tuple[Index, Ints, Ints, Ints32]:
     """Return intervals of host time with the responsible thread of each: ``(piece, start, end, thread)``.
 
     A piece ends at its ``launch``, or belongs to the given ``thread`` if the launch is -1. The launching thread is
     usually responsible. But PyTorch hands backward work to an autograd thread: until the owning range began, a worker
     that had launched nothing for it yet waited for the range's thread. While workers launch for a range, its thread
-    waits for the last worker.
+    waits for the last worker. Before the first call and range of a thread, the thread of the latest launch of its
+    process is responsible.
     """
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
@@ -72,6 +73,16 @@ def threads_to_blame(
         done = np.clip(launches.end[last], start[rows], end[rows])
         cut[rows] = done
         earlier_thread[rows] = np.where(done > start[rows], launches.thread[last], own[rows])
+    born = _first_seen(attribution, activity, own)
+    new = np.flatnonzero(~helped & (launch >= 0) & (born > start))
+    if len(new):
+        order = np.argsort(launches.start, kind="stable")
+        place = np.searchsorted(launches.start[order], start[new], side="right") - 1
+        new, before = new[place >= 0], launches.thread[order[place[place >= 0]]]
+        same = trace.thread_process[before] == trace.thread_process[own[new]]
+        new, before = new[same], before[same]
+        cut[new] = np.minimum(born[new], end[new])
+        earlier_thread[new] = before
     number = np.arange(len(launch))
     piece = np.concatenate([number, number])
     begin, stop = np.concatenate([start, cut]), np.concatenate([cut, end])
@@ -79,6 +90,22 @@ def threads_to_blame(
     some = np.flatnonzero(begin < stop)
     some = some[np.lexsort((begin[some], piece[some]))]
     return piece[some], begin[some], stop[some], whose[some]
+
+
+def _first_seen(attribution: Attribution, activity: HostActivity, thread: Ints32) -> Ints:
+    """When each thread, given by code, first calls, launches or opens a range; 0 for one that does not."""
+    trace = attribution.trace
+    first = np.zeros(len(trace.threads), np.int64)
+    for code in np.unique(thread).tolist():
+        mine = activity.calls.of_thread(int(trace.threads[code]))
+        low, high = np.searchsorted(trace.launches.thread, [code, code + 1])
+        starts = (
+            activity.calls.start[mine],
+            trace.launches.start[low:high],
+            trace.ranges.start[trace.ranges.thread == code],
+        )
+        first[code] = min((int(each.min()) for each in starts if len(each)), default=0)
+    return first[thread]
 
 
 def host_time(

@@ -42,7 +42,7 @@ _TABLE = {
     "lock": r"futex|pthread_(?:mutex|cond|rwlock|spin|join|barrier)\w*|sem_(?:timed|clock)?wait|wait(?:pid|id|3|4)"
     r"|(?:acquire|wait)\b.*|(?:threading|queue)\.py \w+",
     "poll": r"p?poll|p?select|epoll_p?wait\w*|(?:poll|select) of .*",
-    "input-output": r"(?:f|p|pre?|v)?(?:read|write)v?\d*|(?:f|re)?open(?:at)?(?:64)?|f?close|ioctl|fcntl|fgets|fputs"
+    "input-output": r"(?:f|p|pre?|v)?(?:read|write)v?\d*|(?:f|re)?open(?:at)?(?:64)?|f?close|fcntl|fgets|fputs"
     r"|putc|getc|fflush|f(?:data)?sync|l?seek|send\w*|recv\w*|connect|accept4?|socket|bind|listen|pipe2?|dup\d?|dlopen"
     r"|(?:readinto|recv\w*|read|fsync) of .*|dataloader\.py __next__",
     "pages": r"m(?:un|re)?map(?:64)?|mprotect|madvise|s?brk|mlock\w*|munlock\w*",

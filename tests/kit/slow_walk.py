@@ -677,10 +677,21 @@ class Walk:
                 last = max(helped, key=lambda number: (self.launches[number].end, number))
                 cut = min(max(self.launches[last].end, start), end)
                 other = self.launches[last].thread
+            born, mine = self.first_seen(call.thread), call.thread & PROCESS
+            before = [each for each in range(len(self.launches)) if self.launches[each].start <= start]
+            if born > start and before:
+                last = max(before, key=lambda number: (self.launches[number].start, number))
+                if self.launches[last].thread & PROCESS == mine:
+                    other, cut = self.launches[last].thread, min(born, end)
         if start < cut:
             yield start, cut, other
         if cut < end:
             yield cut, end, call.thread
+
+    def first_seen(self, thread: int) -> int:
+        """When a thread first calls or opens a range."""
+        ranges = (self.attribution.ranges[at].start for at in self.ranges_of.get(thread, []))
+        return min([*(call.start for call in self.calls.get(thread, [])), *ranges], default=0)
 
     @cached_property
     def launches_of(self) -> dict[int, list[int]]:

@@ -33,10 +33,10 @@ NAMES = {
     "sleep": "clock_nanosleep usleep sleep",
     "lock": "pthread_cond_timedwait futex sem_wait waitpid",
     "poll": "poll epoll_wait select",
-    "input-output": "read write fopen64 ioctl recvmsg",
+    "input-output": "read write fopen64 recvmsg",
     "pages": "mmap64 munmap mprotect",
     "profiler": "cudaProfilerStart_v4000",
-    "other": "cudaGetDevice_v3020 cudaStreamIsCapturing_v10000 cudaFuncGetAttributes fork",
+    "other": "cudaGetDevice_v3020 cudaStreamIsCapturing_v10000 cudaFuncGetAttributes fork ioctl",
 }
 
 
