@@ -31,6 +31,14 @@ from nsysprof.waits import purposes
 from nsysprof.waits.facts import BETWEEN
 from nsysprof.waits.whole import Cause
 
+_REUSE = {
+    "pytorch": (
+        "remove empty_cache() from the loop, so that PyTorch's allocator keeps its memory, and leave enough free memory"
+        " for the peak"
+    ),
+    "cuda": "allocate once before the loop and reuse the memory, or use cudaMallocAsync with a memory pool",
+    "openacc": "keep the arrays on the GPU with an enter data directive before the loop",
+}
 OVERLAP = "; start MPI_Isend and MPI_Irecv before independent work, and balance the ranks"
 _SOON = 0.25  # of a wait for input: another thread that woke up within so much of its end made the input then
 _CALL = "the GPU waits for {cause}: {amount}"
@@ -98,24 +106,26 @@ def _allocator(case: Case, row: int) -> str:
     return most if (culprit == culprit[0]).all() else one_line(f"allocation, most in {most}", NAME)
 
 
+def _grows(case: Case) -> bool:
+    """Whether PyTorch's allocator only grows, as in the first steps: it allocates, and hardly frees."""
+    count = np.bincount(case.purpose[:-1], minlength=purposes.ALLOCATE + 1)
+    return case.dialect == "pytorch" and 2 * count[purposes.FREE] < count[purposes.ALLOCATE]
+
+
+def _reuse(case: Case, group: Group) -> Iterable[Remedy]:
+    return () if _grows(case) else _advise(_REUSE)(case, group)
+
+
 ALLOCATION = Kind(
     "allocation",
     _allocates,
     lambda case, rows: np.zeros(len(rows), np.int64),
     _allocator,
     _CALL,
-    _advise(
-        {
-            "pytorch": (
-                "remove empty_cache() from the loop, so that PyTorch's allocator keeps its memory, and "
-                "leave enough free memory for the peak"
-            ),
-            "cuda": "allocate once before the loop and reuse the memory, or use cudaMallocAsync with a memory pool",
-            "openacc": "keep the arrays on the GPU with an enter data directive before the loop",
-        }
-    ),
+    _reuse,
     _allocations,
     arithmetic=True,
+    note=lambda case, _: "; PyTorch's allocator still grows, so record later steps" if _grows(case) else "",
 )
 PINNING = _kind(
     "pinning",

@@ -12,6 +12,7 @@ import numpy as np
 from nsysprof.attribution.levels import preparation
 from nsysprof.core.arrays import Bytes, Floats, Index, Ints, Mask
 from nsysprof.core.columns import distinct, sums
+from nsysprof.core.intervals import covered
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.launches import Launches, launches_of
@@ -181,6 +182,11 @@ class Case:
         at = np.full(len(self.windows), -1, np.int64)
         at[place.windows] = np.arange(place.steps)
         return sums(at[self.pieces["window"][rows]], self.pieces["ns"][rows], place.steps)
+
+    def not_computing(self, place: Place) -> Ints:
+        """Return how long (ns) the GPU of a place computes nothing in each step."""
+        windows = self.windows.take(place.windows)
+        return place.length - covered(self.lines[place.gpu].compute, windows.start, windows.end)
 
     @cached_property
     def program(self) -> Program:

@@ -40,6 +40,7 @@ _SHORT_NS = 50_000_000  # of GPU work with next to no kernels: no program is tun
 # Of the time from the first GPU operation to the last, by kernels and by all GPU operations: in one pass with less the
 # CPU is all that matters. Public recordings of one pass have less than 0.5 %, or more than 3 %, by kernels.
 _NO_KERNELS, _NO_WORK = 0.01, 0.05
+_NEARLY_ALL, _LATE_NS = 0.9, 5_000_000_000  # of the recording, before the first GPU operation
 _A_MOMENT = 0.01  # of the recording: steps found in so little, without a large gain, are not what the program is for
 _MOSTLY, _SOME = 0.5, 0.25  # of the time from the first GPU operation to the last
 _NUMBER = re.compile(r" ?\d+")
@@ -51,6 +52,7 @@ _SET_UP_TOO = ("allocation", "pinning", "context", "profiler-overhead", "unknown
 _EACH_LAUNCH = ("launch-bound", "launch-latency", "synchronization", "cpu-code", "optimizer")
 _CHECK = "check the error codes of CUDA calls, and record until cudaDeviceSynchronize() has returned"
 _REPEAT = "run the work once as a warm-up, then record a second run with a realistic problem size"
+_BEFORE_IT = "shorten the CPU code before the first GPU operation (a CPU profiler or ranges show what it does)"
 _WARM = "record steps after a warm-up, because this pass is mostly set-up"
 
 # Calls that give the GPU work, and those before them that may explain their failure. Others fail without harm: queries,
@@ -153,11 +155,8 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     brief = busy < _SMALL_NS and span < _A_MOMENT * recorded_ns and not gains
     dropped = [each for each in found if each.path == WHOLE and each.kind in _EACH_LAUNCH]
     if not kernels and (launched := int((case.purpose[:-1] == LAUNCH).sum())):
-        text = (
-            f"no kernel is recorded, although {plural(launched, 'call')} launched kernels: the "
-            "program or the recording ended too early, or kernels failed"
-        )
-        remedy = _CHECK
+        none = f"no kernel is recorded, although {plural(launched, 'call')} launched kernels"
+        text, remedy = f"{none}: the program or the recording ended too early, or kernels failed", _CHECK
     elif total >= max(_TIMES * busy, span) and (little < _LITTLE_NS or small):
         names = join_words([name for name, ns in once if ns >= MIN_NS] or [name for name, _ in once[:1]])
         who = "the GPU is" if len(trace.gpu_busy) == 1 else "GPUs are"
@@ -170,13 +169,14 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         all_of_it = f" and all GPU operations for {format_ns(busy)}" * (format_ns(kernels) != format_ns(busy))
         times = f"kernels run for {format_ns(kernels)}{all_of_it}"
         text, remedy = f"too little GPU work to optimize: {times} of the {format_ns(recorded_ns)} recorded", _REPEAT
+    elif busy < _NO_KERNELS * recorded_ns and (text := _late_first(case, busy, recorded_ns)):
+        remedy = _BEFORE_IT
     elif inside >= _MOSTLY * place.total_ns:
-        text = f"a cold start: the GPU waits {format_ns(inside)} of the {format_ns(place.total_ns)} for set-up"
-        text, remedy, dropped = f"{text}, and is busy for {format_ns(busy)}", _WARM, []
+        waits = f"a cold start: the GPU waits {format_ns(inside)} of the {format_ns(place.total_ns)} for set-up"
+        text, remedy, dropped = f"{waits}, and is busy for {format_ns(busy)}", _WARM, []
     elif (tuning := _tuning(case)) >= _MOSTLY * span:
-        text = f"a cold start: the program compares kernels (autotuning) for {format_ns(tuning)} of the"
-        text = f"{text} {format_ns(span)} of its steps"
-        remedy, dropped = _WARM, []
+        compares = f"a cold start: the program compares kernels (autotuning) for {format_ns(tuning)}"
+        text, remedy, dropped = f"{compares} of the {format_ns(span)} of its steps", _WARM, []
     elif text := _slow_first(case, found):
         remedy = _WARM
     else:
@@ -191,6 +191,18 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         COLD, WHOLE, place.gpu, ONCE, place.steps, text, "set-up", "order", inside, remedy, total_ns=place.total_ns
     )
     return [first, *(each.untried(remedy="") for each in found if each.kind not in _SET_UP_TOO and each not in dropped)]
+
+
+def _late_first(case: Case, busy: int, recorded_ns: int) -> str:
+    """That nearly all of a recording without steps is before its first GPU operation."""
+    calls = case.facts.activity.calls
+    if len(case.chosen.level.rows) or not len(calls):
+        return ""
+    early = int(case.facts.attribution.trace.ops.start.min()) - int(calls.start.min())
+    if early < max(_NEARLY_ALL * recorded_ns, _LATE_NS):
+        return ""
+    text = f"too little GPU work to optimize: the first GPU operation comes {format_ns(early)} after the first call"
+    return f"{text}, and GPUs are busy for {format_ns(busy)} of {format_ns(recorded_ns)}"
 
 
 def _tuning(case: Case) -> int:

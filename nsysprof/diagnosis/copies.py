@@ -25,7 +25,9 @@ SMALL = 128 << 10  # bytes: up to these, a copy takes no longer than its launch
 _MANY = 16  # of them in a step
 _RANGE = 40  # characters of the name of their range
 _ASIDE = 0.05  # of all compute: with no more before copies, or behind them, they are no part of a loop
-_FEW = 8  # kernels of one pass: each copied array is used by one of them, and not again in a loop
+_FEW = 16  # kernels of one pass: each copied array is used by one of them, and not again in a loop
+_HIDES = 4  # times the compute: it hides little of copies that take longer
+_WORTH = 0.05  # of the steps: with less compute the link is the limit
 _BESIDES = 0.25  # as long as copies, other work that overlap could hide beside them
 _SLOW, _LARGE = 8e9, 1 << 20  # bytes per second over PCIe 3 x16, and bytes of a copy that could reach them
 _DIRECTIONS = {"HtoD": "to the GPU", "DtoH": "to the host", "DtoD": "on the GPU", "PtoP": "between GPUs"}
@@ -165,10 +167,10 @@ def _pin(case: Case, group: Group) -> Iterable[Remedy]:
 
 
 def _computes(case: Case, group: Group) -> int:
-    """For how many ns a GPU computes in the steps; less than half as long as its copies counts as nothing."""
+    """For how many ns a GPU computes in the steps; less than a quarter of its copies counts as nothing."""
     windows, lines = case.windows.take(group.place.windows), case.lines[group.place.gpu]
     compute, copies = (int(covered(each, windows.start, windows.end).sum()) for each in (lines.compute, lines.copies))
-    return compute if 2 * compute >= copies else 0
+    return compute if _HIDES * compute >= copies else 0
 
 
 def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
@@ -186,9 +188,9 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
         yield Remedy(dialect_text(case, SPARE), Changes(remove=[group.cause]), BOUND)
     texts = _KEEP if "to the host" in group.cause else _AHEAD
     windows = case.windows.take(group.place.windows)
-    compute = covered(case.lines[group.place.gpu].compute, windows.start, windows.end)
-    changes = Changes(remove=[group.cause])
-    yield Remedy(dialect_text(case, texts), changes, BOUND, int(compute.sum()))
+    compute = int(covered(case.lines[group.place.gpu].compute, windows.start, windows.end).sum())
+    if texts is _KEEP or compute >= _WORTH * group.place.total_ns:
+        yield Remedy(dialect_text(case, texts), Changes(remove=[group.cause]), BOUND, compute)
 
 
 def _gather(case: Case, group: Group) -> Iterable[Remedy]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
+from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.arrays import AnyInts, Index
 from nsysprof.core.intervals import covered, held, merge, union
 from nsysprof.core.parallel import side_by_side
@@ -15,9 +16,10 @@ from nsysprof.diagnosis.busy import busy_kernels
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import OF_KERNELS, OF_STEPS
 from nsysprof.diagnosis.cold_start import cold_start, failed_calls, set_up
-from nsysprof.diagnosis.cpu_code import most_samples
+from nsysprof.diagnosis.cpu_code import CPU_CODE, most_samples
 from nsysprof.diagnosis.finding import COLD, NAME, PACED, SLOW, Finding, ranked, scaled, worth_telling
-from nsysprof.diagnosis.tried import groups, left_out_if_faulty, of_waits
+from nsysprof.diagnosis.kinds import text_of
+from nsysprof.diagnosis.tried import enough, groups, left_out_if_faulty, of_waits
 from nsysprof.kernels.classify import Kinds
 from nsysprof.kernels.launches import Launches
 from nsysprof.kernels.names import short_name
@@ -277,17 +279,25 @@ def _migrated(case: Case) -> int:
 
 
 def _busiest(case: Case) -> str:
-    """The two kernels that compute for most of the time in the steady steps, with their shares of the steps."""
-    trace, talks, whole = case.facts.attribution.trace, case.facts.communication, 0
+    """The two kernels that compute for most of the time in the steady steps, with their shares of the steps; graphs
+    that were recorded as a whole, if they take longer.
+    """
+    trace, talks, whole, graphs = case.facts.attribution.trace, case.facts.communication, 0, 0
     total = np.zeros(len(trace.op_names), np.int64)
     for gpu in np.unique(case.windows.gpu).tolist():
-        rows = np.flatnonzero((trace.op_gpu == gpu) & (trace.ops.kind == KERNEL) & ~talks[trace.ops.name])
+        here = (trace.op_gpu == gpu) & np.isin(trace.ops.kind, (KERNEL, GRAPH))
+        rows = np.flatnonzero(here & ~talks[trace.ops.name])
         windows = case.windows.take(np.flatnonzero(case.windows.gpu == gpu))
         start, end = merge(windows.start, windows.end)
         whole += int((end - start).sum())
         at = np.searchsorted(start, trace.ops.start[rows], side="right") - 1
         rows = rows[(at >= 0) & (trace.ops.start[rows] < end[at])]
-        np.add.at(total, trace.ops.name[rows], trace.ops.end[rows] - trace.ops.start[rows])
+        length, as_whole = trace.ops.end[rows] - trace.ops.start[rows], trace.ops.kind[rows] == GRAPH
+        graphs += int(length[as_whole].sum())
+        np.add.at(total, trace.ops.name[rows[~as_whole]], length[~as_whole])
+    if graphs > int(total.sum()):
+        share = format_share(min(graphs / whole, 1))
+        return f"CUDA graphs ({share}; nsys profile --cuda-graph-trace=node records their kernels)"
     most = [code for code in np.lexsort((trace.op_name_rank, -total))[:2].tolist() if total[code]]
     shares = (format_share(min(total[code] / whole, 1)) for code in most)
     names = (one_line(short_name(trace.op_names[code]), NAME) for code in most)
@@ -346,8 +356,13 @@ def _during(case: Case, start: int, end: int) -> str:
 def _mostly(case: Case) -> str:
     """The cause for which the GPU waits most in all steps, and its part of them."""
     ns: dict[str, int] = {}
-    for _, group in groups(case):
-        ns[group.cause] = ns.get(group.cause, 0) + group.waited_ns
+    for kind, group in groups(case):
+        cause = group.cause
+        if group.place.path == WHOLE and not enough(case, kind, group):  # a pass that launches little
+            culprit, waited = (case.pieces[name][group.rows] for name in ("culprit", "ns"))
+            row = int(group.rows[(culprit == case.facts.texts.most(culprit, waited)).argmax()])
+            cause = (CPU_CODE.words if case.pieces["call"][row] < 0 else text_of("culprit"))(case, row)
+        ns[cause] = ns.get(cause, 0) + group.waited_ns
     if not ns:
         return ""
     cause = max(ns, key=ns.__getitem__)

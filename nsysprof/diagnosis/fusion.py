@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nsysprof.core.arrays import Index, Mask
+from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.arrays import Floats, Index, Mask
 from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.finding import OFTEN_SO, Finding
@@ -62,6 +63,7 @@ _IN_ROWS = (*_POINTWISE, "reduction")  # as in a norm made of its parts: between
 _NOT_CHAINED = ("optimizer", "gather/scatter", "embedding", "embedding backward")
 # Of the time of both products what a fused kernel takes: 103 of 313 µs in half precision (64 heads of 2,048 × 64).
 _FUSED = 1 / 3
+_ALIKE = 0.8  # of the time of all fills
 _LONGEST, _SHORTEST = 24, 3  # kernels between two products; in a row
 _TINY = "tiny kernels in a row"
 _ONE_KERNEL = {
@@ -85,7 +87,7 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
     casts = _of_cause(busy, busy.op, ("cast",)) & ~np.isin(busy.op, ops[used])
     for kind, cause, mine, texts in (
         ("training-mode", _TRAINS, trains, _EVAL),
-        ("memset", _FILLS, _of_family(busy, busy.op, ("fill",)), _EMPTY),
+        ("memset", _FILLS, _fills(busy), _EMPTY),
         ("casts", _CASTS, casts, _ONE_TYPE),
     ):
         gain = busy.gained(busy.op[mine], busy.length[mine]) if busy.enough(int(busy.length[mine].sum())) else 0
@@ -96,13 +98,33 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
     shorter[converts] = busy.length[converts]
     if busy.enough(int(shorter.sum() + busy.length[norms].sum())):
         shares = shares_of(busy, norms)  # a norm in channels-last still moves what this one moves
-        shorter[norms] = np.rint(busy.length[norms] * (1 - least_part(shares) if shares else _NORM_SAVES))
+        saves = 1 - least_part(shares) if shares else np.minimum(_NORM_SAVES, _idle_part(busy, norms))
+        shorter[norms] = np.rint(busy.length[norms] * saves)
+        norms = norms[shorter[norms] > 0]
         gain = busy.gained(busy.op, shorter)
         if busy.enough(gain):
             text = f"{_LAYOUT}{', and norms in channels-first' * bool(len(norms))}: {{amount}}"
             remedy = dialect_text(busy.case, _CHANNELS_LAST)
             ns = int(busy.length[converts].sum() + busy.length[norms].sum())
             yield busy.finding("channels-last", _LAYOUT, text, remedy, gain, ns)
+
+
+def _fills(busy: Busy) -> Mask:
+    """Kernels that fill memory; none where no step repeats and most are alike: a benchmark flushes caches with them."""
+    mine, found = _of_family(busy, busy.op, ("fill",)), busy.case.launches
+    if busy.place.path == WHOLE and found is not None and mine.any():
+        of_shape = np.bincount(found.of[busy.op[mine]], busy.length[mine])
+        mine &= bool(of_shape.max() < _ALIKE * of_shape.sum())
+    return mine
+
+
+def _idle_part(busy: Busy, at: Index) -> Floats:
+    """The part of the GPU that each of these kernels leaves without a block; all of it if that is unknown."""
+    found = busy.case.launches
+    if found is None or not found.sms:
+        return np.ones(len(at))
+    blocks = found.blocks[found.of[busy.op[at]]]
+    return np.where(blocks > 0, np.maximum(1 - blocks / found.sms, 0), 1)
 
 
 def _tiny(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:

@@ -169,9 +169,10 @@ def _worst(
 
 def _drawn(busy: Busy, found: Launches, mine: Index) -> Mapping[str, float]:
     """The share of the memory bandwidth that matrix products may reach, if nothing is known of what they move."""
-    if busy.case.facts.kinds.family[busy.name[mine[0]]] not in PIPELINED:
+    row = found.of[busy.op[mine]]
+    if busy.case.facts.kinds.family[busy.name[mine[0]]] not in PIPELINED or found.threads[row].max() < FULL:
         return {}
-    return {MEMORY: _DRAWS * float(found.blocks[found.of[busy.op[mine]]].max()) / found.sms}
+    return {MEMORY: _DRAWS * float(found.blocks[row].max()) / found.sms}
 
 
 def _shape(found: Launches, kind: str, row: int) -> str:

@@ -85,7 +85,7 @@ def of_waits(case: Case) -> Iterator[Finding]:
     some = [
         (kind, group)
         for kind, group in groups(case, MIN_SHARE)
-        if _enough(case, kind, group) and (kind is NOT_RECORDED or group.place.path not in unsure)
+        if enough(case, kind, group) and (kind is NOT_RECORDED or group.place.path not in unsure)
     ]
     some.sort(key=lambda each: (-each[1].waited_ns, each[0].name, each[1].cause))
     paced = {id(group.place): group for kind, group in reversed(some) if _paces(case, kind, group)}
@@ -117,8 +117,8 @@ def _unsure(case: Case) -> set[str]:
     return {place.path for place, rows in mine if int(ns[rows & unknown].sum()) > _UNEXPLAINED * int(ns[rows].sum())}
 
 
-def _enough(case: Case, kind: Kind, group: Group) -> bool:
-    """Whether the steps launch often enough for a kind to matter."""
+def enough(case: Case, kind: Kind, group: Group) -> bool:
+    """Return whether the steps launch often enough for a kind to matter."""
     if not kind.least_launches:
         return True
     launches = case.facts.attribution.trace.launches
@@ -133,6 +133,8 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
     place = group.place
     often = ONCE if kind.set_up and (place.path == WHOLE or group.often != EVERY) else group.often
     lost = case.without(place, kind.whole(case, group)) if replays else None
+    if lost is not None:  # kernels that would run at the same time may take longer then: that gain is not known
+        lost = np.minimum(lost, case.not_computing(place))
     lost_ns = group.waited_ns if lost is None else max(int(lost.sum()), 0)
     if lost_ns < max(MIN_SHARE * place.total_ns, MIN_NS):
         return
@@ -198,6 +200,8 @@ def _tried(case: Case, kind: Kind, finding: Finding, group: Group, remedy: Remed
         return finding
     gain = int(gains.sum()) if remedy.most_ns is None else min(int(gains.sum()), remedy.most_ns)
     off = float(np.median(case.residual[place.windows])) * place.total_ns
+    if gain > int(case.not_computing(place).sum()) + off:
+        return finding
     if gain < max(MIN_SHARE * place.total_ns, off) or (remedy.least and gain > _OTHERS * int(lost.sum())):
         return finding
     recording_ns = _of_recorder(case, kind, finding)

@@ -23,7 +23,7 @@ from tests.kit.kineto import annotation, launch, operator, write_trace
 from tests.kit.kineto import collective as all_ranks
 from tests.kit.program import MS, STARTS, US, Program
 from tests.kit.reports import attributed
-from tests.kit.trace import Gpu, Items, Kernel, Launch, Memcpy, OsCall, Range, launch_kernel
+from tests.kit.trace import Gpu, GraphTrace, Items, Kernel, Launch, Memcpy, OsCall, Range, launch_kernel
 from tests.why.test_why import NCCL
 
 STEPS = 12
@@ -242,11 +242,11 @@ SCALE, ADD, GELU, FILL = (
 
 
 def in_a_row(*names: str) -> Act:
-    """Kernels of half a ms one behind the other."""
+    """Kernels of half a ms one behind the other; norms with a block for each of 32 channels."""
 
     def act(program: Program) -> None:
         for name in names:
-            program.launch(name, SCORES, blocks=4096)
+            program.launch(name, SCORES, blocks=32 if "_1C11_kernel_new<" in name else 4096)
 
     return act
 
@@ -660,7 +660,7 @@ def test_one_copy_is_not_worth_pinning(trace: MakeTrace) -> None:
     first, *_ = diagnosis_of(trace(*one_pass(MS, 2 * MS, copy(1, host=0, blocks=True), 264).items)).findings
     assert (first.kind, first.remedy, first.gain_ns) == ("pageable-copy", "", 0)
     assert "pays off only for buffers" in first.text
-    first, *_ = diagnosis_of(trace(*one_pass(MS, MS, copy(1, host=1), 264).items)).findings
+    first, *_ = diagnosis_of(trace(*one_pass(MS // 4, MS // 4, copy(1, host=1), 264).items)).findings
     assert (first.kind, first.remedy) == ("exposed-copy", "")
     assert first.text.endswith(
         "at 8.39 GB/s and there is little compute to hide them, so only copying fewer bytes helps"
@@ -671,6 +671,89 @@ def test_one_copy_is_not_worth_pinning(trace: MakeTrace) -> None:
 
     first, *_ = diagnosis_of(trace(*one_pass(MS, 2 * MS, slow, 264).items)).findings
     assert first.text.endswith("2.10 GB/s is slow for pinned memory: check the PCIe link width with nvidia-smi -q")
+
+
+def test_a_copy_costs_no_more_than_the_gpu_waits(trace: MakeTrace) -> None:
+    """Kernels of four streams, each behind a copy that blocks the CPU: at the same time they may take longer."""
+    program = Program()
+    for stream in range(4):
+        program.launch("gemm", 40 * MS, stream=10 + stream)
+        program.copy(2, 16 << 20, 2 * MS, 10 + stream, blocks=True, host=0)
+    found = diagnosis_of(trace(*program.items)).findings
+    [lost] = [each.lost_ns for each in found if each.kind == "pageable-copy"]
+    assert 6 * MS < lost <= 9 * MS
+
+
+def test_a_thread_is_not_blamed_before_it_begins(trace: MakeTrace) -> None:
+    """The thread that launched last reads for 50 ms, then another one begins with a launch."""
+    program = Program()
+    program.launch("gemm", MS)
+    program.os("read", 50 * MS)
+    with program.on(2):
+        program.launch("gemm", 40 * MS)
+    first, *_ = diagnosis_of(trace(*program.items)).findings
+    assert (first.kind, first.cause) == ("input-wait", "read on thread 1")
+    assert first.lost_ns == pytest.approx(49 * MS, rel=0.01)
+
+
+def test_the_largest_wait_of_a_pass_is_called_by_its_name(trace: MakeTrace) -> None:
+    """A program that launches twice is not launch-bound, however short its code between other calls."""
+    program = Program()
+    program.launch("gemm", 100 * US)
+    for _ in range(10):
+        program.code(40 * US)
+        program.call("cudaEventRecord")
+    program.launch("gemm", 3 * MS, blocks=1320)
+    assert "Largest wait: CPU time between calls (9.9 %)" in nothing_text(diagnosis_of(trace(*program.items)))
+
+
+def test_graphs_that_are_recorded_whole_hide_their_kernels(trace: MakeTrace) -> None:
+    """Most of the GPU time is in graphs: no kernel beside them is the one to begin with."""
+    graphs = [GraphTrace(number * 10 * MS, number * 10 * MS + 9 * MS, id=number) for number in range(1, 6)]
+    launches = [
+        Launch(each.start - 10 * US, each.start - 5 * US, each.id, api="cudaGraphLaunch_v10000") for each in graphs
+    ]
+    found = diagnosis_of(trace(*launches, *graphs, *launch_kernel("fill", (0, 5), (10 * US, MS), id=9)))
+    assert found.busiest.startswith("CUDA graphs (")
+    assert "--cuda-graph-trace=node" in found.busiest
+
+
+def test_a_recording_of_cpu_code_alone(trace: MakeTrace) -> None:
+    """Ten seconds before a kernel of 30 ms; one second of them is no reason to say so."""
+    for seconds, said in ((10, "first GPU operation comes 10.0 s after"), (1, "")):
+        program = Program()
+        program.os("read", MS)
+        program.code(seconds * 1_000 * MS)
+        program.launch("gemm", 30 * MS, blocks=1320)
+        found = diagnosis_of(trace(*program.items)).findings
+        assert any(said in each.text for each in found) == bool(said)
+
+
+def test_an_allocator_that_grows_calls_no_empty_cache(trace: MakeTrace) -> None:
+    """PyTorch allocates in each step: beside as many frees again and again, without them for the first time."""
+    for calls, remedy in ((("cudaMalloc", "cudaFree"), "remove empty_cache()"), (("cudaMalloc",), "")):
+
+        def act(program: Program, calls: Sequence[str] = calls) -> None:
+            program.wait()
+            for name in calls:
+                program.call(name, 2 * MS)
+            program.launch(SCALE, US)
+
+        [found] = [each for each in diagnosis_of(trace(*steps(act).items)).findings if each.kind == "allocation"]
+        assert found.remedy.startswith(remedy)
+        assert bool(found.remedy) == bool(remedy)
+        assert ("still grows" in found.text) == (not remedy)
+
+
+def test_fills_of_one_shape_flush_a_benchmarks_cache(trace: MakeTrace) -> None:
+    """Of one shape before each kernel that is measured, in no step; fills of several shapes are a program's."""
+    for sizes, kinds in (((1320, 1320), []), ((1320, 2640), ["memset"])):
+        program = Program()
+        for number in range(3):
+            program.launch(FILL, MS, blocks=sizes[number % 2])
+            program.launch(f"gemm_{number}", (3 + number) * MS, blocks=1320)
+        found = diagnosis_of(trace(*program.items)).findings
+        assert [each.kind for each in found if each.kind == "memset"] == kinds
 
 
 @pytest.mark.parametrize(("kernels", "remedy"), [(1, "if kernels can work on parts"), (20, "")])

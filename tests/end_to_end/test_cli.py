@@ -40,8 +40,8 @@ SMALL = """\
 report.sqlite: no step repeats; the GPU computes for 19 % of the 901 ns from first to last GPU operation;
   NVIDIA H200
 
-The GPU computes nothing for 81 % of the time from the first GPU operation to the last. Largest wait: kernel
-  launches (52 %); no fix was tried.
+The GPU computes nothing for 81 % of the time from the first GPU operation to the last. Largest wait: CPU time
+  between calls (52 %); no fix was tried.
    $ nsysprof why report.sqlite
 
 range      instances          median span    GPU busy    of GPU time
