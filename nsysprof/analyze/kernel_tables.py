@@ -8,7 +8,7 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import Paths
 from nsysprof.attribution.range_work import cover, crossing
 from nsysprof.attribution.split import Part
-from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32, Mask
+from nsysprof.core.arrays import AnyInts, Array, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import ColumnTable, Texts, sums
 from nsysprof.core.parallel import side_by_side
 from nsysprof.kernels.classify import FAMILIES, Kinds, OpGroups
@@ -43,29 +43,30 @@ def kernel_tables(
     for ops in op_slices(attribution.trace):
         owner = attribution.owner_of(ops)
         chosen = counts.take(owner) if part.ops is None else counts.take(owner) & part.ops[ops]
-        own = np.flatnonzero(chosen)
+        own = slice(None) if chosen.all() else np.flatnonzero(chosen)
         path = path_of.take(owner[own]).astype(np.int64) + 1
         if part.graphs:
             path = path * places + path_of[part.graphs.owner[ops][own]] + 1
         place = slice(stop, stop + len(path))
         key[place] = path * names + trace.ops.name[ops][own]
-        row[place] = own + ops.start
+        row[place] = np.arange(ops.start, ops.start + len(owner))[own]
         copies = np.flatnonzero(copy.take(trace.ops.kind[ops][own]))
         at = np.searchsorted(trace.copy_ops, row[place][copies])
         moved.append((key[place][copies], np.maximum(trace.copies.size_bytes[at], 0)))
         stop = place.stop
-    groups, row = Groups.of(key[:stop]), row[:stop]
+    groups, row, whole_trace = Groups.of(key[:stop]), row[:stop], stop == len(trace.ops)
     by_name = Groups.of(key[:stop] % names) if whole else groups
     del key
 
+    def of_ops(values: Array) -> Array:
+        return values if whole_trace else take(values, row)
+
     def lengths() -> Ints:
-        out = take(trace.ops.end, row)
-        out -= take(trace.ops.start, row)
-        return out
+        return of_ops(trace.ops.end) - of_ops(trace.ops.start)
 
     medians, main, (owned, length) = side_by_side(
-        lambda: _launch_medians(by_name, real, row),
-        lambda: _main_launches(groups, take(launches.of, row), lengths, len(launches)) if launches else {},
+        lambda: _launch_medians(by_name, real, of_ops),
+        lambda: _main_launches(groups, of_ops(launches.of), lengths, len(launches)) if launches else {},
         lambda: _by_name(groups, lengths(), names, *map(np.concatenate, zip(*moved, strict=True))),
         apart=trace.apart,
     )
@@ -122,25 +123,24 @@ def _main_launches(groups: Groups, how: AnyInts, lengths: Callable[[], Ints], ki
     return {"launch": main}
 
 
-def _launch_medians(groups: Groups, trace: Trace, row: AnyInts) -> dict[str, Ints]:
-    """The median duration of the host calls that launched the GPU ops ``row`` of each group, and the ops' median wait
-    from the return of the call to the start of the op (0 if the op started before the return; -1 without launches).
+def _launch_medians(groups: Groups, trace: Trace, of_ops: Callable[[Array], Array]) -> dict[str, Ints]:
+    """The median duration of the host calls that launched the GPU ops of each group, and the ops' median wait from the
+    return of the call to the start of the op (0 if the op started before the return; -1 without launches).
+
+    ``of_ops`` returns the values of the ops in the groups.
     """
-    take, launch = trace.arena.take, trace.arena.take(trace.ops.launch, row)
+    launch, start = of_ops(trace.ops.launch), of_ops(trace.ops.start)
     launched = launch >= 0
     if not launched.all():
-        groups, row, launch = groups.take(launched), row[launched], launch[launched]
+        groups, launch, start = groups.take(launched), launch[launched], start[launched]
 
-    medians, (start, returned) = {}, (trace.launches.start, trace.launches.end)
-    for name, later, earlier in (
-        ("api_median_ns", (returned, launch), (start, launch)),
-        ("queue_median_ns", (trace.ops.start, row), (returned, launch)),
-    ):
-        each = take(*later)
-        each -= take(*earlier)
-        middle = quartile_of_sorted(groups.sort(np.maximum(each, 0, out=each)), groups.size)
-        medians[name] = np.where(groups.size > 0, middle, -1)
-    return medians
+    def median(values: Ints) -> Ints:
+        middle = quartile_of_sorted(groups.sort(np.maximum(values, 0, out=values)), groups.size)
+        return np.where(groups.size > 0, middle, -1)
+
+    returned = trace.arena.take(trace.launches.end, launch)
+    called = median(returned - trace.arena.take(trace.launches.start, launch))
+    return {"api_median_ns": called, "queue_median_ns": median(np.subtract(start, returned, out=returned))}
 
 
 # What is added up: a value per op, of some ops.

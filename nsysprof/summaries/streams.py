@@ -53,9 +53,7 @@ def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: A
     kinds = kinds[used]
     rows_of = np.split(order.astype(np.int32), np.cumsum(kinds.sum(axis=1))[:-1])
     del order
-    busy, alone = _busy(trace, used, rows_of)
-    sum_ns, thread = _launchers(trace, rows_of)
-    span_ns = max(int(ops.end[mine].max()) for mine in rows_of) - min(int(ops.start[mine].min()) for mine in rows_of)
+    busy, alone, sum_ns, thread, span_ns = _added_up(trace, used, rows_of)
     gpus, place = device_labels(trace), np.arange(len(used))
     ids = ["" if (number := trace.streams[each].id) is None else str(number) for each in used.tolist()]
     rows = ColumnTable(
@@ -86,14 +84,25 @@ def _answer(trace: Trace, rows: ColumnTable) -> Answer:
     return Answer({STREAMS.file: rows}, finding if several else "", shown, rows, _NOTE)
 
 
-def _busy(trace: Trace, used: Index, rows_of: list[Ints32]) -> tuple[Ints, Ints]:
-    """How long each of the ``used`` streams, with the ops ``rows_of``, is busy, and is so alone on its GPU."""
-    busy, gpu = np.zeros(len(used), np.int64), trace.stream_gpu[used]
-    alone = busy.copy()
+def _added_up(trace: Trace, used: Index, rows_of: list[Ints32]) -> tuple[Ints, Ints, Ints, Ints, int]:
+    """How long each of the ``used`` streams, with the ops ``rows_of``, is busy, and is so alone on its GPU; the sum of
+    its ops; the thread that launched most of that, -1: none; and the time from the first op of all to the last.
+    """
+    gpu, threads = trace.stream_gpu[used], len(trace.threads)
+    of_launch = np.append(trace.launches.thread.astype(np.int32), np.int32(threads))
+    busy, alone, sum_ns, thread = np.zeros((4, len(used)), np.int64)
+    bounds = []
     for number in np.unique(gpu).tolist():
-        here = np.flatnonzero(gpu == number).tolist()
-        lines = [merge(trace.ops.start[rows_of[each]], trace.ops.end[rows_of[each]]) for each in here]
-        busy[here] = [int((stop - begin).sum()) for begin, stop in lines]
+        here, lines = np.flatnonzero(gpu == number).tolist(), []
+        for each in here:
+            mine = rows_of[each]
+            start, end = trace.ops.start[mine], trace.ops.end[mine]
+            length = end - start
+            work = np.bincount(of_launch[trace.ops.launch[mine]], np.maximum(length, 0) + 1)[:threads]
+            sum_ns[each], thread[each] = length.sum(), work.argmax() if work.any() else -1
+            bounds.append((int(start.min()), int(end.max())))
+            lines.append(merge(start, end))
+            busy[each] = (lines[-1][1] - lines[-1][0]).sum()
         begin, stop = trace.gpu_busy[number]
         if int(busy[here].sum()) == int((stop - begin).sum()):  # they take turns
             alone[here] = busy[here]
@@ -103,7 +112,7 @@ def _busy(trace: Trace, used: Index, rows_of: list[Ints32]) -> tuple[Ints, Ints]
         cuts = np.linspace(begin[0], stop[-1], pieces + 1).astype(np.int64)[1:-1].tolist()
         for low, high in zip([int(begin[0]), *cuts], [*cuts, int(stop[-1])], strict=True):
             _add_alone(alone, here, [_within(*line, low, high) for line in lines])
-    return busy, alone
+    return busy, alone, sum_ns, thread, max(last for _, last in bounds) - min(first for first, _ in bounds)
 
 
 def _within(start: Ints, end: Ints, low: int, high: int) -> tuple[Ints, Ints]:
@@ -121,19 +130,6 @@ def _add_alone(alone: Ints, streams: list[int], lines: list[tuple[Ints, Ints]]) 
     running, name = np.cumsum(sign), np.cumsum(sign * np.append(who, who)[cut])
     single = np.flatnonzero(running[:-1] == 1)  # there the sum of the names is that of the one that runs
     np.add.at(alone, name[single], np.diff(times[cut])[single])
-
-
-def _launchers(trace: Trace, rows_of: list[Ints32]) -> tuple[Ints, Ints]:
-    """The time of each stream's GPU ops, and the thread that launched most of it, -1: none."""
-    threads = len(trace.threads)
-    of_launch = np.append(trace.launches.thread.astype(np.int32), np.int32(threads))
-    sums, out = [], []
-    for mine in rows_of:
-        length = trace.ops.end[mine] - trace.ops.start[mine]
-        sums.append(int(length.sum()))
-        each = np.bincount(of_launch[trace.ops.launch[mine]], np.maximum(length, 0) + 1)[:threads]
-        out.append(int(each.argmax()) if each.any() else -1)
-    return np.array(sums), np.array(out)
 
 
 SUMMARY = Summary("streams", "Streams", (STREAMS,), streams)
