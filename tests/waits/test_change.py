@@ -15,6 +15,7 @@ from nsysprof.waits.facts import read_facts
 from nsysprof.waits.program import Program
 from nsysprof.waits.purposes import _usual
 from nsysprof.waits.ranges import choose_windows
+from nsysprof.waits.removals import code_of
 from nsysprof.waits.replay import Times, replay
 from tests.conftest import MakeTrace
 from tests.kit.reports import attributed
@@ -25,6 +26,7 @@ from tests.kit.trace import (
     Kernel,
     Launch,
     Memcpy,
+    OsCall,
     PageFault,
     Range,
     launch_kernel,
@@ -129,6 +131,21 @@ def test_without_page_faults_kernels_lose_the_time_in_which_pages_came(trace: Ma
     kernels = [trace_of.op_names.index(name) for name in ("k", "other")]
     length = [int((after.end - after.start)[trace_of.ops.name == code].sum()) for code in kernels]
     assert length == [200 - 40, 200 - 10]
+
+
+def test_code_of_a_range_is_what_no_call_does(trace: MakeTrace) -> None:
+    """And on a thread that works for it what is in no range of its own, until that launches."""
+    program = program_of(
+        trace,
+        Range("step", 0, 1_000, thread=2),
+        launch_kernel("k", (200, 210), (220, 900), id=1, thread=2),
+        Range("inner", 30, 60, thread=1),
+        OsCall("read", 70, 80, thread=1),
+        launch_kernel("k", (100, 150), (160, 170), id=2, thread=1, stream=9),
+    )
+    code = code_of(program, "step")
+    found = zip(code.thread.tolist(), code.start.tolist(), code.end.tolist(), strict=True)
+    assert sorted(found) == [(0, 0, 30), (0, 60, 70), (0, 80, 100), (1, 0, 200), (1, 210, 1_000)]
 
 
 @pytest.mark.parametrize(("length", "usual"), [([], 0), ([5], 0), ([5, 7], 5), ([9, 5, 7], 6), ([1, 1, 8, 3], 1)])

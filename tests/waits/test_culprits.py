@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nsysprof.waits.awaited import bucket
 from nsysprof.waits.culprits import _missing
 from nsysprof.waits.facts import Texts
 from nsysprof.waits.walk import HOLE, UNKNOWN
@@ -105,6 +106,13 @@ def test_of_texts_with_equal_times_the_alphabetically_first_has_most() -> None:
     texts = Texts()
     codes = np.array([texts.code(text) for text in ("b", "a", "c")])
     assert texts.words[texts.most(codes, np.array([5, 5, 4]))] == "a"
+
+
+def test_sizes_are_rounded_to_two_binary_digits() -> None:
+    """Those of a half upwards; none and unknown ones stay."""
+    sizes = [-1, 0, *range(1, 8), 9, 10, 11, 13, 14, 1 << 20, 5 << 18, (5 << 18) - 1]
+    rounded = [-1, 0, 1, 2, 3, 4, 6, 6, 8, 8, 12, 12, 12, 16, 1 << 20, 6 << 18, 4 << 18]
+    assert bucket(np.array(sizes)).tolist() == rounded
 
 
 def test_what_is_missing_is_named_by_its_own_op(trace: MakeTrace) -> None:
