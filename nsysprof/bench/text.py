@@ -70,7 +70,7 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     most = gpu_bytes or math.inf
     too_large = [f"  {name} at {where}" for (where, name), size in held.items() if (size or 0) > most]
     if gpu_bytes and too_large:
-        how.append(f"These points may exceed the {format_bytes(gpu_bytes)} of this GPU; those that do are skipped:")
+        how.append(f"These points may exceed the {format_bytes(gpu_bytes)} of this GPU; if so, they are skipped:")
     return _joined(_plain(table), [*how, *too_large])
 
 

@@ -20,9 +20,7 @@ def compare(
     report: options.ReportArgument,
     other: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[OTHER]", readable=False, help="The report after the change; REPORT is the one before."
-        ),
+        typer.Argument(metavar="[OTHER]", readable=False, help="Report after the change (REPORT: before the change)."),
     ] = None,
     base: Annotated[
         str | None, options.glob_option("--base", "Ranges to explain: paths as in `analyze`, such as 'RUN::math::*'.")

@@ -295,7 +295,7 @@ class _Arrows:
     piece_ends: wire.Pieces
 
     def of_ops(self, rows: AnyInts) -> list[wire.Pieces]:
-        """Return the flows that start, and those that end, at these ops."""
+        """Return the flows that start at these ops, and the flows that end there."""
         return [self.begins.take(rows), self.ends.take(rows)]
 
 

@@ -167,7 +167,8 @@ class StragglerState:
 def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerState:
     """Describe a fleet without a proven straggler: there is none, there may be one, or the data does not show it.
 
-    It says that there is no straggler only if this is proven. ``whole``: whole reports are compared, not iterations.
+    The sentence says that there is no straggler only if this is proven. ``whole``: whole reports are compared, not
+    iterations.
     """
     known = ranks[ranks["ratio"].notna()].sort_values("ratio", ascending=False, kind="stable")
     if known.empty:

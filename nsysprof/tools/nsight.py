@@ -41,8 +41,8 @@ class ToolKind:
 
 
 def find_tool(kind: ToolKind, explicit: str | os.PathLike[str] | None = None) -> Tool:
-    """Find the tool to use: the one that the user or else the environment variable names, then one on the PATH, then
-    the newest installed one.
+    """Find the tool to use, in this order: named by the user, named by the environment variable, on the PATH, newest
+    installation.
 
     "Installed" means in a usual place on Linux or Windows. Raises `NsysprofError` if the named tool does not work, or
     if no tool is found.

@@ -227,7 +227,7 @@ class HostCalls:
 
     ``thread`` codes of ``threads``, sorted globalTids; ``start``, ``end`` int64 ns; ``name`` codes of ``names``. The
     last rows are calls that enclose a launch recorded by another layer (runtime or driver); ``around`` has the rows of
-    those launches in `Trace.launches`. Each pair counts as one call, which takes as long as the enclosing row.
+    the enclosed launches in `Trace.launches`. Each pair counts as one call, which takes as long as the enclosing row.
     ``whole``: whether these calls and the launches are all recorded rows.
     """
 

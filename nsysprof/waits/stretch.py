@@ -22,7 +22,7 @@ _LEAD = QUEUE + QUEUE // 8  # launches before the stretch, so that a full queue 
 class Stretch:
     """Some steps of a trace: ``facts`` and ``windows`` cover only these steps, as if nothing else was recorded.
 
-    ``asked`` marks the requested windows; those before them are only lead-in, because their replay is cut off. ``ops``,
+    ``asked`` marks the requested windows; earlier windows are only lead-in, because their replay is cut off. ``ops``,
     ``launches`` and ``calls`` are the rows of `Trace.ops`, `Trace.launches` and `HostActivity.calls` in the whole
     trace; rows of ranges always refer to the whole trace.
     """

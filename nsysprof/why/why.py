@@ -40,8 +40,8 @@ class Why(Attributed, Shown):
     exposed) and ``idle_ns``; ``blocking_ns`` is the exposed communication on which the next compute depended. `waits`
     has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``, ``culprit``,
     ``range``, ``exposed_by``, ``claim``, ``op`` (the GPU op that ran or came late), and the host ``thread`` (a code,
-    -1: none). ``rows`` sums them by path and GPU, see `files.WHY`. ``held_up`` has a row per path, GPU and kernel that
-    kept another stream waiting while it computed, with ``waits``, ``waited_ns``, ``per_instance_ns``,
+    -1: none). ``rows`` sums the pieces by path and GPU, see `files.WHY`. ``held_up`` has a row per path, GPU and kernel
+    that kept another stream waiting while it computed, with ``waits``, ``waited_ns``, ``per_instance_ns``,
     ``share_of_span``. The time in ``held_up`` is compute, so no wait includes it. ``level`` are the ranges of the
     windows; ``lacks`` names data that the recording lacks; ``facts`` and ``gpu_windows`` are the inputs. ``residuals``:
     how well dependencies explain windows, see `residual_frame`. ``picked`` describes the chosen windows, empty if all
