@@ -100,7 +100,7 @@ class IdlePieces:
 def idle_pieces(
     attribution: Attribution, facts: WaitFacts, start: Ints, end: Ints, op: AnyInts, thread: AnyInts | None = None
 ) -> IdlePieces:
-    """Split each gap, from ``start`` to ``end`` where ``op`` starts, by the reason why the GPU waits.
+    """Split each gap (from ``start`` to ``end``, at which ``op`` starts) by the reason why the GPU waits.
 
     If ``op`` is -1, the GPU waited only for the host ``thread`` (a code of `Trace.threads`). Ops that CUDA graphs
     replay count as launched by the replay, regardless of their attribution.
