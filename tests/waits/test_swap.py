@@ -26,6 +26,15 @@ def test_a_name_whose_times_differ_by_more_than_twice_is_refused(trace: MakeTrac
                 times_by_name(read, table)
 
 
+def test_times_of_another_report_are_without_the_tenths_at_both_ends(trace: MakeTrace) -> None:
+    """Of ten times the shortest and the longest go; the median of the others counts."""
+    lengths = (20, 34, 21, 33, 22, 32, 23, 31, 24, 30)
+    times = [(100 * at, 100 * at + length) for at, length in enumerate(lengths, 1)]
+    other = trace(*(launch_kernel("k", (at - 9, at), (at, end), id=at) for at, end in times), name="other.sqlite")
+    with open_report(trace(launch_kernel("k", (0, 1), (2, 9), id=1))) as report:
+        assert list(times_by_name(read_tables(report), other).values()) == [27]
+
+
 @pytest.mark.parametrize(
     ("text", "ns"),
     [
