@@ -52,7 +52,7 @@ class Busy:
         """Return the rows of the steps' GPU ops, including copies but not collectives, sorted by stream and start."""
         trace = self.case.facts.attribution.trace
         copies = np.flatnonzero(np.isin(trace.ops.kind, COPYING) & (trace.op_gpu == self.place.gpu))
-        rows = np.concatenate([self.op, copies[_in_steps(self.case, self.place, trace.ops.start[copies])]])
+        rows = np.concatenate([self.op, copies[starts_in(self.case, self.place, trace.ops.start[copies])]])
         rows = trace.in_order(rows, trace.ops.start)
         return rows[np.argsort(trace.ops.stream[rows], kind="stable")]
 
@@ -118,7 +118,7 @@ def busy_kernels(case: Case, place: Place) -> Busy:
     """Return the `Busy` kernels of the steps of a place."""
     trace = case.facts.attribution.trace
     rows = np.flatnonzero(compute_ops(trace, case.facts.communication) & (trace.op_gpu == place.gpu))
-    rows = trace.in_order(rows[_in_steps(case, place, trace.ops.start[rows])], trace.ops.start)
+    rows = trace.in_order(rows[starts_in(case, place, trace.ops.start[rows])], trace.ops.start)
     start, end = trace.ops.start[rows], trace.ops.end[rows]
     reach = np.maximum.accumulate(np.append(start[:1], end[:-1])) if len(rows) else start
     follows = np.append(start[1:], np.iinfo(np.int64).max)[: len(rows)]
@@ -126,7 +126,8 @@ def busy_kernels(case: Case, place: Place) -> Busy:
     return Busy(case, place, rows, alone)
 
 
-def _in_steps(case: Case, place: Place, start: Ints) -> Mask:
+def starts_in(case: Case, place: Place, start: Ints) -> Mask:
+    """Mark the GPU ops, given by their start, in the steady steps of a place."""
     windows = case.windows.take(place.windows)
     windows = windows.take(np.argsort(windows.start, kind="stable"))
     at = np.searchsorted(windows.start, start, side="right") - 1

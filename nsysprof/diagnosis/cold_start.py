@@ -10,7 +10,7 @@ from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case
-from nsysprof.diagnosis.finding import COLD, FAILED, ONCE, SHARED, Finding
+from nsysprof.diagnosis.finding import COLD, COUNTED, FAILED, ONCE, SHARED, Finding
 from nsysprof.diagnosis.kinds import of_host
 from nsysprof.diagnosis.page_fault import SOME_FAULTS, fault_share
 from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION
@@ -153,7 +153,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     small &= busy < _SMALL_NS
     gains = any(each.gain_ns >= _SOME * each.total_ns for each in found)
     brief = busy < _SMALL_NS and span < _A_MOMENT * recorded_ns and not gains
-    dropped = [each for each in found if each.path == WHOLE and each.kind in _EACH_LAUNCH]
+    dropped = [each for each in found if each.path == WHOLE and each.kind in _EACH_LAUNCH and each.claim != COUNTED]
     if not kernels and (launched := int((case.purpose[:-1] == LAUNCH).sum())):
         none = f"no kernel is recorded, although {plural(launched, 'call')} launched kernels"
         text, remedy = f"{none}: the program or the recording ended too early, or kernels failed", _CHECK

@@ -322,12 +322,12 @@ def _outside(case: Case) -> tuple[float, str]:
 
 
 def _idle_outside(case: Case, recorded_ns: int) -> tuple[int, int, str]:
-    """For how many ns a GPU idles between its first and last operation and outside all steps: the mean, and at once;
+    """For how many ns a GPU idles between its first and last operation and outside steady steps: the mean, and at once;
     and what the CPU does for most of the latter, if that is much of the recording and known.
     """
     idle, most, gpu_busy = 0, (0, 0), case.facts.attribution.trace.gpu_busy
     for gpu, (start, end) in gpu_busy.items():
-        windows = case.chosen.windows.take(np.flatnonzero(case.chosen.windows.gpu == gpu))
+        windows = case.windows.take(np.flatnonzero(case.windows.gpu == gpu))
         begin, stop = union((start, end), merge(windows.start, windows.end))
         gaps = begin[1:] - stop[:-1]
         idle += int(gaps.sum())

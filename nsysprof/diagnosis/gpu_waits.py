@@ -10,7 +10,7 @@ from nsysprof.core.columns import pick
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes, format_ns
-from nsysprof.diagnosis.busy import Busy
+from nsysprof.diagnosis.busy import Busy, starts_in
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import BOUND, NAME, OFTEN_SO, SHARED, Finding
 from nsysprof.diagnosis.kinds import DIRECTIVES, Group, Kind, Remedy, by_text, counted, dialect_text, each_step, text_of
@@ -93,15 +93,17 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
         return
     trace = case.facts.attribution.trace
     talks = np.flatnonzero(case.facts.communication[trace.ops.name] & (trace.op_gpu == place.gpu))
-    length = trace.ops.end[talks] - trace.ops.start[talks]
-    of_name = np.bincount(trace.ops.name[talks], length, len(trace.op_names))
+    inside = starts_in(case, place, trace.ops.start[talks])
+    mine = talks[inside] if inside.any() else talks
+    length = trace.ops.end[mine] - trace.ops.start[mine]
+    of_name = np.bincount(trace.ops.name[mine], length, len(trace.op_names))
     most_of_it = one_line(short_name(trace.op_names[trace.largest_name(of_name)]), NAME)
     if int(length.max()) > _HIDES * int(length.sum()):
-        most_of_it = f"one {most_of_it} of {format_ns(int(length.max()))}{_where(case, int(talks[length.argmax()]))}"
+        most_of_it = f"one {most_of_it} of {format_ns(int(length.max()))}{_where(case, int(mine[length.argmax()]))}"
     text = f"no compute overlaps communication (mostly {most_of_it}): {each_step(place, lost)}"
     waits = _for_others(case, talks) or _for_one(case, place) or _TOO_LITTLE * (len(talks) < _FEW and not most)
     if most < _HIDES * lost and not waits:
-        single = any("f32" in trace.op_names[code] for code in np.unique(trace.ops.name[talks]).tolist())
+        single = any("f32" in trace.op_names[code] for code in np.unique(trace.ops.name[mine]).tolist())
         text += f"; all compute takes {each_step(place, most)}, too little to hide it"
         remedy, most = _LESS.format(halves=_HALVES * single), lost
     else:

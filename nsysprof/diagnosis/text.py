@@ -89,7 +89,8 @@ def _outside_text(diagnosis: Diagnosis) -> str:
     busy = f"; {of} is outside the steps, {diagnosis.outside}" * (share >= _OUTSIDE)
     if idle < _IDLE * diagnosis.recorded_ns:
         return busy
-    gap = f", {format_ns(diagnosis.gap_ns)} at once" * (diagnosis.gap_ns < idle)
+    during = f" ({diagnosis.during})" * bool(diagnosis.during)
+    gap = f", {format_ns(diagnosis.gap_ns)} at once{during}" * (diagnosis.gap_ns < idle)
     who = "it idles" if one else "a GPU idles on average"
     return f"{busy}; outside the steps, {who} for {format_ns(idle)} of {format_ns(diagnosis.recorded_ns)}{gap}"
 

@@ -718,6 +718,53 @@ def test_graphs_that_are_recorded_whole_hide_their_kernels(trace: MakeTrace) -> 
     assert "--cuda-graph-trace=node" in found.busiest
 
 
+def test_steps_behind_a_long_copy_of_weights_are_steps(trace: MakeTrace) -> None:
+    """Twelve steps compute for 2.4 ms, behind a copy of 100 ms."""
+    program = Program()
+    program.copy(1, 1 << 30, 100 * MS, blocks=True, host=0)
+    for number in range(12):
+        with program.range(f"step{number}"):
+            program.code(5 * MS)
+            program.launch("gemm", 200 * US)
+    diagnosis = diagnosis_of(trace(*program.items))
+    assert (diagnosis.repeats, diagnosis.findings[0].path) == (True, "step*")
+
+
+def test_what_a_demo_waits_for_is_a_wait(trace: MakeTrace) -> None:
+    """A hundred tiny kernels of a demo: what their row costs is no time for which the GPU waits."""
+    program = Program()
+    program.call("cudaMalloc", 200 * MS)
+    program.launch("gemm", 500 * US)
+    for _ in range(100):
+        program.launch("k", US)
+    demo, *_ = diagnosis_of(trace(*program.items)).findings
+    assert demo.text.startswith("too little GPU work")
+    assert "tiny" not in demo.text
+
+
+def test_what_the_first_step_of_a_found_loop_waits_for_is_outside_the_steps(trace: MakeTrace) -> None:
+    """It pins memory for 2 s; the others compute."""
+    program = Program()
+    for number in range(24):
+        for name in ("gemm", "relu", "gemm", "norm"):
+            program.launch(name, 300 * US)
+        if not number:
+            program.call("cudaMallocHost", 2_000 * MS)
+    assert "at once (cudaMallocHost)" in headline(diagnosis_of(trace(*program.items)), "file")
+
+
+def test_a_collective_is_named_that_runs_in_the_steps(trace: MakeTrace) -> None:
+    """Steps broadcast; an all-reduce behind them takes longer than all broadcasts."""
+
+    def broadcast(program: Program) -> None:
+        program.launch("ncclDevKernel_Broadcast_RING_LL", MS)
+
+    program = steps(broadcast)
+    program.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 20 * MS)
+    [found] = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "communication-exposed"]
+    assert "mostly ncclDevKernel_Broadcast_RING_LL)" in found.text
+
+
 def test_a_recording_of_cpu_code_alone(trace: MakeTrace) -> None:
     """Ten seconds before a kernel of 30 ms; one second of them is no reason to say so."""
     for seconds, said in ((10, "first GPU operation comes 10.0 s after"), (1, "")):
