@@ -113,13 +113,14 @@ def _by_name(groups: Groups, length: Ints, names: int, moved: Ints, size: Ints) 
 
 def _main_launches(groups: Groups, how: AnyInts, lengths: Callable[[], Ints], kinds: int) -> dict[str, Ints]:
     """The longest-running launch of each group of GPU ops; ``how`` is the launch of each op, one of ``kinds``."""
-    how, first = groups.sort(how), np.cumsum(groups.size) - groups.size
-    main = np.minimum.reduceat(how, first).astype(np.int64) if len(first) else first
-    several = main != np.maximum.reduceat(how, first) if len(first) else first > 0
+    ordered, first = groups.sort(how), np.cumsum(groups.size) - groups.size
+    main = np.minimum.reduceat(ordered, first).astype(np.int64) if len(first) else first
+    several = main != np.maximum.reduceat(ordered, first) if len(first) else first > 0
     if several.any():  # most kernels of a path are launched alike
-        rows, size = np.flatnonzero(np.repeat(several, groups.size)), groups.size[several]
-        group = np.repeat(np.arange(len(size)), size)
-        main[several] = main_launch(group, how[rows], groups.sort(lengths())[rows], len(size), kinds)
+        codes = groups.codes[several]
+        group = np.minimum(np.searchsorted(codes, groups.code), len(codes) - 1)
+        rows = np.flatnonzero(codes[group] == groups.code)
+        main[several] = main_launch(group[rows], how[rows], lengths()[rows], len(codes), kinds)
     return {"launch": main}
 
 

@@ -9,7 +9,9 @@ import pytest
 from nsysprof.kernels.launches import REASONS, Launches, launch_columns, launches, main_launch
 from nsysprof.trace.about import Gpu
 from nsysprof.trace.details import no_op_details, packed
+from tests.conftest import MakeTrace
 from tests.kit.kineto import annotation, launch, write_trace
+from tests.kit.program import Program
 from tests.kit.reports import broken_down
 
 H200 = Gpu(0, "NVIDIA H200", sm_count=132, compute_capability=(9, 0))
@@ -82,3 +84,14 @@ def test_kernels_csv_says_how_kernels_are_launched(tmp_path: Path) -> None:
     assert (row["blocks_per_sm"], row["occupancy"], row["occupancy_limit"]) == (12, 0.75, "registers")
     assert row["waves"] == pytest.approx(528 / 12 / 132, abs=1e-4)
     assert (row["dynamic_shared_bytes"], row["geometry_unknown"]) == (-1, "")
+
+
+def test_a_row_shows_the_launch_that_took_most_of_its_time(trace: MakeTrace) -> None:
+    """One launch of 100 ns and three of 1 ns, in another shape, of one kernel."""
+    program = Program()
+    with program.range("work"):
+        for ns, blocks in [(1, 7), (100, 3), (1, 7), (1, 7)]:
+            program.launch("add", ns, blocks=blocks)
+        program.launch("mul", 1)
+    table: pd.DataFrame = broken_down(trace(*program.items)).kernels
+    assert table.set_index("kernel")["grid"].to_dict() == {"add": "3", "mul": "264"}
