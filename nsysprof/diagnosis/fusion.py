@@ -129,7 +129,9 @@ def _idle_part(busy: Busy, at: Index) -> Floats:
 
 def _tiny(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
     """Kernels one behind the other that take less time than their launches: as one kernel they need one launch."""
-    ops_of = busy.case.facts.attribution.trace.ops
+    places, ops_of = busy.case.places, busy.case.facts.attribution.trace.ops
+    if busy.place is not next(place for place in places if place.path == busy.place.path):
+        return  # of a finding one GPU is told: the one with the longest steps, as a replay of each takes time
     start, end, stream = ops_of.start[ops], ops_of.end[ops], ops_of.stream[ops]
     step = np.searchsorted(np.sort(busy.case.windows.start[busy.place.windows]), start, side="right")
     tiny = (end - start < _TINY_NS) & (ops_of.kind[ops] == KERNEL) & ~used
