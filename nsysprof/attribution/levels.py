@@ -125,8 +125,7 @@ def choose_level(attribution: Attribution, select: str | None, merge_names: Sequ
     choice.
 
     The steps are the ranges of the outermost level (one merged name and depth) that meets two conditions: a path of the
-    level repeats at least `MIN_REPEATS` times, and the level has at least `MIN_SHARE` of GPU busy time after warm-up
-    (for ranges named like steps: of the time since the first of them).
+    level repeats at least `MIN_REPEATS` times, and the level has at least `MIN_SHARE` of GPU busy time after warm-up.
     Ranges named like steps are preferred to other ranges, and steps to epochs. If no annotated level meets both
     conditions, iterations are detected. Raises `NsysprofError` if a glob matches nothing.
     """
@@ -195,11 +194,8 @@ def _repeated(attribution: Attribution, merge_names: Sequence[str] | None) -> Le
         rows = np.flatnonzero(np.isin(of, levels[key]))
         if not len(attribution.trace.ops):  # steps of the host
             return Level(attribution, rows, of[rows], merged.texts(), None, False)
-        named = _rank(key[0]) == 0 and key[2] != FOUND
-        share = busy.share_of_level(rows, levels[key], named=named)
-        if (share >= MIN_SHARE or (named and busy.share_since(rows) >= MIN_SHARE)) and not (
-            key[2] == FOUND and _ragged(attribution.inclusive.span_ns[rows])
-        ):
+        share = busy.share_of_level(rows, levels[key], named=_rank(key[0]) == 0 and key[2] != FOUND)
+        if share >= MIN_SHARE and not (key[2] == FOUND and _ragged(attribution.inclusive.span_ns[rows])):
             if key[2] == FOUND:
                 others = [levels[other] for other in levels if other[1:] == key[1:] and _LOOP.match(other[0])]
                 more = [rows, *(also for codes in others if len(also := _also(attribution, rows, of, codes)))]
@@ -272,13 +268,6 @@ class _Busy:
     def share(self, rows: Index) -> float | None:
         """Return the share of busy time that some ranges (not nested) cover, or None if there is no busy time."""
         return min(self._of(rows) / self._whole, 1.0) if self._whole > 0 else None
-
-    def share_since(self, rows: Index) -> float:
-        """Return the share that some ranges (not nested) cover of the busy time since the first of them began."""
-        start = int(self.attribution.trace.ranges.start[rows].min())
-        lines = self.attribution.trace.gpu_busy.values()
-        whole = sum(int(np.maximum(line[1] - np.maximum(line[0], start), 0).sum()) for line in lines)
-        return self._of(rows) / whole if whole else 0.0
 
     def share_of_level(self, rows: Index, codes: list[int], *, named: bool) -> float:
         """Return the share of busy time that a level covers.

@@ -86,14 +86,18 @@ def _allocates(case: Case) -> Mask:
     return (in_calls(case, *_ALLOCATES) | behind) & (copied_op(case) < 0)
 
 
-def _allocations(case: Case, group: Group) -> Cause:
-    """All calls of the steps that allocate or free: who reuses memory does without both."""
+def _in_place(case: Case, group: Group) -> Mask:
+    """Mark the calls in the steps that allocate or free."""
     calls, windows = case.facts.activity.calls, case.windows.take(group.place.windows)
     order = np.argsort(windows.start, kind="stable")
     at = np.searchsorted(windows.start[order], calls.start, side="right") - 1
     inside = (at >= 0) & (calls.start < windows.end[order][at])
-    mine = inside & np.isin(case.purpose[:-1], _ALLOCATES) & ~case.once[:-1]
-    return case.program.wholes.of_calls(np.flatnonzero(mine))
+    return inside & np.isin(case.purpose[:-1], _ALLOCATES) & ~case.once[:-1]
+
+
+def _allocations(case: Case, group: Group) -> Cause:
+    """All calls of the steps that allocate or free: who reuses memory does without both."""
+    return case.program.wholes.of_calls(np.flatnonzero(_in_place(case, group)))
 
 
 def _allocator(case: Case, row: int) -> str:
@@ -106,14 +110,14 @@ def _allocator(case: Case, row: int) -> str:
     return most if (culprit == culprit[0]).all() else one_line(f"allocation, most in {most}", NAME)
 
 
-def _grows(case: Case) -> bool:
+def _grows(case: Case, group: Group) -> bool:
     """Whether PyTorch's allocator only grows, as in the first steps: it allocates, and hardly frees."""
-    count = np.bincount(case.purpose[:-1], minlength=purposes.ALLOCATE + 1)
+    count = np.bincount(case.purpose[:-1][_in_place(case, group)], minlength=purposes.ALLOCATE + 1)
     return case.dialect == "pytorch" and 2 * count[purposes.FREE] < count[purposes.ALLOCATE]
 
 
 def _reuse(case: Case, group: Group) -> Iterable[Remedy]:
-    return () if _grows(case) else _advise(_REUSE)(case, group)
+    return () if _grows(case, group) else _advise(_REUSE)(case, group)
 
 
 ALLOCATION = Kind(
@@ -125,7 +129,7 @@ ALLOCATION = Kind(
     _reuse,
     _allocations,
     arithmetic=True,
-    note=lambda case, _: "; PyTorch's allocator still grows, so record later steps" if _grows(case) else "",
+    note=lambda case, group: "; PyTorch's allocator still grows, so record later steps" if _grows(case, group) else "",
 )
 PINNING = _kind(
     "pinning",

@@ -62,6 +62,7 @@ _CRASHES = {700: "IllegalAddress", 710: "Assert", 715: "IllegalInstruction", 716
             717: "InvalidAddressSpace", 719: "LaunchFailure"}  # fmt: skip
 _ERRORS = {1: "InvalidValue", 2: "MemoryAllocation", 9: "InvalidConfiguration", 98: "InvalidDeviceFunction",
            209: "NoKernelImageForDevice", 701: "LaunchOutOfResources", **_CRASHES}  # fmt: skip
+_SOME_FAILED = 0.05  # of the calls of a name
 _FIXES = {
     2: "use less GPU memory",
     9: "launch grids, blocks and shared memory within the limits of this GPU",
@@ -88,8 +89,13 @@ def failed_calls(case: Case) -> Iterator[Finding]:
     most = sorted((text for text in failed if failed[text]), key=lambda text: (-failed[text], text))[:2]
     if not most:
         return
-    rows = np.flatnonzero((fails | (names.failed & np.isin(purpose, _BEFORE)))[calls.name])
-    first = int(calls.name[rows[calls.start[rows].argmin()]])
+    if not crashed.any() and all(failed[text] < _SOME_FAILED * every[text] for text in most):
+        return  # a program may try what fails
+    if case.dialect != "pytorch":  # whose allocator tries again
+        fails |= names.failed & np.isin(purpose, _BEFORE)
+    rows = [(each, np.flatnonzero(fails[each.name])) for each in (calls, trace.launches)]
+    at = [(each.start[mine].min(), int(each.name[mine[each.start[mine].argmin()]])) for each, mine in rows if len(mine)]
+    first = min(at)[1]
     error = int(names.result[first])
     fix = f": {_FIXES[error]}" if error in _FIXES else ""
     place, some = case.places[0], join_words([f"{failed[text]:,} of {every[text]:,} {text} calls" for text in most])
@@ -223,19 +229,22 @@ def _slow_first(case: Case, found: Sequence[Finding]) -> str:
     for name in dict.fromkeys(name for name in names if any(f"in {name}" in cause for cause in causes)):
         alike = np.flatnonzero(np.array([each == name for each in names])[trace.ranges.name])
         first, others = alike[start[alike].argmin()], np.sort(length[alike])[:-1]
-        if len(others) < _FEW or length[first] < max(_SOME * span, _TIMES * np.median(others)):
+        ns = int(trace.ranges.end[first] - max(start[first], case.windows.start.min()))
+        if len(others) < _FEW or ns < max(_SOME * span, _TIMES * np.median(others)):
             continue
-        took = f"{format_ns(int(length[first]))} ({format_share(length[first] / span)})"
+        took = f"{format_ns(ns)} ({format_share(ns / span)})"
         usual = format_ns(float(np.median(others)))
         return f"a cold start: the first of {len(alike):,} ranges {name} takes {took}, the others {usual} each"
     return ""
 
 
 def _inside(case: Case) -> int:
-    """For how many ns the GPU waits for what is done once: set-up, and a few long calls for memory and streams."""
+    """For how many ns the GPU of the first place waits for what is done once: set-up, and a few long calls for memory
+    and streams.
+    """
     call, ns = case.pieces["call"], case.pieces["ns"]
     mine = case.once[call]
     for code in _MEMORY:
         long = (case.purpose[call] == code) & (call >= 0) & (ns >= MIN_NS)
         mine = mine | (long if len(np.unique(call[long])) < _FEW else False)
-    return int(ns[of_host(case) & mine].sum())
+    return int(ns[of_host(case) & mine & (case.place_of == 0)].sum())

@@ -153,7 +153,8 @@ def worth_telling(found: Sequence[Finding]) -> list[Finding]:
     Slow steps appear only once: as ``slow-steps``, or in a finding about some steps that has a remedy.
     """
     kept: dict[str, list[Finding]] = {}
-    launching = {each.path for each in found if each.kind == "launch-bound"}
+    told = [each for each in found if each.remedy or each.lost_ns >= OFTEN_SO * each.total_ns]
+    launching = {each.path for each in told if each.kind == "launch-bound"}
     for each in found:
         mine = kept.setdefault(each.path, [])
         if each.kind == "launch-latency" and (each.path in launching or any(each.kind == other.kind for other in mine)):
@@ -167,8 +168,8 @@ def worth_telling(found: Sequence[Finding]) -> list[Finding]:
         much = each.remedy or each.kind in (SLOW, PACED, COLD) or each.lost_ns >= little
         if not again and (much or (not mine and each.lost_ns >= _ALONE * each.total_ns)):
             mine.append(each)
-    told = {id(each) for mine in kept.values() for each in mine}
-    return [each for each in found if id(each) in told]
+    every = {id(each) for mine in kept.values() for each in mine}
+    return [each for each in found if id(each) in every]
 
 
 def _same(cause: Finding, slow: Finding) -> bool:

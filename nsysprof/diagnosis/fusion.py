@@ -71,7 +71,8 @@ _ONE_KERNEL = {
     "cuda": "run these kernels as one: fuse them, or move the loop that launches them into one kernel",
     "jax": "run these kernels as one: put their loop under one jax.jit (lax.scan or lax.fori_loop)",
 }
-_TINY_NS, _MANY = 4_000, 8  # a kernel takes less time than the launch of the next; so many in a row
+# A kernel takes less time than the launch of the next, which follows soon; so many in a row.
+_TINY_NS, _APART_NS, _MANY = 4_000, 20_000, 8
 _UNEQUAL = 8  # kernels of a row that work on as many elements take less than so many times as long as the shortest
 
 
@@ -135,10 +136,11 @@ def _tiny(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
     start, end, stream = ops_of.start[ops], ops_of.end[ops], ops_of.stream[ops]
     step = np.searchsorted(np.sort(busy.case.windows.start[busy.place.windows]), start, side="right")
     tiny = (end - start < _TINY_NS) & (ops_of.kind[ops] == KERNEL) & ~used
-    first = ~np.append(False, tiny[1:] & tiny[:-1] & (stream[1:] == stream[:-1]) & (step[1:] == step[:-1]))[: len(ops)]
+    near = (stream[1:] == stream[:-1]) & (step[1:] == step[:-1]) & (start[1:] - end[:-1] < _APART_NS)
+    first = ~np.append(False, tiny[1:] & tiny[:-1] & near)[: len(ops)]
     row = np.cumsum(first) - 1
     mine = np.flatnonzero(tiny & (np.bincount(row, tiny, minlength=1)[row] >= _MANY))
-    if not len(mine):
+    if len(mine) < _MANY * busy.place.steps:
         return
     begins = np.flatnonzero(first[mine])
     last = np.append(begins[1:], len(mine)) - 1

@@ -45,6 +45,7 @@ _INFERENCE = (
 )
 _TRAINS = re.compile("(?i)backward|autograd|bwd|dgrad|wgrad|optimizer|addcdiv|adam|sgd|ddp|distributeddata")
 _LOOP = 16  # calls that wait, or more: a loop, not a benchmark of a few kernels
+_EACH = 3  # kernels for each wait: more, and it is no wait behind each kernel
 _HALVES = "send bfloat16 instead of FP32, "
 
 
@@ -218,7 +219,10 @@ def _queue(case: Case, group: Group) -> Iterable[Remedy]:
     waits = np.flatnonzero((case.purpose[call] == SYNCHRONIZE) & (call >= 0))
     behind = np.isin(pieces["op"][group.rows], pieces["op"][waits])
     mine = np.unique(call[waits[np.isin(pieces["op"][waits], pieces["op"][group.rows])]])
-    if len(mine) >= _LOOP and 2 * int(pieces["ns"][group.rows[behind]].sum()) > group.waited_ns:
+    ops = case.facts.attribution.trace.ops
+    kernels = np.flatnonzero((ops.kind == KERNEL) & (case.facts.attribution.trace.op_gpu == group.place.gpu))
+    each = _EACH * len(mine) >= int(starts_in(case, group.place, ops.start[kernels]).sum())
+    if each and len(mine) >= _LOOP and 2 * int(pieces["ns"][group.rows[behind]].sum()) > group.waited_ns:
         name = calls.names[int(np.bincount(calls.name[mine]).argmax())]
         text = f"do not call {name} after each kernel: launch the loop's kernels ahead, and synchronize once after it"
         text = dialect_text(case, WAIT) if case.dialect in DIRECTIVES else text

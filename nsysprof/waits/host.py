@@ -77,12 +77,13 @@ def threads_to_blame(
     new = np.flatnonzero(~helped & (launch >= 0) & (born > start))
     if len(new):
         order = np.argsort(launches.start, kind="stable")
-        place = np.searchsorted(launches.start[order], start[new], side="right") - 1
-        new, before = new[place >= 0], launches.thread[order[place[place >= 0]]]
-        same = trace.thread_process[before] == trace.thread_process[own[new]]
-        new, before = new[same], before[same]
-        cut[new] = np.minimum(born[new], end[new])
-        earlier_thread[new] = before
+        of = trace.thread_process[launches.thread[order]]
+        for process in np.unique(trace.thread_process[own[new]]).tolist():
+            rows, mine = new[trace.thread_process[own[new]] == process], order[of == process]
+            place = np.searchsorted(launches.start[mine], start[rows], side="right") - 1
+            rows, last = rows[place >= 0], mine[place[place >= 0]]
+            cut[rows] = np.minimum(born[rows], end[rows])
+            earlier_thread[rows] = launches.thread[last]
     number = np.arange(len(launch))
     piece = np.concatenate([number, number])
     begin, stop = np.concatenate([start, cut]), np.concatenate([cut, end])

@@ -608,19 +608,26 @@ def test_a_demo_is_no_bottleneck(trace: MakeTrace) -> None:
 
 
 def test_failed_calls_come_first(trace: MakeTrace) -> None:
-    """One of thirteen launches fails; queries, frees and synchronizations of a dead context fail without harm."""
+    """One of nineteen launches fails; one of 145 may be tried; queries, frees and synchronizations of a dead context
+    fail without harm.
+    """
 
-    def found(api: str, returned: int) -> list[Finding]:
+    def found(api: str, returned: int, count: int = 8) -> list[Finding]:
         program = steps(code)
-        program.items.append(Launch(program.now, program.now + US, 9_999, api=f"{api}_v7000", returned=returned))
+        for at in range(program.now, program.now + count * US, US):
+            program.items.append(Launch(at, at + US // 2, 9_000_000 + at, api=f"{api}_v7000", returned=returned))
         return [*diagnosis_of(trace(*program.items)).findings]
 
     first, second = found("cudaLaunchKernel", 701)
     assert (first.kind, first.gain_ns, second.kind) == ("failed-calls", 0, "cpu-code")
-    assert first.text.startswith("1 of 145 cudaLaunchKernel calls failed, so the program did not do its work; the")
+    assert first.text.startswith("8 of 152 cudaLaunchKernel calls failed, so the program did not do its work; the")
     assert first.text.endswith("is cudaErrorLaunchOutOfResources from cudaLaunchKernel")
     assert first.remedy.startswith("fix the first error before any tuning: use fewer registers")
-    assert found("cudaDeviceSynchronize", 700)[0].kind == "failed-calls"
+    assert found("cudaDeviceSynchronize", 700, 1)[0].kind == "failed-calls"
+    assert found("cudaLaunchKernel", 701, 1)[0].kind == "cpu-code"
+    program = steps(code)
+    ran = [replace(each, returned=719) if isinstance(each, Launch) else each for each in program.items]
+    assert diagnosis_of(trace(*ran)).findings[0].kind == "failed-calls"  # though its kernel is recorded
     for api, returned in (("cudaEventQuery", 600), ("cudaFree", 1), ("cuCtxSynchronize", 709), ("cuMemAlloc", 2)):
         assert [each.kind for each in found(api, returned)] == ["cpu-code"]
     program = one_pass(200 * MS, 100 * US)
@@ -691,9 +698,11 @@ def test_a_thread_is_not_blamed_before_it_begins(trace: MakeTrace) -> None:
     program.os("read", 50 * MS)
     with program.on(2):
         program.launch("gemm", 40 * MS)
-    first, *_ = diagnosis_of(trace(*program.items)).findings
-    assert (first.kind, first.cause) == ("input-wait", "read on thread 1")
-    assert first.lost_ns == pytest.approx(49 * MS, rel=0.01)
+    other = launch_kernel("gemm", (US, 2 * US), (3 * US, 4 * US), id=77, process=2, thread=99, device=1)
+    for items in (program.items, [*program.items, *other]):  # with a launch of another process in between
+        first = next(each for each in diagnosis_of(trace(*items)).findings if each.gpu == 0)
+        assert (first.kind, first.cause) == ("input-wait", "read on thread 1")
+        assert first.lost_ns == pytest.approx(49 * MS, rel=0.01)
 
 
 def test_the_largest_wait_of_a_pass_is_called_by_its_name(trace: MakeTrace) -> None:
@@ -718,18 +727,6 @@ def test_graphs_that_are_recorded_whole_hide_their_kernels(trace: MakeTrace) -> 
     assert "--cuda-graph-trace=node" in found.busiest
 
 
-def test_steps_behind_a_long_copy_of_weights_are_steps(trace: MakeTrace) -> None:
-    """Twelve steps compute for 2.4 ms, behind a copy of 100 ms."""
-    program = Program()
-    program.copy(1, 1 << 30, 100 * MS, blocks=True, host=0)
-    for number in range(12):
-        with program.range(f"step{number}"):
-            program.code(5 * MS)
-            program.launch("gemm", 200 * US)
-    diagnosis = diagnosis_of(trace(*program.items))
-    assert (diagnosis.repeats, diagnosis.findings[0].path) == (True, "step*")
-
-
 def test_what_a_demo_waits_for_is_a_wait(trace: MakeTrace) -> None:
     """A hundred tiny kernels of a demo: what their row costs is no time for which the GPU waits."""
     program = Program()
@@ -740,6 +737,18 @@ def test_what_a_demo_waits_for_is_a_wait(trace: MakeTrace) -> None:
     demo, *_ = diagnosis_of(trace(*program.items)).findings
     assert demo.text.startswith("too little GPU work")
     assert "tiny" not in demo.text
+
+
+def test_tiny_kernels_are_in_a_row_only_without_code_between(trace: MakeTrace) -> None:
+    """Of twelve kernels with 300 µs of code between them, fusing saves no code."""
+
+    def apart(program: Program) -> None:
+        for _ in range(12):
+            program.launch("k", US)
+            program.code(300 * US)
+
+    found = diagnosis_of(trace(*steps(apart).items)).findings
+    assert [each.kind for each in found if "tiny" in each.text] == []
 
 
 def test_what_the_first_step_of_a_found_loop_waits_for_is_outside_the_steps(trace: MakeTrace) -> None:
@@ -779,6 +788,7 @@ def test_a_recording_of_cpu_code_alone(trace: MakeTrace) -> None:
 def test_an_allocator_that_grows_calls_no_empty_cache(trace: MakeTrace) -> None:
     """PyTorch allocates in each step: beside as many frees again and again, without them for the first time."""
     for calls, remedy in ((("cudaMalloc", "cudaFree"), "remove empty_cache()"), (("cudaMalloc",), "")):
+        warm = [("cudaMalloc", 10 * US)] * 100 * bool(remedy)  # what the warm-up allocates says nothing
 
         def act(program: Program, calls: Sequence[str] = calls) -> None:
             program.wait()
@@ -786,7 +796,15 @@ def test_an_allocator_that_grows_calls_no_empty_cache(trace: MakeTrace) -> None:
                 program.call(name, 2 * MS)
             program.launch(SCALE, US)
 
-        [found] = [each for each in diagnosis_of(trace(*steps(act).items)).findings if each.kind == "allocation"]
+        program = Program()
+        for name, ns in warm:
+            program.call(name, ns)
+        program.now += MS
+        for number in range(STEPS):
+            with program.range(f"step{number}"):
+                program.layers()
+                act(program)
+        [found] = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "allocation"]
         assert found.remedy.startswith(remedy)
         assert bool(found.remedy) == bool(remedy)
         assert ("still grows" in found.text) == (not remedy)

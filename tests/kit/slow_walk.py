@@ -678,11 +678,14 @@ class Walk:
                 cut = min(max(self.launches[last].end, start), end)
                 other = self.launches[last].thread
             born, mine = self.first_seen(call.thread), call.thread & PROCESS
-            before = [each for each in range(len(self.launches)) if self.launches[each].start <= start]
+            before = [
+                number
+                for number, each in enumerate(self.launches)
+                if each.start <= start and each.thread & PROCESS == mine
+            ]
             if born > start and before:
                 last = max(before, key=lambda number: (self.launches[number].start, number))
-                if self.launches[last].thread & PROCESS == mine:
-                    other, cut = self.launches[last].thread, min(born, end)
+                other, cut = self.launches[last].thread, min(born, end)
         if start < cut:
             yield start, cut, other
         if cut < end:
