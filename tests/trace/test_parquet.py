@@ -155,3 +155,11 @@ assert "pyarrow" in sys.modules
 sys.exit("pandas" in sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True, cwd=RUN.parents[1])
+
+
+def test_a_text_without_an_id_is_no_name(tmp_path: Path) -> None:
+    """Not even of the id 0, which copies and kernels without a name have."""
+    pq.write_table(
+        pa.table({"id": pa.array([None, 1], pa.int64()), "value": ["lost", "gemm"]}), tmp_path / "StringIds.parquet"
+    )
+    assert ParquetSource(tmp_path).strings([0, 1]) == {1: "gemm"}

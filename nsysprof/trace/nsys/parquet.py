@@ -88,6 +88,8 @@ class ParquetSource:
         words = Words()
         for block in self.blocks("StringIds", ["id"], ["value"], words):
             keep = np.isin(block.values["id"], wanted) & (block.values["value"] >= 0)
+            if "id" in block.nulls:  # NULL is 0 in the values
+                keep &= ~block.nulls["id"]
             codes = block.values["value"][keep].tolist()
             texts.update(zip(block.values["id"][keep].tolist(), map(words.__getitem__, codes), strict=True))
         return texts
