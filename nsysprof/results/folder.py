@@ -213,7 +213,7 @@ def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -
         refuse_taken(final, force=force, inputs=inputs)
     beside = finals[0].absolute().parent
     try:
-        with tempfile.TemporaryDirectory(prefix=PART, dir=beside) as name:
+        with ending_on_interrupts(), tempfile.TemporaryDirectory(prefix=PART, dir=beside) as name:
             made = Path(name)
             parts = {made / final.name: final for final in finals}
             try:

@@ -1,6 +1,8 @@
 """Results: each file whole, all of a run together, and through no name that anybody could foresee."""
 
 import os
+import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -228,3 +230,12 @@ def test_a_failure_to_write_names_the_file_and_one_to_read_stays_as_it_is(tmp_pa
 def _write_into_nothing(final: Path) -> None:
     with new_files(final) as made_in:
         (made_in / "none" / "file").write_text("x")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_files_in_the_making_are_cleaned_up_when_a_batch_system_ends_a_program(tmp_path: Path) -> None:
+    """SIGTERM, whose default action would leave the hidden folder."""
+    with pytest.raises(NsysprofError, match="interrupted") as error, new_files(tmp_path / "budget.toml"):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert error.value.exit_code == 143
+    assert list(tmp_path.iterdir()) == []
