@@ -40,7 +40,8 @@ _SHORT_NS = 50_000_000  # of GPU work with next to no kernels: no program is tun
 # Of the time from the first GPU operation to the last, by kernels and by all GPU operations: in one pass with less the
 # CPU is all that matters. Public recordings of one pass have less than 0.5 %, or more than 3 %, by kernels.
 _NO_KERNELS, _NO_WORK = 0.01, 0.05
-_NEARLY_ALL, _LATE_NS = 0.9, 5_000_000_000  # of the recording, before the first GPU operation
+# Of the recording, before the first GPU operation; and of work behind it, which is worth advice of its own.
+_NEARLY_ALL, _LATE_NS, _OF_ITS_OWN_NS = 0.9, 5_000_000_000, 1_000_000_000
 _A_MOMENT = 0.01  # of the recording: steps found in so little, without a large gain, are not what the program is for
 _MOSTLY, _SOME = 0.5, 0.25  # of the time from the first GPU operation to the last
 _NUMBER = re.compile(r" ?\d+")
@@ -81,7 +82,8 @@ def failed_calls(case: Case) -> Iterator[Finding]:
     names, purpose = calls.names, np.array([purpose_of(text) for text in calls.names.texts])
     crashed = (purpose == SYNCHRONIZE) & np.isin(names.result, [*_CRASHES])
     fails = (names.failed & np.isin(purpose, _WORK)) | crashed
-    count = np.bincount(calls.name, minlength=len(fails)) + np.bincount(trace.launches.name, minlength=len(fails))
+    each_once = np.concatenate([calls.beside().name, trace.launches.name])
+    count = np.bincount(each_once, minlength=len(fails))
     failed, every = dict[str, int](), dict[str, int]()
     for text, number, bad in zip(names.texts, count.tolist(), fails.tolist(), strict=True):
         every[text] = every.get(text, 0) + number
@@ -100,7 +102,9 @@ def failed_calls(case: Case) -> Iterator[Finding]:
     fix = f": {_FIXES[error]}" if error in _FIXES else ""
     place, some = case.places[0], join_words([f"{failed[text]:,} of {every[text]:,} {text} calls" for text in most])
     code = f"cudaError{_ERRORS[error]}" if error in _ERRORS else f"error {error}"
-    text = f"{some} failed, so the program did not do its work; the first error is {code} from {names.texts[first]}"
+    text = (
+        f"{some} failed, so the program did not do all of its work; the first error is {code} from {names.texts[first]}"
+    )
     remedy = f"fix the first error before any tuning{fix}; check the error code of each CUDA call"
     yield Finding(
         FAILED, WHOLE, place.gpu, ONCE, place.steps, text, "failed calls", "order", 0, remedy, total_ns=place.total_ns
@@ -175,7 +179,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         all_of_it = f" and all GPU operations for {format_ns(busy)}" * (format_ns(kernels) != format_ns(busy))
         times = f"kernels run for {format_ns(kernels)}{all_of_it}"
         text, remedy = f"too little GPU work to optimize: {times} of the {format_ns(recorded_ns)} recorded", _REPEAT
-    elif busy < _NO_KERNELS * recorded_ns and (text := _late_first(case, busy, recorded_ns)):
+    elif busy < min(_NO_KERNELS * recorded_ns, _OF_ITS_OWN_NS) and (text := _late_first(case, busy, recorded_ns)):
         remedy = _BEFORE_IT
     elif inside >= _MOSTLY * place.total_ns:
         waits = f"a cold start: the GPU waits {format_ns(inside)} of the {format_ns(place.total_ns)} for set-up"

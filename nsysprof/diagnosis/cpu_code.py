@@ -8,7 +8,7 @@ import numpy as np
 
 from nsysprof.core.arrays import Index, Ints, Mask
 from nsysprof.core.columns import distinct
-from nsysprof.core.intervals import merge
+from nsysprof.core.intervals import expand_ranges, merge
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_share
 from nsysprof.diagnosis.calls import OVERLAP, writes
@@ -55,6 +55,7 @@ _AWAITED = {
 }
 _MESSAGES = re.compile(r"\((?:lib(?:p?mpi|uc[pst]|hcoll|open-|psm|fabric)|h?mca_)")  # MPI, and what it runs on
 _STAGES = re.compile(r"mcopy|\((?:libnvc|libacc|libomptarget)")  # of pageable arrays through buffers of the runtime
+_SOME_WRITING = 0.01  # of a wait: a call that writes what a library then waits for
 _FILES = re.compile(
     r"pwritev?\d*$|fwrite|f(?:data)?sync"
 )  # no plain write, which may be for another thread or a terminal
@@ -261,14 +262,20 @@ def _sampled_in(case: Case, group: Group) -> str:
 
 
 def _file_call(case: Case, group: Group) -> str:
-    """The call with which the threads of a group write files in most of its steps; empty if there is none."""
+    """The call with which the threads of a group write files in most of its steps, for a part of its time; empty if
+    there is none.
+    """
     calls, pieces, trace = case.facts.activity.calls, case.pieces, case.facts.attribution.trace
     windows = case.windows.take(np.unique(pieces["window"][group.rows]))
     rows = np.flatnonzero(np.array([_FILES.match(name) is not None for name in calls.names], bool)[calls.name])
     mine = np.isin(calls.threads[calls.thread[rows]], trace.threads[np.unique(pieces["thread"][group.rows])])
     rows = rows[mine][np.argsort(calls.start[rows[mine]])]
     first, last = (np.searchsorted(calls.start[rows], each) for each in (windows.start, windows.end))
-    return calls.names[int(calls.name[rows[-1]])] if 2 * int((last > first).sum()) > len(windows) else ""
+    rows = rows[expand_ranges(first, last - first)]
+    ns = int((calls.end[rows] - calls.start[rows]).sum())
+    if 2 * int((last > first).sum()) <= len(windows) or ns < _SOME_WRITING * group.waited_ns:
+        return ""
+    return calls.names[int(np.bincount(calls.name[rows]).argmax())]
 
 
 def most_samples(found: CpuSamples | None, mine: Index | None) -> str:

@@ -17,7 +17,7 @@ from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import OF_KERNELS, OF_STEPS
 from nsysprof.diagnosis.cold_start import cold_start, failed_calls, set_up
 from nsysprof.diagnosis.cpu_code import CPU_CODE, most_samples
-from nsysprof.diagnosis.finding import COLD, NAME, PACED, SLOW, Finding, ranked, scaled, worth_telling
+from nsysprof.diagnosis.finding import COLD, FAILED, NAME, PACED, SLOW, Finding, ranked, scaled, worth_telling
 from nsysprof.diagnosis.kinds import text_of
 from nsysprof.diagnosis.tried import enough, groups, left_out_if_faulty, of_waits
 from nsysprof.kernels.classify import Kinds
@@ -229,8 +229,10 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
     found = worth_telling(ranked(cold_start(case, once, _one_gpu(found), recorded_ns)))
     if not any(each.remedy or each.lost_ns >= _IDLE * each.total_ns for each in found) and idle < _IDLE:
         found = [each for each in found if each.kind in (SLOW, PACED)]
-    if case.part_of is None and (failed := [*failed_calls(case)]):  # little work, as it failed
-        found = [*failed, *(each for each in found if each.kind != COLD)]
+    if case.part_of is None:
+        with left_out_if_faulty(FAILED):
+            if failed := [*failed_calls(case)]:  # little work, as it failed
+                found = [*failed, *(each for each in found if each.kind != COLD)]
     return Diagnosis(
         chosen=case.chosen,
         findings=tuple(found),

@@ -150,7 +150,9 @@ def _tiny(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
         gain = busy.merged(ops[mine], first[mine], np.repeat(longest, last - begins + 1), ns)
         if busy.enough(gain):
             count, each = len(mine) / busy.place.steps, format_ns(float(np.median((end - start)[mine])))
-            text = f"{count:,.0f} {_TINY} of {each} each, with a launch for each: {{amount}}"
+            text = (
+                f"{count:,.0f} tiny kernels (median {each}) run one after another, each with its own launch: {{amount}}"
+            )
             yield busy.finding("launch-latency", _TINY, text, dialect_text(busy.case, _ONE_KERNEL), gain)
 
 

@@ -108,11 +108,19 @@ def between_steps(case: Case, place: Place) -> Iterator[Finding]:
 
 
 def _beside(case: Case, pauses: Line, most_ns: int) -> str:
-    """The range, no longer than two steps, that runs for most of some pauses; empty if none does for half of them."""
-    trace = case.facts.attribution.trace
-    rows = np.flatnonzero(trace.ranges.end - trace.ranges.start <= 2 * most_ns)
-    ranges = trace.ranges
-    ns = np.bincount(ranges.name[rows], covered(pauses, ranges.start[rows], ranges.end[rows]), 1)
-    if 2 * ns.max() < (pauses[1] - pauses[0]).sum():
-        return ""
-    return one_line(trace.range_names[int(ns.argmax())].text, NAME)
+    """The range of the steps' processes, no longer than two steps, that runs for most of some pauses; empty if none
+    does for half of them.
+    """
+    trace, ranges = case.facts.attribution.trace, case.facts.attribution.trace.ranges
+    of = trace.thread_process[ranges.thread]
+    ours = np.isin(of, of[case.windows.range[case.windows.range >= 0]])
+    rows = np.flatnonzero(ours & (ranges.end - ranges.start <= 2 * most_ns))
+    at = np.bincount(ranges.name[rows], covered(pauses, ranges.start[rows], ranges.end[rows]), 1)
+    half, longest, name = int((pauses[1] - pauses[0]).sum()) / 2, 0, -1
+    for code in np.flatnonzero(at >= half).tolist():  # of several threads at the same time one counts
+        mine = rows[ranges.name[rows] == code]
+        mine = mine[np.argsort(ranges.start[mine], kind="stable")]
+        ns = int(covered(merge(ranges.start[mine], ranges.end[mine]), *pauses).sum())
+        if ns >= max(half, longest + 1):
+            longest, name = ns, code
+    return one_line(trace.range_names[name].text, NAME) if name >= 0 else ""

@@ -356,7 +356,7 @@ HAS = [
      "launch a multiple of 132 blocks"),
     (in_a_row(PRODUCT, SCALE, SOFTMAX, PRODUCT), "unfused-attention", "attention in separate kernels", 1_666_667, "",
      "call torch.nn.functional.scaled_dot_product_attention"),
-    (in_a_row(GELU, GEMV, GEMV, GEMV), "weight-bound", "reads of weights", 750_000, "", "read fewer bytes: a larger"),
+    (in_a_row(GELU, GEMV, GEMV, GEMV), "weight-bound", "reads of weights", 750_000, "", "store the weights in 8 bits"),
     (in_a_row(SCALE, ADD, GELU, SCALE), "pointwise", "pointwise kernels in a row", 1_500_000, "",
      "fuse these kernels with torch.compile"),
     (in_a_row(ADD, MEAN, SCALE, MEAN, GELU), "pointwise", "pointwise kernels in a row", 2_000_000, "",
@@ -463,6 +463,8 @@ def test_pauses_in_which_the_gpu_also_works_are_told(
             return
         if ns:
             program.items.append(Range(name, program.now, program.now + ns, thread=9))
+            for thread in range(10, 15):  # at the same time, for a quarter of the pause
+                program.items.append(Range("read", program.now, program.now + ns // 4, thread=thread))
         program.code(ns)
         program.launch("augment", 600 * US)
         program.wait()
@@ -620,7 +622,9 @@ def test_failed_calls_come_first(trace: MakeTrace) -> None:
 
     first, second = found("cudaLaunchKernel", 701)
     assert (first.kind, first.gain_ns, second.kind) == ("failed-calls", 0, "cpu-code")
-    assert first.text.startswith("8 of 152 cudaLaunchKernel calls failed, so the program did not do its work; the")
+    assert first.text.startswith(
+        "8 of 152 cudaLaunchKernel calls failed, so the program did not do all of its work; the"
+    )
     assert first.text.endswith("is cudaErrorLaunchOutOfResources from cudaLaunchKernel")
     assert first.remedy.startswith("fix the first error before any tuning: use fewer registers")
     assert found("cudaDeviceSynchronize", 700, 1)[0].kind == "failed-calls"
@@ -636,7 +640,7 @@ def test_failed_calls_come_first(trace: MakeTrace) -> None:
         program.code(2 * US)
     demo, *_ = diagnosis_of(trace(*program.items)).findings
     assert demo.text == (
-        "1 of 1 cudaMemcpy calls failed, so the program did not do its work; the first error is"
+        "1 of 1 cudaMemcpy calls failed, so the program did not do all of its work; the first error is"
         " cudaErrorMemoryAllocation from cudaMalloc"
     )
 
@@ -1634,11 +1638,12 @@ def test_samples_of_the_cpu_name_the_function_that_the_gpu_waits_for(trace: Make
     asleep = diagnosis_of(sampled(trace(*program.items), 1, *busy)).findings[0]
     assert asleep.text.endswith("; the thread sleeps (almost no CPU samples)")
     assert asleep.remedy.startswith("find out what blocks this thread")
-    for call, remedy in (("pwrite64", "write less often"), ("write", "find out what blocks")):  # to a pipe, perhaps
+    writes, others = "write less often", "find out what blocks"
+    for call, ns, remedy in (("pwrite64", 50, writes), ("pwrite64", 5, others), ("write", 50, others)):  # to a pipe?
 
-        def output(program: Program, call: str = call) -> None:
+        def output(program: Program, call: str = call, ns: int = ns) -> None:
             code(program)
-            program.os(call, 5 * US)
+            program.os(call, ns * US)
 
         busy[-1] = ((writing := steps(output)).now, stack)
         asleep = diagnosis_of(sampled(trace(*writing.items), 1, *busy)).findings[0]
