@@ -281,8 +281,8 @@ def _over_captures(
         least = each.detectable(DEFAULT_RULES.alpha / len(tolerances))
         why = (
             f"{format_ns(base.value)} (mean of {base.runs} baselines) to "
-            f"{format_ns(base.value * each.value)} (standard error {format_share(each.error)}); smallest "
-            f"detectable growth: {format_share(least)}"
+            f"{format_ns(base.value * each.value)} (standard error of the growth: "
+            f"{format_share(each.error)}); smallest detectable growth: {format_share(least)}"
         )
         slower = test and p < DEFAULT_RULES.alpha
         family = plural(len(tolerances), "comparison")

@@ -49,7 +49,7 @@ def analyze(
     sort: Annotated[
         _Sort | None,
         option(
-            "Order of sibling ranges [default: by time; with --full, by start].",
+            "Order of sibling ranges [default: by time; with --full, by start if ranges have GPU work].",
             "time|busy|span|cpu|instances|launches|name",
         ),
     ] = None,

@@ -91,7 +91,10 @@ RulesOption = Annotated[Path | None, option("Kernel rules (TOML) to apply before
 NsysOption = Annotated[Path | None, option("Path of nsys, for exports and --verify.", "PATH")]
 MemoryLimitOption = Annotated[
     str | None,
-    option("Memory limit, such as 3GB; larger tables go to scratch files [default: half of the RAM].", "SIZE"),
+    option(
+        "Memory limit, such as 3GB; larger tables go to scratch files [default: half of what the process may use].",
+        "SIZE",
+    ),
 ]
 SpreadsheetOption = Annotated[
     bool, option("In CSV files, put a ' before names that a spreadsheet would read as formulas.", "--spreadsheet-safe")

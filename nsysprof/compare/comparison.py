@@ -162,7 +162,7 @@ def compare(
     numbered ``iter*`` and ``step*`` ranges or, if there are none, whole instances. ``skip`` leaves out the first
     instances of repeated ranges; ``instances`` keeps only some instances of each range (`"3"` or `"20-39"`, counted
     from 0), or a pair of these, so that a range can be compared with itself; ``slowest`` keeps the longest instance of
-    each range. With one report and ``select``, the chosen instance is compared with the instance of median duration.
+    each range. With one report and ``select``, the chosen instance is compared with a typical one (of median time).
     ``records`` are the run records of the reports; a record beside a report is found automatically. ``shape`` is the
     attention shape, if no record has it: `B=1,H=8,D=64,fp16,causal`. ``counters`` are the hardware counters of the
     reports, as written by `nsysprof counters`; files beside a report are found automatically. ``also_base`` and

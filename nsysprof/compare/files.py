@@ -20,7 +20,7 @@ GAP_FILES = ("gap.csv", "gap.json")
 # Columns are an interface: add, never rename.
 GAPS = table(
     "gap.csv",
-    "a row per pair and cause; the rows of delta_ns add up to the difference of the pair",
+    "a row per pair and cause; base_ns and new_ns add up to the times of both sides, delta_ns to their difference",
     {
         "pair": "name of the two ranges",
         "cause": "kernel family (by the kernel rules), or kind of idle time",

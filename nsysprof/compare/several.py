@@ -61,7 +61,7 @@ def over_recordings(
     counts = f"{plural(len(unchanged), 'recording')} against {len(logs[1])}"
     interval = found.interval()
     text = (
-        f"over {counts}, {how}: {verdict} (p = {found.p:.2g}, t-test over runs; 95 % interval of the ratio "
+        f"over {counts}, {how}: {verdict} (p = {found.p:.2g}, t-test over runs; 95 % interval of new ÷ base "
         f"{format_ratio(interval.low)} to {format_ratio(interval.high)}); recordings of one side differ by "
         f"up to {format_share(float(np.expm1(noise)))}"
     )

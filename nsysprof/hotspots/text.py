@@ -91,7 +91,10 @@ def spot_sentence(answer: Hotspots, spot: Spot) -> str:
     if isnan(spot.gain_ns) or spot.scale >= 1:
         return text if isnan(spot.gain_ns) or spot.limit == LATENCY else f"{text}: near what can be reached"
     if spot.gain_ns < 1_000:
-        return f"{text}; speeding it up saves nothing, because it is not on the critical path"
+        hidden = spot.gain_ns == 0 and spot.gain_basis != BOUND
+        return f"{text}; speeding it up saves " + (
+            "nothing, because it is not on the critical path" if hidden else "less than 1 µs per step"
+        )
     most = " at most" * (spot.gain_basis == BOUND)
     saves = f"saves{most} {format_ns(spot.gain_ns)} per step"
     return f"{text}; at {format_share(spot.scale)} of its time, it {saves}"
