@@ -27,6 +27,7 @@ from nsysprof.trace.variants import with_ranges, without_ranges
 WHOLE = "the whole trace"  # the path of windows that are of no range
 MIN_REPEATS = 3  # instances from which on a range is taken for the step of a program
 MIN_SHARE = 0.5  # of the busy time of the GPUs behind warm-up: what covers less is not the program's steps
+_SLIVER = 0.05  # of that time, or of the busy time: ranges that cover less are no steps, whatever else is left out
 _ALONE = 1.01  # of their union: ops whose durations add up to no more run one after the other
 _ANOTHER = 0.25  # of the time of the loop with most work: another one that takes so long has steps of the program, too
 _LOOP = re.compile(r"iteration [B-Z]\b")  # as `find_iterations` names them
@@ -125,7 +126,9 @@ def choose_level(attribution: Attribution, select: str | None, merge_names: Sequ
     choice.
 
     The steps are the ranges of the outermost level (one merged name and depth) that meets two conditions: a path of the
-    level repeats at least `MIN_REPEATS` times, and the level has at least `MIN_SHARE` of GPU busy time after warm-up.
+    level repeats at least `MIN_REPEATS` times, and the level has at least `MIN_SHARE` of GPU busy time after warm-up,
+    where copies to the GPU before the first of the ranges do not count (weights, data sets) if the level has a
+    twentieth with them.
     Ranges named like steps are preferred to other ranges, and steps to epochs. If no annotated level meets both
     conditions, iterations are detected. Raises `NsysprofError` if a glob matches nothing.
     """
@@ -195,7 +198,8 @@ def _repeated(attribution: Attribution, merge_names: Sequence[str] | None) -> Le
         if not len(attribution.trace.ops):  # steps of the host
             return Level(attribution, rows, of[rows], merged.texts(), None, False)
         share = busy.share_of_level(rows, levels[key], named=_rank(key[0]) == 0 and key[2] != FOUND)
-        if share >= MIN_SHARE and not (key[2] == FOUND and _ragged(attribution.inclusive.span_ns[rows])):
+        covers = share >= MIN_SHARE or busy.share_after_upload(rows, share) >= MIN_SHARE
+        if covers and not (key[2] == FOUND and (busy.warm_up_only or _ragged(attribution.inclusive.span_ns[rows]))):
             if key[2] == FOUND:
                 others = [levels[other] for other in levels if other[1:] == key[1:] and _LOOP.match(other[0])]
                 more = [rows, *(also for codes in others if len(also := _also(attribution, rows, of, codes)))]
@@ -255,19 +259,47 @@ class _Busy:
         return total <= _ALONE * sum(int((end - start).sum()) for start, end in lines)
 
     @cached_property
-    def _whole(self) -> int:
-        """The busy time of all GPUs, excluding warm-up."""
+    def _total(self) -> int:
+        return sum(int((end - start).sum()) for start, end in self.attribution.trace.gpu_busy.values())
+
+    @cached_property
+    def _warm_up(self) -> Index:
+        """The outermost ranges of warm-up."""
         early = np.flatnonzero(self.preparation[self.of])
-        outermost = early[
+        return early[
             ~self.preparation[np.append(self.of, 0)[self.attribution.parent[early]]]
             | (self.attribution.parent[early] < 0)
         ]
-        lines = self.attribution.trace.gpu_busy.values()
-        return sum(int((end - start).sum()) for start, end in lines) - self._of(outermost)
+
+    @cached_property
+    def _whole(self) -> int:
+        """The busy time of all GPUs, excluding warm-up."""
+        return self._total - self._of(self._warm_up)
+
+    @property
+    def warm_up_only(self) -> bool:
+        """Return whether almost all GPU work is in ranges of warm-up, so what repeats beside it is set-up."""
+        return self._whole < _SLIVER * self._total
 
     def share(self, rows: Index) -> float | None:
         """Return the share of busy time that some ranges (not nested) cover, or None if there is no busy time."""
         return min(self._of(rows) / self._whole, 1.0) if self._whole > 0 else None
+
+    def share_after_upload(self, rows: Index, share: float) -> float:
+        """Return the share that a level covers if copies to the GPU before it do not count; 0 if it is a sliver.
+
+        ``share``: its share with these copies.
+        """
+        if share < _SLIVER:
+            return 0.0
+        trace = self.attribution.trace
+        upload = np.array(["HtoD" in name for name in trace.op_names], bool).take(trace.ops.name)
+        upload &= trace.ops.end <= trace.ranges.start[rows].min()
+        if not upload.any():
+            return share
+        warm = np.append(launches_inside(self.attribution, self._warm_up), False).take(trace.ops.launch)
+        rest = _busy_ns(trace, ~(upload | warm))
+        return min(share * self._whole / rest, 1.0) if rest else 0.0
 
     def share_of_level(self, rows: Index, codes: list[int], *, named: bool) -> float:
         """Return the share of busy time that a level covers.

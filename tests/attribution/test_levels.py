@@ -9,7 +9,7 @@ from nsysprof.attribution.levels import Level, choose_level
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from tests.conftest import MakeTrace
 from tests.kit.reports import attributed
-from tests.kit.trace import Items, Range, launch_kernel
+from tests.kit.trace import Items, Range, launch_kernel, launch_memcpy
 
 Spec = tuple[str, int] | tuple[str, int, int]  # a path, the ns that each of its kernels takes, and its device
 
@@ -95,6 +95,20 @@ def test_the_share_is_of_busy_time_however_many_streams(trace: MakeTrace, overla
     level = level_of(trace, items, "nvtx")
     assert level.share is None
     assert level.name == ""  # 600 of 1,400 ns, though with four streams 2,400 of 3,200 added up
+
+
+@pytest.mark.parametrize(
+    ("upload", "at", "name"),
+    [(10_000, 0, "step*"), (10_000, 45_000, ""), (30_000, 0, "")],  # before the steps, behind; steps are a sliver
+)
+def test_steps_behind_a_long_copy_of_weights(trace: MakeTrace, upload: int, at: int, name: str) -> None:
+    """1,200 ns in four steps, and one copy that takes far longer."""
+    items: list[Items] = [launch_memcpy((at, at + 5), (at + 10, at + 10 + upload), id=99)]
+    for number in range(4):
+        begin = 40_000 + 1_000 * number
+        items.append(Range(f"step {number}", begin, begin + 900))
+        items.append(launch_kernel("k", (begin + 10, begin + 20), (begin + 30, begin + 330), id=number + 1))
+    assert level_of(trace, items, "nvtx").name == name
 
 
 def test_steps_of_the_host_alone(trace: MakeTrace) -> None:
