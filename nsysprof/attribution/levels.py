@@ -21,7 +21,7 @@ from nsysprof.core.nesting import ancestors_or_self
 from nsysprof.core.text import join_first, one_line
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
-from nsysprof.trace.trace import FOUND, MODULE, PUSH_POP, START_END, Trace
+from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MODULE, PUSH_POP, START_END, Trace
 from nsysprof.trace.variants import with_ranges, without_ranges
 
 WHOLE = "the whole trace"  # the path of windows that are of no range
@@ -40,6 +40,7 @@ _LIBRARY = re.compile(
     r"(?:aten|prim|torch|autograd|c10|c10d|nccl|mpi|cuda|cudnn|cublas|triton|inductor)[\w]*::?"
     r"|nccl[A-Z]|MPI_|cu(?:da|dnn|blas|sparse|solver|fft)[A-Z]|Optimizer\.|enumerate\(DataLoader"
 )
+_COLLECTIVE = re.compile(r"(?:void )?(?:nccl|rccl|mscclpp)")  # kernels
 # Outermost ranges by which the workloads name what they measure, and what they do before it.
 _MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
 
@@ -199,7 +200,7 @@ def _repeated(attribution: Attribution, merge_names: Sequence[str] | None) -> Le
             return Level(attribution, rows, of[rows], merged.texts(), None, False)
         share = busy.share_of_level(rows, levels[key], named=_rank(key[0]) == 0 and key[2] != FOUND)
         covers = share >= MIN_SHARE or busy.share_after_upload(rows, share) >= MIN_SHARE
-        if covers and not (key[2] == FOUND and (busy.warm_up_only or _ragged(attribution.inclusive.span_ns[rows]))):
+        if covers and not (key[2] == FOUND and (busy.set_up(rows) or _ragged(attribution.inclusive.span_ns[rows]))):
             if key[2] == FOUND:
                 others = [levels[other] for other in levels if other[1:] == key[1:] and _LOOP.match(other[0])]
                 more = [rows, *(also for codes in others if len(also := _also(attribution, rows, of, codes)))]
@@ -276,10 +277,17 @@ class _Busy:
         """The busy time of all GPUs, excluding warm-up."""
         return self._total - self._of(self._warm_up)
 
-    @property
-    def warm_up_only(self) -> bool:
-        """Return whether almost all GPU work is in ranges of warm-up, so what repeats beside it is set-up."""
-        return self._whole < _SLIVER * self._total
+    def set_up(self, rows: Index) -> bool:
+        """Return whether detected iterations are set-up: almost all other GPU work is in ranges of warm-up, or the
+        iterations run only collectives (a broadcast of parameters) of a program that also computes.
+        """
+        if self._whole < _SLIVER * self._total:
+            return True
+        trace = self.attribution.trace
+        compute = np.array([not _COLLECTIVE.match(name) for name in trace.op_names], bool).take(trace.ops.name)
+        compute &= (trace.ops.kind == KERNEL) | (trace.ops.kind == GRAPH)
+        inside = np.append(launches_inside(self.attribution, rows), False).take(trace.ops.launch)
+        return bool(compute.any()) and not bool((compute & inside).any())
 
     def share(self, rows: Index) -> float | None:
         """Return the share of busy time that some ranges (not nested) cover, or None if there is no busy time."""

@@ -149,6 +149,17 @@ def test_found_iterations_stand_in_where_no_annotated_level_is_the_steps(
     assert level_of(trace, loop(*around), "nvtx").found is False  # who asks for NVTX gets no others
 
 
+@pytest.mark.parametrize(("others", "name"), [(0, "iteration*"), (1, "")])
+def test_a_broadcast_of_parameters_is_no_loop_of_steps(trace: MakeTrace, others: int, name: str) -> None:
+    """Many collectives alone may be the program (nccl-tests); in a program that computes they are set-up."""
+    items: list[Items] = []
+    for number, kernel in enumerate([*["ncclDevKernel_Broadcast_RING_LL", "ncclDevKernel_AllGather"] * 30, "gemm"]):
+        at = 1_000 * number
+        if kernel != "gemm" or others:
+            items.append(launch_kernel(kernel, (at, at + 5), (at + 10, at + 900), id=number + 1))
+    assert level_of(trace, items).name == name
+
+
 @pytest.mark.parametrize(("growth", "name"), [(1, "iteration*"), (4, "")])
 def test_a_sweep_is_no_loop_of_steps(trace: MakeTrace, growth: int, name: str) -> None:
     """Five rounds of eight kernels are steps if they take equally long, and none if each takes four times more."""
