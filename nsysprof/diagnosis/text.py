@@ -107,10 +107,9 @@ def nothing_text(diagnosis: Diagnosis) -> str:
     """State the known facts if there is no finding."""
     of = "step time" if diagnosis.repeats else "time from the first GPU operation to the last"
     if not diagnosis.steps:
-        failed = (
-            "The program launches GPU work, but none was recorded: the work failed, or this machine cannot record it."
-        )
-        return failed if diagnosis.launches else "No GPU work to diagnose: record a run that launches kernels."
+        why = diagnosis.chosen.attribution.trace.no_work.partition(": ")[2] or "this machine cannot record it"
+        lacks = f"The program launches GPU work, but none was recorded: {why}."
+        return lacks if diagnosis.launches else "No GPU work to diagnose: record a run that launches kernels."
     if _before_text(diagnosis) and diagnosis.before[1] >= diagnosis.recorded_ns:
         name = one_line(diagnosis.before[0], _PATH)
         return (

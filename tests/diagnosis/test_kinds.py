@@ -1298,6 +1298,12 @@ def test_launches_without_gpu_work_are_no_program_without_launches(trace: MakeTr
     lacks = replace(diagnosis, steps=0, findings=())
     assert nothing_text(lacks).startswith("The program launches GPU work, but none was recorded")
     assert nothing_text(replace(lacks, launches=0)).startswith("No GPU work to diagnose")
+    calls = [each for each in program.items if isinstance(each, Launch)]
+    assert nothing_text(diagnosis_of(trace(*calls))).endswith(
+        ": nsys got none from the driver (WSL2, no permission, or a killed run)."
+    )
+    calls.append(replace(calls[-1], start=program.now, end=program.now + US, id=99, returned=700))
+    assert "may have crashed on the GPU" in nothing_text(diagnosis_of(trace(*calls)))
 
 
 @pytest.mark.parametrize(("touched", "words"), [(1, "6.72 ms once"), (3, "20.2 ms in 3 of 12"), (12, "of each step")])

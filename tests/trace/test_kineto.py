@@ -409,6 +409,10 @@ def test_traces_of_the_cpu_alone_are_refused_in_one_line_where_the_gpu_is_asked_
     [
         (event("mtia_ccp_events", "op", 1, 2), "the trace is from an MTIA device, whose work (mtia_ccp_events)"),
         (call("cuLaunchKernelEx", 1, 2, 3), "the trace has launches (cuLaunchKernelEx) but no GPU work"),
+        (
+            event("cuda_profiler_range", "k", 1, 2),
+            "recorded counters (cuda_profiler_range) instead of times; record again",
+        ),
         (operator("aten::mm", 1, 2), "recorded the CPU only"),
     ],
 )

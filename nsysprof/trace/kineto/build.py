@@ -22,6 +22,7 @@ _ID = 1 << 24  # ids of processes and threads are below it
 _COPY = re.compile(r"memcpy (\w+)(?: \((.*) -> (.*)\))?", re.IGNORECASE)
 _SET = re.compile(r"memset(?: \((.*)\))?", re.IGNORECASE)
 _STEP = re.compile(r"step\d+")
+_COUNTED = "cuda_profiler_range"
 _WHOLE_US = 1000  # how much an event may stick out of the one around it where times are cut to whole µs
 
 
@@ -328,6 +329,11 @@ def _why_no_work(events: Events, calls: list[str]) -> str:
         return (
             f"the trace is from an MTIA device, whose work ({join_words(sorted(other))}) cannot be read; "
             "only the CPU part is analyzed"
+        )
+    if events.seen[_COUNTED]:
+        return (
+            f"the trace has no GPU work: the CUPTI range profiler recorded counters ({_COUNTED}) instead of times; "
+            "record again without profiler_metrics in the experimental_config of torch.profiler"
         )
     launches = [name for name in calls if launches_work(name)]
     if launches:

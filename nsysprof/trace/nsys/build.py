@@ -10,7 +10,7 @@ from nsysprof.core.arrays import AnyInts, Array, Index, Ints
 from nsysprof.core.columns import Coder, ranks
 from nsysprof.core.intervals import settled, tied
 from nsysprof.core.parallel import side_by_side
-from nsysprof.core.text import join_words, one_line
+from nsysprof.core.text import join_words, one_line, plural
 from nsysprof.trace import trace
 from nsysprof.trace.details import HostCalls
 from nsysprof.trace.nsys.about import gpus_of_devices
@@ -332,17 +332,19 @@ def _why_no_work(calls: HostCalls, unread: Sequence[trace.Unread]) -> str:
     """A sentence for a report without GPU ops: recorded launches say that there was GPU work all the same."""
     if any(table.table in WORK for table in unread):
         return "the report has no readable GPU work"
-    launches, failed = count_launches(calls)
+    launched, moved, failed = count_launches(calls)
+    counts = ((launched, "launch call"), (moved, "copy or memset call"))
+    launches = join_words([plural(count, words) for count, words in counts if count])
     broken = [text for text, bad in zip(calls.names.texts, calls.names.failed, strict=True) if bad]
     if launches and broken:
         called = one_line(join_words(list(dict.fromkeys(broken))), 100)
         return (
-            f"the report has {launches:,} launches, failed calls ({called}) and no GPU activity: the "
+            f"the report has {launches}, failed calls ({called}) and no GPU activity: the "
             "program may have crashed on the GPU (compute-sanitizer shows where)"
         )
     if launches:
         return (
-            f"the report has {launches:,} launches but no GPU activity: nsys got none from the driver "
+            f"the report has {launches} but no GPU activity: nsys got none from the driver "
             "(WSL2, no permission, or a killed run)"
         )
     if failed:

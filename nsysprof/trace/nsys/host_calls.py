@@ -261,11 +261,16 @@ def _host_calls(
     return details.HostCalls(**columns, names=listed, threads=np.sort(threads.values)), code
 
 
-def count_launches(calls: details.HostCalls) -> tuple[int, int]:
-    """Count the successful and the failed calls that launch GPU work, by name."""
+def count_launches(calls: details.HostCalls) -> tuple[int, int, int]:
+    """Count by name the calls that launch kernels or graphs, the calls that copy or set memory (both successful), and
+    the failed calls of both.
+    """
     counts, names = np.bincount(calls.name, minlength=len(calls.names.texts)), calls.names
     launching = np.array([launches_work(text) for text in names.texts], bool)
-    return int(counts[launching & ~names.failed].sum()), int(counts[launching & names.failed].sum())
+    moving = launching & np.array(["Memcpy" in text or "Memset" in text for text in names.texts], bool)
+    marks = (launching & ~moving & ~names.failed, moving & ~names.failed, launching & names.failed)
+    launched, moved, failed = (int(counts[mark].sum()) for mark in marks)
+    return launched, moved, failed
 
 
 def read_call_list(source: Source, progress: Progress | None = None) -> details.CallList:
