@@ -28,7 +28,7 @@ from nsysprof.attribution.paths import Paths, instance_numbers
 from nsysprof.attribution.split import Part
 from nsysprof.charts.notebook import Shown, view_of
 from nsysprof.core.arrays import Index, Ints, Ints32, Mask
-from nsysprof.core.columns import Column, ColumnTable, Texts, codes_of, first_appearances, ranks, stack_tables
+from nsysprof.core.columns import Column, ColumnTable, Texts, codes_of, first_appearances, frame_of, ranks, stack_tables
 from nsysprof.core.parallel import side_by_side
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose
@@ -46,10 +46,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from nsysprof.hotspots.hotspots import Spot
-
-
-def _frame(table: str) -> cached_property[pd.DataFrame]:
-    return cached_property(lambda self: self.columns(table).frame())
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,12 +109,12 @@ class Breakdown(Shown):
         """Return the table ``launches`` of `records`: a row per host call that caused GPU work."""
         return self.records["launches"]
 
-    ranges = _frame("ranges")
-    merged = _frame("merged")
-    families = _frame("families")
-    kernels = _frame("kernels")
-    merged_kernels = _frame("merged_kernels")
-    ledger = _frame("ledger")
+    ranges = frame_of("ranges")
+    merged = frame_of("merged")
+    families = frame_of("families")
+    kernels = frame_of("kernels")
+    merged_kernels = frame_of("merged_kernels")
+    ledger = frame_of("ledger")
 
     @cached_property
     def totals(self) -> dict[str, int]:

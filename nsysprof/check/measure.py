@@ -181,11 +181,10 @@ def with_whole_trace(
 
 def _parts_of_windows(answer: Why) -> tuple[Ints, dict[str, Floats]]:
     """The range of each window, and the window's values of `OF_WINDOWS`."""
-    waits, frame = answer.waits[answer.launch_bound], answer.windows
-    length = (waits["end_ns"] - waits["start_ns"]).groupby(waits["window"]).sum()
-    bound = length.reindex(frame.index, fill_value=0) / (frame["end_ns"] - frame["start_ns"])
-    values = bound.to_numpy(np.float64), frame["communication_ns"].to_numpy(np.float64)
-    return frame["range"].to_numpy(), dict(zip(OF_WINDOWS, values, strict=True))
+    waits, windows = answer.pieces.take(answer.launch_bound), answer.columns("windows")
+    bound = sums(waits["window"], waits["end_ns"] - waits["start_ns"], len(windows))
+    values = bound / (windows["end_ns"] - windows["start_ns"]), windows["communication_ns"].astype(np.float64)
+    return windows["range"], dict(zip(OF_WINDOWS, values, strict=True))
 
 
 def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Floats]:

@@ -57,7 +57,7 @@ def why(
             return account(read.attributions[0], select, per=per, instances=picked, skip=skip, **more)
 
         def text(answer: Why) -> str:
-            more = "\n".join(["", *verification(answer.residuals), ""]) if verify else ""
+            more = "\n".join(["", *verification(answer.columns("residuals")), ""]) if verify else ""
             return why_text(answer, top, full=writing.full, markdown=markdown) + "\n".join(
                 map(visible, more.split("\n"))
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -378,6 +379,25 @@ class ColumnTable:
         return pd.DataFrame(
             {name: pd.Series(values, dtype=values.dtype, copy=False) for name, values in arrays.items()}, copy=False
         )
+
+
+def ranked(table: ColumnTable, keys: Sequence[str], added: str) -> list[tuple[Any, ...]]:
+    """Return the sums of a column by ``keys``: tuples of the keys and the sum, largest sum first, then by keys."""
+    summed = table.summed(keys, [added])
+    rows = zip(*(summed.columns[name].tolist() for name in (*keys, added)), strict=True)
+    return sorted(rows, key=lambda row: (-row[-1], row[:-1]))
+
+
+def numbers(column: Column) -> Array:
+    """The numbers of a column, or the codes of its texts."""
+    return column.codes if isinstance(column, Texts) else column
+
+
+def frame_of(table: str) -> cached_property[pd.DataFrame]:
+    """Make an attribute of an answer: the table of this name of its method ``columns``, as a pandas frame."""
+    made = cached_property(lambda answer: answer.columns(table).frame())
+    made.__doc__ = f"Return the table ``{table}`` as a pandas frame."
+    return made
 
 
 def codes_of(column: Column) -> Ints:

@@ -17,7 +17,7 @@ from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.record_source import RecordSource, record_source
 from nsysprof.analyze.records import TABLES, Column, RecordTable, record_tables
 from nsysprof.attribution.attribute import attribute
-from nsysprof.core.columns import marked
+from nsysprof.core.columns import ColumnTable, marked
 from nsysprof.core.document import read_if_document
 from nsysprof.core.files import csv_field, open_regular, whole_file
 from nsysprof.errors import NsysprofError
@@ -178,11 +178,13 @@ def export(
 def _waits(answer: Why) -> PathPieces | None:
     """The waits on the critical path of steps of which a finding is about a wait; None where there are none."""
     found = {path for path, each in answer.findings.items() if any(one.culprits for one in each)}
-    windows = np.flatnonzero(answer.windows["path"].isin(found))
+    paths = answer.columns("windows").texts("path")
+    windows = np.flatnonzero(np.array([path in found for path in paths.words], bool)[paths.codes])
     if not len(windows):
         return None
     path = critical_path(answer, windows, compute=False)
-    return replace(path, waits=path.waits[["op", "claim"]])  # there can be millions
+    used = {name: path.waits.columns[name] for name in ("op", "claim")}  # there can be millions
+    return replace(path, waits=ColumnTable(used))
 
 
 def _check(report: Report, to: str, output: Path, default: Path, *, force: bool) -> None:

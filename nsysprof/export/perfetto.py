@@ -302,8 +302,8 @@ class _Arrows:
 def _arrows(source: RecordSource, path: PathPieces, flow: bytes, last_flow: bytes) -> _Arrows:
     """Find the flows: each has the number of its piece behind those of the ops."""
     ops, waits, count = source.trace.ops, path.waits, len(path.wait)
-    op = waits["op"].to_numpy(np.int64)[path.wait]
-    ran = (waits["claim"] == "dependency").to_numpy()[path.wait]
+    op = waits["op"][path.wait]
+    ran = waits.texts("claim").equal("dependency")[path.wait]
     begun = np.append(ops.start, 0)[op]
     rows = np.arange(count)
     comes = rows[ran & (op >= 0) & (begun <= path.start)]
@@ -324,7 +324,7 @@ def _arrows(source: RecordSource, path: PathPieces, flow: bytes, last_flow: byte
 
 def _pieces(texts: wire.TraceTexts, path: PathPieces, arrows: _Arrows) -> Content:
     """The pieces of the critical path: named by their culprits, with their causes and claims."""
-    claim = path.waits["claim"].cat
+    claim = path.waits.texts("claim")
     both, place = np.unique(path.group * len(path.texts) + path.text, return_inverse=True)
     names = wire.pieces(
         [
@@ -333,8 +333,8 @@ def _pieces(texts: wire.TraceTexts, path: PathPieces, arrows: _Arrows) -> Conten
             for code in both.tolist()
         ]
     )
-    claims = wire.pieces([texts.noted(claim=text) for text in claim.categories])
-    claimed = claim.codes.to_numpy(np.int64)[path.wait]
+    claims = wire.pieces([texts.noted(claim=text) for text in claim.words])
+    claimed = claim.codes[path.wait]
 
     def content(slices: Slices, at: AnyInts) -> list[wire.Pieces]:
         row = slices.row[at]

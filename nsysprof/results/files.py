@@ -107,9 +107,10 @@ def _with_nulls(part: Any) -> Any:
     return [_with_nulls(each) for each in part] if isinstance(part, list | tuple) else known(part)
 
 
-def records(frame: pd.DataFrame, digits: int | None = None) -> list[dict[str, Any]]:
+def records(table: ColumnTable | pd.DataFrame, digits: int | None = None) -> list[dict[str, Any]]:
     """Return the rows for JSON: each cell by `plain`, None for non-finite numbers."""
-    return [{str(name): plain(value, None, digits) for name, value in row.items()} for row in frame.to_dict("records")]
+    rows = table.records() if isinstance(table, ColumnTable) else table.to_dict("records")
+    return [{str(name): plain(value, None, digits) for name, value in row.items()} for row in rows]
 
 
 def plain(value: Any, missing: Any, digits: int | None = None) -> Any:

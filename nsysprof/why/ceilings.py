@@ -1,17 +1,16 @@
 """Compute the time saved per step without a culprit, from replays in which the culprit takes no time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from nsysprof.core.arrays import AnyInts, Ints
-from nsysprof.core.columns import distinct
+from nsysprof.core.columns import ColumnTable, Texts, distinct, numbers
 from nsysprof.waits import edits
 from nsysprof.waits.account import PLACE, WAIT_KEYS
 from nsysprof.waits.culprits import LATE_PEER
-from nsysprof.waits.facts import CAUSES, Facts
+from nsysprof.waits.facts import Facts
 from nsysprof.waits.network import network_of
 from nsysprof.waits.replay import Network
 from nsysprof.waits.spans import MAX_RESIDUAL, Spans, doubt_of, moments_of, spans_of
@@ -22,14 +21,14 @@ MAX_OPS = 250_000  # GPU ops of a report that is replayed
 MAX_NODES = 2_000_000  # of all replays together: culprits with most time first, the others keep their bounds
 MIN_SHARE = 0.001  # of the windows: less is not replayed
 FORECAST, BOUND = "forecast", "bound"
+_BASES = (BOUND, "", FORECAST)
 
 
-def cause_of(wholes: Wholes, waits: pd.DataFrame) -> Cause:
-    """Find the cause behind some rows of `Why.waits`."""
-    cause = pd.Categorical(waits["cause"], categories=CAUSES).codes
-    names = ("op", "thread", "start_ns", "end_ns")
-    op, thread, start, end = (waits[name].to_numpy(np.int64) for name in names)
-    return wholes.of_waits(cause, op, thread, start, end, (waits["activity"] == LATE_PEER).to_numpy())
+def places_of(*tables: ColumnTable, names: Sequence[str] = PLACE) -> list[Ints]:
+    """Number the places (path, GPU and process) in the rows of tables; texts of a column have the same words in all."""
+    each = [[numbers(table.columns[name]) for table in tables] for name in names]
+    _, number = distinct(*map(np.concatenate, each))
+    return np.split(number, np.cumsum([len(table) for table in tables])[:-1])
 
 
 @dataclass(frozen=True)
@@ -48,38 +47,44 @@ class Removals:
     base: Ints
     place: AnyInts
     known: frozenset[int]
-    waits: pd.DataFrame
+    waits: ColumnTable
     of: AnyInts
     number: Ints
 
     def gain(self, rows: Sequence[int]) -> float | None:
         """Return the mean saving (ns) per window of a path without the cause of these rows, or None if unknown."""
-        waits = self.waits[np.isin(self.of, self.number[[*rows]])]
+        waits = self.waits.take(np.isin(self.of, self.number[[*rows]]))
         [at] = set(self.place[waits["window"]].tolist()) or {-1}
         if at not in self.known:
             return None
         edited = self.network.copy()
-        edits.remove(edited, cause_of(self.wholes, waits))
+        edits.remove(edited, _cause_of(self.wholes, waits))
         shorter = self.base - self.spans.lengths(edited)[self.seen]
         return max(float(shorter[self.place == at].mean()), 0.0)
+
+
+def _cause_of(wholes: Wholes, waits: ColumnTable) -> Cause:
+    """Find the cause behind some rows of `Why.waits`."""
+    op, thread, start, end = (waits[name] for name in ("op", "thread", "start_ns", "end_ns"))
+    late = waits.texts("activity").equal(LATE_PEER)
+    return wholes.of_waits(waits.texts("cause").codes, op, thread, start, end, late)
 
 
 def removals_of(
     facts: Facts,
     windows: Windows,
     chosen: AnyInts | None,
-    frame: pd.DataFrame,
-    rows: pd.DataFrame,
-    waits_of: Callable[[], pd.DataFrame],
+    tables: Mapping[str, ColumnTable],
+    waits_of: Callable[[], ColumnTable],
 ) -> tuple[Removals | None, str]:
     """Make the `Removals` of a result, or return why there are none; near-linear in ops and calls.
 
-    ``windows`` are all windows of the paths, ``chosen`` their rows in the result (None: all), ``frame`` the windows of
-    the result, ``rows`` its rows, and ``waits_of`` the function that returns its waits. A path on a GPU is known if a
+    ``windows`` are all windows of the paths, ``chosen`` their rows in the result (None: all), ``tables`` the tables
+    of the result, and ``waits_of`` the function that returns its waits. A path on a GPU is known if a
     replay that keeps only the lengths of GPU ops has a median error of at most `MAX_RESIDUAL`.
     """
     trace = facts.attribution.trace
-    if not rows["ceiling_ns"].notna().any():
+    if np.isnan(tables["rows"]["ceiling_ns"]).all():
         return None, ""
     if len(trace.ops) > MAX_OPS:
         many = f"the report has more than {MAX_OPS:,} GPU ops"
@@ -91,31 +96,29 @@ def removals_of(
     if doubt := doubt_of(trace, network, facts.lacks, spans):
         return None, doubt[0]
     seen = np.arange(len(windows)) if chosen is None else chosen
-    place = frame.groupby([*PLACE]).ngroup().to_numpy()
+    place, of_rows = places_of(tables["windows"], tables["rows"])
     off = spans.residual(network)[seen]
     known = {at for at in range(int(place.max()) + 1) if np.median(off[place == at]) <= MAX_RESIDUAL}
     waits = waits_of()
-    first, of = distinct(place[waits["window"]], *(waits[name].cat.codes.to_numpy() for name in WAIT_KEYS))
-    head = waits.iloc[first]
-    names = frame[[*PLACE]].iloc[head["window"]].to_numpy().tolist()
-    keys = zip(names, head[[*WAIT_KEYS]].to_numpy(object).tolist(), strict=True)
-    number = {(*where, *what): at for at, (where, what) in enumerate(keys)}
-    keyed = rows[[*PLACE, *WAIT_KEYS]].to_numpy(object).tolist()
-    numbers = np.array([number.get(tuple(row), -1) for row in keyed], np.int64)
+    keyed = [
+        ColumnTable({"place": at, **table.columns})
+        for at, table in ((place[waits["window"]], waits), (of_rows, tables["rows"]))
+    ]
+    of, number = places_of(*keyed, names=("place", *WAIT_KEYS))
     base = (windows.end - windows.start)[seen]  # as replayed without a change
-    return Removals(network, Wholes(facts), spans, seen, base, place, frozenset(known), waits, of, numbers), ""
+    return Removals(network, Wholes(facts), spans, seen, base, place, frozenset(known), waits, of, number), ""
 
 
-def forecast_ceilings(rows: pd.DataFrame, removals: Removals | None) -> pd.DataFrame:
+def forecast_ceilings(rows: ColumnTable, removals: Removals | None) -> ColumnTable:
     """Replace bounds among the ceilings of why.csv with forecasts if possible; see `removals_of`.
 
     Replays take at most `MAX_NODES` steps. Rows with the same culprit that differ only in ``meanwhile`` are removed
     together; each row gains at most its wait.
     """
-    ceiling = rows["ceiling_ns"].to_numpy(np.float64).copy()
-    forecasts, waited = np.zeros(len(ceiling), bool), rows["per_instance_ns"].to_numpy(np.float64)
+    ceiling, waited = rows["ceiling_ns"].copy(), rows["per_instance_ns"]
+    bases = (np.isnan(ceiling)).astype(np.int64)  # codes of `_BASES`
     wanted = np.flatnonzero(~np.isnan(ceiling) & (rows["share_of_span"] >= MIN_SHARE))
-    wanted = wanted[np.argsort(-rows["waited_ns"].to_numpy()[wanted], kind="stable")]
+    wanted = wanted[np.argsort(-rows["waited_ns"][wanted], kind="stable")]
     gains: dict[int, float | None] = {}
     for row in wanted.tolist():
         if removals is None:
@@ -126,6 +129,5 @@ def forecast_ceilings(rows: pd.DataFrame, removals: Removals | None) -> pd.DataF
         if number not in gains:
             gains[number] = removals.gain([row])
         if (gain := gains[number]) is not None:
-            ceiling[row], forecasts[row] = min(gain, waited[row]), True
-    basis = np.where(forecasts, FORECAST, np.where(np.isnan(ceiling), "", BOUND))
-    return rows.assign(ceiling_ns=ceiling, ceiling_basis=basis)
+            ceiling[row], bases[row] = min(gain, waited[row]), _BASES.index(FORECAST)
+    return ColumnTable({**rows.columns, "ceiling_ns": ceiling, "ceiling_basis": Texts(bases, _BASES)})

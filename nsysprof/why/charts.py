@@ -126,9 +126,9 @@ def _ops(instance: Instance) -> tuple[Ints, Ints, Bytes]:
 def kinds_of_names(instance: Instance) -> Bytes:
     """Return each GPU op name's code of `RUNS`; ``kernel`` is compute for which another stream waited."""
     trace, families = instance.answer.attribution.trace, instance.answer.kinds.family
-    held_up = instance.answer.held_up
-    mine = held_up[(held_up["path"] == instance.path) & (held_up["share_of_span"] >= _MIN_HELD)]
-    awaited = {str(culprit).rsplit(" in ", 1)[0] for culprit in mine["culprit"]}
+    held_up = instance.answer.columns("held_up")
+    mine = held_up.take(held_up.texts("path").equal(instance.path) & (held_up["share_of_span"] >= _MIN_HELD))
+    awaited = {culprit.rsplit(" in ", 1)[0] for culprit in mine.texts("culprit").tolist()}
     held = [bool(awaited) and short_name(name) in awaited for name in trace.op_names]
     out = np.select([[family == "communication" for family in families], held], [1, 3], 0).astype(np.uint8)
     out[trace.ops.name[np.isin(trace.ops.kind, (MEMCPY, MEMSET))]] = 2

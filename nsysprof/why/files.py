@@ -3,9 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from nsysprof.core.columns import ColumnTable
 from nsysprof.diagnosis.text import records as diagnosis_records
 from nsysprof.results.files import document_head, records, write_answer
 from nsysprof.results.table import Column, table
+from nsysprof.waits.account import PLACE
 from nsysprof.why.why import Why
 
 WHY = table(
@@ -45,15 +49,15 @@ FILES = ("why.csv", "why.json")
 
 def write_why(answer: Why, folder: Path) -> list[Path]:
     """Write ``why.csv`` and ``why.json`` into an existing folder and return their paths."""
-    return write_answer(folder, {WHY.file: WHY.of(answer.rows)}, FILES[-1], why_document(answer))
+    return write_answer(folder, {WHY.file: WHY.of(answer.columns("rows"))}, FILES[-1], why_document(answer))
 
 
 def why_document(answer: Why) -> dict[str, Any]:
     """Return the whole result for JSON: report, paths with their summed windows, rows, and findings."""
-    total = answer.windows.assign(window_ns=answer.windows["end_ns"] - answer.windows["start_ns"], windows=1).groupby(
-        ["path", "gpu", "pid"], as_index=False, sort=False
-    )
+    windows = answer.columns("windows")
+    length, ones = windows["end_ns"] - windows["start_ns"], np.ones(len(windows), np.int64)
     names = ["windows", "window_ns", "compute_ns", "communication_ns", "blocking_ns", "copies_ns", "idle_ns"]
+    paths = ColumnTable({**windows.columns, "windows": ones, "window_ns": length}).summed(PLACE, names)
     return {
         **document_head(SCHEMA, answer.attribution.trace.report),
         "chosen": answer.chosen or None,
@@ -62,10 +66,10 @@ def why_document(answer: Why) -> dict[str, Any]:
         "per": answer.per,
         "lacks": list(answer.lacks),
         "warnings": list(answer.warnings),
-        "paths": records(total[names].sum()),
-        "residuals": records(answer.residuals),
+        "paths": records(paths),
+        "residuals": records(answer.columns("residuals")),
         "bounds": answer.bounds or None,
         "findings": [each.listed() for found in answer.findings.values() for each in found],
         "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "why"),
-        "rows": records(WHY.of(answer.rows)),
+        "rows": records(WHY.of(answer.columns("rows"))),
     }

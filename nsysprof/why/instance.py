@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
 
 from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32
+from nsysprof.core.columns import ColumnTable, Texts, distinct, ranked, sums
 from nsysprof.core.intervals import clip
 from nsysprof.core.nesting import levels_inside
 from nsysprof.diagnosis.finding import Finding
@@ -40,14 +40,15 @@ class PathPieces:
     wait: Ints
     groups: list[str]
     texts: list[str]
-    waits: pd.DataFrame
+    waits: ColumnTable
 
 
 def critical_path(answer: Why, windows: AnyInts | None = None, *, compute: bool = True) -> PathPieces:
     """Find the `PathPieces` of all windows, or of some rows of `Why.windows`; without ``compute``, only waits."""
-    which = np.arange(len(answer.windows)) if windows is None else np.sort(windows)
-    waits = answer.waits if windows is None else answer.waits_of(which)
-    window, start, end = (waits[name].to_numpy(np.int64) for name in ("window", "start_ns", "end_ns"))
+    table = answer.columns("windows")
+    which = np.arange(len(table)) if windows is None else np.sort(windows)
+    waits = answer.pieces if windows is None else answer.pieces_of(which)
+    window, start, end = (waits[name] for name in ("window", "start_ns", "end_ns"))
     rows = np.lexsort((start, window))
     window, start, end = window[rows], start[rows], end[rows]
     group, groups = _pairs(waits, rows, ("cause", "activity"), _group)
@@ -55,7 +56,7 @@ def critical_path(answer: Why, windows: AnyInts | None = None, *, compute: bool 
     parts = [(window, start, end, group, text, rows)]
     # what no wait is: from the end of each wait, or the window's start, to the next one, or its end
     if compute:
-        begins, ends = (answer.windows[name].to_numpy(np.int64)[which] for name in ("start_ns", "end_ns"))
+        begins, ends = (table[name][which] for name in ("start_ns", "end_ns"))
         whose = np.concatenate([which, window])
         since, until = np.concatenate([begins, end]), np.concatenate([start, ends])
         since = since[np.lexsort((since, whose))]
@@ -66,19 +67,19 @@ def critical_path(answer: Why, windows: AnyInts | None = None, *, compute: bool 
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     order = np.lexsort((columns[1], columns[0]))
     window, start, end, group, text, rows = (column[order] for column in columns)
-    gpu = answer.windows["gpu"].to_numpy(np.int32)[window]
+    gpu = table["gpu"].astype(np.int32)[window]
     return PathPieces(window, gpu, start, end, group, text, rows, groups, texts, waits)
 
 
 def _pairs(
-    waits: pd.DataFrame, rows: Index, names: tuple[str, str], make: Callable[[str, str], str]
+    waits: ColumnTable, rows: Index, names: tuple[str, str], make: Callable[[str, str], str]
 ) -> tuple[Ints, list[str]]:
     """Codes of the texts that ``make`` makes of two columns of waits, and the texts; the first is that of compute."""
-    first, second = (waits[name].cat for name in names)
-    size = len(second.categories)
-    key = first.codes.to_numpy(np.int64)[rows] * size + second.codes.to_numpy(np.int64)[rows]
+    first, second = (waits.texts(name) for name in names)
+    size = len(second.words)
+    key = first.codes[rows] * size + second.codes[rows]
     distinct, place = np.unique(key, return_inverse=True)
-    made = [make(first.categories[code // size], second.categories[code % size]) for code in distinct.tolist()]
+    made = [make(first.words[code // size], second.words[code % size]) for code in distinct.tolist()]
     texts = list(dict.fromkeys([make("compute" if make is _group else "", ""), *made]))
     code = {text: at for at, text in enumerate(texts)}
     return np.array([code[text] for text in made], np.int64)[place.reshape(-1)], texts
@@ -139,7 +140,7 @@ class Instance:
 
     def ranges(self) -> Iterator[Index]:
         """Yield the rows of the window's range, of the ranges directly inside it, and so on, level by level."""
-        ranges, number = self.answer.attribution.trace.ranges, int(self.answer.windows["range"][self.number])
+        ranges, number = self.answer.attribution.trace.ranges, int(self.answer.columns("windows")["range"][self.number])
         rows, extent = np.array([number] if number >= 0 else [], np.int64), (self.start_ns, self.end_ns)
         return levels_inside(self.answer.attribution.parent, rows, ranges.start, ranges.end, extent)
 
@@ -152,26 +153,26 @@ def median_instance(answer: Why, path: str | None = None) -> Instance | None:
     than half of the largest finding's mean time, choose the nearest window that has more. Returns None if there are no
     windows.
     """
-    windows = answer.windows
+    windows = answer.columns("windows")
     if not len(windows):
         return None
-    length = (windows["end_ns"] - windows["start_ns"]).rename("length")
-    path = path or str(length.groupby(windows["path"]).sum().idxmax())
-    mine = windows[windows["path"] == path]
+    span, compute = windows["end_ns"] - windows["start_ns"], windows["compute_ns"]
+    path = path or str(ranked(ColumnTable({**windows.columns, "span": span}), ["path"], "span")[0][0])
+    mine = windows.texts("path").equal(path)
     findings = answer.findings[path]
     if findings:
-        mine = mine[mine["gpu"] == findings[0].gpu]
-    groups = [rows.to_numpy(np.int64) for rows in mine.groupby(["gpu", "pid"]).groups.values()]
-    span, compute = length.to_numpy(np.int64), windows["compute_ns"].to_numpy(np.int64)
-    rows = max(groups, key=lambda each: int((span - compute)[each].sum()))
+        mine &= windows["gpu"] == findings[0].gpu
+    rows = np.flatnonzero(mine)
+    _, group = distinct(windows["gpu"][rows], windows["pid"][rows])
+    rows = rows[group == np.argmax(sums(group, (span - compute)[rows], int(group.max()) + 1))]
     rows = rows[np.argsort(span[rows], kind="stable")]
     middle = rows[len(rows) // 3 : -(-2 * len(rows) // 3)]
-    shares = windows[_TIMES].to_numpy(float)
+    shares = np.column_stack([windows[name].astype(np.float64) for name in _TIMES])
     number = int(middle[np.abs(shares[middle] - shares[rows].mean(axis=0)).sum(axis=1).argmin()])
     median, mean = number, float(span[rows].mean())
     for finding in findings[:1]:
         number = _with_the_wait(answer, rows, median, finding)
-    start, end, gpu = (int(windows[name].to_numpy()[number]) for name in ("start_ns", "end_ns", "gpu"))
+    start, end, gpu = (int(windows[name][number]) for name in ("start_ns", "end_ns", "gpu"))
     pieces = critical_path(answer, np.array([number]))
     parts = _parts(answer, number, pieces)
     return Instance(answer, number, number == median, path, gpu, len(rows), mean, start, end, pieces, parts)
@@ -188,39 +189,32 @@ def _with_the_wait(answer: Why, rows: Ints, median: int, finding: Finding) -> in
     near = rows[np.argsort(near, kind="stable")[:_TRIED]]
     pieces = critical_path(answer, near, compute=False)
     has = np.array([text.split(" ← ")[0] in finding.culprits for text in pieces.texts], bool)[pieces.text]
-    ns = np.bincount(pieces.window[has], (pieces.end - pieces.start)[has], minlength=len(answer.windows))
+    ns = np.bincount(pieces.window[has], (pieces.end - pieces.start)[has], minlength=len(answer.columns("windows")))
     enough = near[ns[near] >= finding.lost_ns / finding.steps / 2]
     return int(enough[0]) if len(enough) else median
 
 
 def _parts(answer: Why, number: int, pieces: PathPieces) -> list[WindowPart]:
     """The parts of a window, section by section; in each, the groups with the most time first, small parts together."""
-    start, end, compute = (
-        int(answer.windows[name].to_numpy()[number]) for name in ("start_ns", "end_ns", "compute_ns")
-    )
-    span = end - start
+    windows = answer.columns("windows")
+    start, end, compute = (int(windows[name][number]) for name in ("start_ns", "end_ns", "compute_ns"))
+    least = _MIN_SHARE * (end - start)
     out = [WindowPart("compute", "compute", "", compute)]
     waits = np.flatnonzero(pieces.wait >= 0)
-    ran = pieces.waits[["communication_ns", "copies_ns"]].to_numpy(np.int64)[pieces.wait[waits]]
+    ran = [pieces.waits[name][pieces.wait[waits]] for name in ("communication_ns", "copies_ns")]
     length = pieces.end[waits] - pieces.start[waits]
-    times = (ran[:, 0], ran[:, 1], length - ran.sum(axis=1))
-    for section, ns in zip(SECTIONS[1:], times, strict=True):
-        frame = pd.DataFrame({"group": pieces.group[waits], "text": pieces.text[waits], "ns": ns})
-        each: pd.DataFrame = frame[frame["ns"] > 0].groupby(["group", "text"], as_index=False)[["ns"]].sum()
-        each["group"] = [pieces.groups[code] for code in each["group"].tolist()]
-        each["text"] = [pieces.texts[code] for code in each["text"].tolist()]
-        each = each.sort_values(["ns", "group", "text"], ascending=[False, True, True])
-        large = each[each["ns"] >= _MIN_SHARE * span].head(_MAX_PARTS)
+    for section, ns in zip(SECTIONS[1:], (*ran, length - sum(ran)), strict=True):
+        some = np.flatnonzero(ns > 0)
+        of = (Texts(pieces.group[waits][some], pieces.groups), Texts(pieces.text[waits][some], pieces.texts))
+        each = ranked(ColumnTable({"group": of[0], "text": of[1], "ns": ns[some]}), ["group", "text"], "ns")
+        large = [row for row in each if row[-1] >= least][:_MAX_PARTS]
         if len(each) == len(large) + 1:
             large = each
-        rank = large.groupby("group")["ns"].transform("sum")
-        by = ["rank", "group", "ns", "text"]
-        large = large.assign(rank=rank).sort_values(by, ascending=[False, True, False, True])
-        rows = large[["group", "text", "ns"]].itertuples(index=False, name=None)
-        out += [WindowPart(section, group, text, int(ns)) for group, text, ns in rows]
-        rest = each.drop(large.index)
-        if len(rest):
-            of = rest["group"].unique()
-            group = str(of[0]) if len(of) == 1 else MORE
-            out.append(WindowPart(section, group, f"{len(rest):,} more", int(rest["ns"].sum())))
+        total = {group: sum(row[-1] for row in large if row[0] == group) for group, *_ in large}
+        large.sort(key=lambda row: (-total[row[0]], row[0]))
+        out += [WindowPart(section, *row) for row in large]
+        if rest := each[len(large) :]:
+            groups = {group for group, *_ in rest}
+            group = groups.pop() if len(groups) == 1 else MORE
+            out.append(WindowPart(section, group, f"{len(rest):,} more", sum(row[-1] for row in rest)))
     return [part for part in out if part.ns]

@@ -35,8 +35,9 @@ def why_page(answer: Why, pictures: Sequence[bytes] = ()) -> str:
     """The page as text; ``pictures`` are the PNG files of `CHARTS`, empty if no charts are wanted."""
     paths = ranked_paths(answer)
     instance = median_instance(answer, paths[0] if paths else None)
-    rows = answer.rows[answer.rows["cause"] != "compute"]
-    rows = rows.sort_values("waited_ns", ascending=False, kind="stable")
+    rows = answer.columns("rows")
+    rows = rows.take(~rows.texts("cause").equal("compute"))
+    rows = rows.take(np.argsort(-rows["waited_ns"], kind="stable"))
     more = f"{len(rows) - MAX_ROWS:,} rows more: see why.csv" if len(rows) > MAX_ROWS else ""
     return answer_page(
         answer.attribution,
@@ -46,7 +47,7 @@ def why_page(answer: Why, pictures: Sequence[bytes] = ()) -> str:
         _sentences(instance.findings) if instance else [],
         answer.chosen,
         figures(CHARTS, pictures),
-        [("rows", "Waits", WHY.show(rows.head(MAX_ROWS), _SHOWN, note=more) if len(rows) else None)],
+        [("rows", "Waits", WHY.show(rows.take(slice(MAX_ROWS)), _SHOWN, note=more) if len(rows) else None)],
         "why.html",
         with_timeline=instance is not None,
         timeline=_timeline(instance) if instance else None,

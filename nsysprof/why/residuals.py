@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import numpy as np
-import pandas as pd
 
+from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import TextTable, wrap
@@ -27,47 +27,50 @@ _HEADS = [
 ]
 
 
-def residual_frame(trace: Trace, why: Reasons, windows: Windows, paths: pd.Series) -> pd.DataFrame:
+def residual_columns(trace: Trace, why: Reasons, windows: Windows, paths: Texts) -> ColumnTable:
     """Make a row per path and GPU; ``paths`` are the texts of the paths of ``windows``.
 
     Columns: ``path``, ``gpu``, ``replayed`` (number of windows), ``behind_op_ns``, ``behind_event_ns`` and
     ``behind_launch_ns`` (see `Replay`), and the relative error of a replayed window's end: the median ``residual`` and
     the largest error ``max_residual``.
     """
-    texts = paths.to_numpy(object)
-    rows = [
+    found = replays(trace, why, windows)
+    counted = {"gpu": [each.gpu for each in found], "replayed": [len(each.windows) for each in found]}
+    counted |= {name: [getattr(each, name) for each in found] for name in _CONSTANTS}
+    errors = (each.residual for each in found)
+    off = np.array([(np.median(each), each.max()) for each in errors], np.float64).reshape(-1, 2)
+    return ColumnTable(
         {
-            "path": texts[each.windows[0]],
-            "gpu": each.gpu,
-            "replayed": len(each.windows),
-            **{name: getattr(each, name) for name in _CONSTANTS},
-            "residual": float(np.median(each.residual)),
-            "max_residual": float(each.residual.max()),
+            "path": paths[np.array([each.windows[0] for each in found], np.int64)],
+            **{name: np.array(values, np.int64) for name, values in counted.items()},
+            "residual": off[:, 0],
+            "max_residual": off[:, 1],
         }
-        for each in replays(trace, why, windows)
-    ]
-    return pd.DataFrame(rows, columns=["path", "gpu", "replayed", *_CONSTANTS, "residual", "max_residual"])
+    )
 
 
-def without_ceilings(rows: pd.DataFrame, residuals: pd.DataFrame) -> pd.DataFrame:
+def without_ceilings(rows: ColumnTable, residuals: ColumnTable) -> ColumnTable:
     """Return the rows of ``why.csv``, without ceilings for paths whose residual on that GPU exceeds `MAX_RESIDUAL`."""
-    places = pd.MultiIndex.from_frame(residuals[residuals["residual"] > MAX_RESIDUAL][["path", "gpu"]])
-    doubtful = pd.MultiIndex.from_frame(rows[["path", "gpu"]]).isin(places)
-    return rows.assign(ceiling_ns=rows["ceiling_ns"].where(~doubtful)) if doubtful.any() else rows
+    off = residuals.take(residuals["residual"] > MAX_RESIDUAL)
+    places, of_rows = (
+        [*zip(table.texts("path").tolist(), table["gpu"].tolist(), strict=True)] for table in (off, rows)
+    )
+    doubtful = np.array([place in places for place in of_rows], bool)
+    return ColumnTable({**rows.columns, "ceiling_ns": np.where(doubtful, np.nan, rows["ceiling_ns"])})
 
 
-def abstention(residuals: pd.DataFrame, path: str) -> str:
+def abstention(residuals: ColumnTable, path: str) -> str:
     """Return why the waits of a path have no ceilings; empty if they have ceilings."""
-    most = residuals.loc[residuals["path"] == path, "residual"].max()
+    most = residuals["residual"][residuals.texts("path").equal(path)].max(initial=0)
     if not most > MAX_RESIDUAL:
         return ""
     return (
         "why.csv has no ceilings, because a replay of the recorded dependencies misses step times by "
-        "up to {format_share(most)} (limit: {format_share(MAX_RESIDUAL)})."
+        f"up to {format_share(most)} (limit: {format_share(MAX_RESIDUAL)})."
     )
 
 
-def verification(residuals: pd.DataFrame) -> Iterator[str]:
+def verification(residuals: ColumnTable) -> Iterator[str]:
     """Show the residual of each path and GPU as a table, with an explanation."""
     cells = [
         [
@@ -76,7 +79,7 @@ def verification(residuals: pd.DataFrame) -> Iterator[str]:
             *(format_ns(row[name]) for name in _CONSTANTS),
             *(format_share(row[name]) for name in ("residual", "max_residual")),
         ]
-        for row in residuals.to_dict("records")
+        for row in residuals.records()
     ]
     if cells:
         yield from TextTable(_HEADS, cells, "lrrrrrr").lines()

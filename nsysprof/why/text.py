@@ -1,6 +1,7 @@
 """Show as text why the GPU waits: the largest bottlenecks, and trees whose children add up at every level."""
 
 from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.columns import ColumnTable, ranked
 from nsysprof.core.text import join_words, one_line, plural, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.text import findings_text, headline
@@ -47,34 +48,34 @@ def why_text(answer: Why, top: int = 8, *, full: bool = False, markdown: bool = 
         ]
     if len(paths) > len(shown):
         left.append(plural(len(paths) - len(shown), "more path"))
-    doubts = [doubt for path in shown if (doubt := abstention(answer.residuals, path))]
+    doubts = [doubt for path in shown if (doubt := abstention(answer.columns("residuals"), path))]
     return answer_lines(parts, [*answer.warnings, *doubts], more=left, full=full, markdown=markdown, width=width)
 
 
 def ranked_paths(answer: Why) -> list[str]:
     """Sort the paths by the time without GPU compute in their steps."""
-    windows = answer.windows
+    windows = answer.columns("windows")
     lost = windows["end_ns"] - windows["start_ns"] - windows["compute_ns"]
-    total = lost.groupby(windows["path"]).sum()
-    return [str(path) for path in total.sort_values(ascending=False, kind="stable").index]
+    return [path for path, _ in ranked(ColumnTable({**windows.columns, "lost": lost}), ["path"], "lost")]
 
 
 def places(answer: Why, path: str) -> list[tuple[int, int]]:
     """Return the GPU and process of each tree of a path."""
-    mine = answer.windows[answer.windows["path"] == path]
+    windows = answer.columns("windows")
+    mine = windows.take(windows.texts("path").equal(path))
     return sorted(set(zip(mine["gpu"].tolist(), mine["pid"].tolist(), strict=True)))
 
 
 def tree(answer: Why, path: str, gpu: int, pid: int, top: int, families: int = 1 << 30) -> TextTable:
     """Show the steps of a path on a GPU as a tree, with ``top`` causes of a kind and ``families`` of compute."""
     windows, rows = (
-        frame[(frame["path"] == path) & (frame["gpu"] == gpu) & (frame["pid"] == pid)]
-        for frame in (answer.windows, answer.rows)
+        table.take(table.texts("path").equal(path) & (table["gpu"] == gpu) & (table["pid"] == pid))
+        for table in (answer.columns("windows"), answer.columns("rows"))
     )
     step = "recording" if path == WHOLE else "step"
     head = f"{one_line(path, _NAME)}, {plural(len(windows), step)} on GPU {gpu}"
-    count = int(windows["calls"].sum()) if "calls" in windows else len(windows)
-    head += f", {plural(count, answer.per)}" if "calls" in windows else ""
+    count = int(windows["calls"].sum()) if "calls" in windows.columns else len(windows)
+    head += f", {plural(count, answer.per)}" if "calls" in windows.columns else ""
     span = int((windows["end_ns"] - windows["start_ns"]).sum())
     cells = [[head, format_ns(span / count), "100 %"]]
 
@@ -87,29 +88,27 @@ def tree(answer: Why, path: str, gpu: int, pid: int, top: int, families: int = 1
             continue
         add(1, name, total)
         meanwhile = {"compute": "compute", "exposed communication": "communication", "exposed copies": "copies"}
-        part = rows[rows["meanwhile"] == meanwhile.get(name, "nothing")]
+        part = rows.take(rows.texts("meanwhile").equal(meanwhile.get(name, "nothing")))
         key = "activity" if name == "compute" else "cause"
-        by_cause = part.groupby(key)["waited_ns"].sum().sort_values(ascending=False)
-        if name == "compute" and len(by_cause) > families:
-            by_cause = by_cause.head(families - 1)
-        others = len(part[key].unique()) - len(by_cause)
-        for cause, ns in by_cause.items():
-            add(2, _LABELS.get((name, str(cause)), str(cause)), ns)
+        every = ranked(part, [key], "waited_ns")
+        by_cause = every[: families - 1] if name == "compute" and len(every) > families else every
+        others = len(every) - len(by_cause)
+        for cause, ns in by_cause:
+            add(2, _LABELS.get((name, cause), cause), ns)
             if name == "compute":
                 continue  # `nsysprof analyze` names the kernels
-            below = part[part[key] == cause].groupby(["culprit", "exposed_by"])["waited_ns"].sum()
-            shown = below.sort_values(ascending=False).head(top)
-            shown = shown[shown >= _MIN_SHARE * span]
-            if len(below) == 1 and not below.index[0][0]:
+            below = ranked(part.take(part.texts(key).equal(cause)), ["culprit", "exposed_by"], "waited_ns")
+            shown = [row for row in below[:top] if row[-1] >= _MIN_SHARE * span]
+            if len(below) == 1 and not below[0][0]:
                 continue
-            for (culprit, exposed), each in zip(shown.index.to_list(), shown.tolist(), strict=True):
+            for culprit, exposed, each in shown:
                 add(3, f"{culprit}{f' ← {exposed}' if exposed and exposed != culprit else ''}", each)
-            rest = int(below.sum() - shown.sum())
-            if rest and len(shown):
+            rest = sum(row[-1] for row in below) - sum(row[-1] for row in shown)
+            if rest and shown:
                 add(3, plural(len(below) - len(shown), "more cause"), rest)
         if others:
-            add(2, f"{others:,} more", total - int(by_cause.sum()))
-    return TextTable(["", f"per {answer.per if 'calls' in windows else step}", "share"], cells, "lrr")
+            add(2, f"{others:,} more", total - sum(ns for _, ns in by_cause))
+    return TextTable(["", f"per {answer.per if 'calls' in windows.columns else step}", "share"], cells, "lrr")
 
 
 _LABELS = {

@@ -1,64 +1,67 @@
 """Account for the GPU windows of ranges: compute by kernel, waits by cause and responsible code. The rows add up."""
 
+from __future__ import annotations
+
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from nsysprof.attribution.attribute import Attributed, Attribution, attribute
 from nsysprof.attribution.levels import Level
 from nsysprof.attribution.paths import DEFAULT_MERGE, Instances
 from nsysprof.charts.notebook import Shown
 from nsysprof.core.arrays import AnyInts, Ints, Mask
-from nsysprof.core.columns import distinct
+from nsysprof.core.columns import ColumnTable, Texts, distinct, frame_of, sums
 from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.kernels.classify import Kinds, Rules, kinds_of
-from nsysprof.waits.account import PLACE, account_of, wait_pieces
+from nsysprof.waits.account import account_of, wait_pieces
 from nsysprof.waits.culprits import PIECE
-from nsysprof.waits.facts import CAUSES, LATE_HOST, Facts, facts_of
+from nsysprof.waits.facts import LATE_HOST, Facts, facts_of
 from nsysprof.waits.ranges import choose_windows, count_calls, pick_windows
 from nsysprof.waits.windows import Windows, gpu_lines
-from nsysprof.why.ceilings import Removals, forecast_ceilings, removals_of
-from nsysprof.why.residuals import residual_frame, without_ceilings
+from nsysprof.why.ceilings import Removals, forecast_ceilings, places_of, removals_of
+from nsysprof.why.residuals import residual_columns, without_ceilings
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LAUNCHING_ACTIVITIES = ("launch calls", "code", "other CUDA calls")
 LAUNCH_STEP_NS = 20_000  # of a piece of a wait: shorter ones are what launching costs anyway
+_PER_INSTANCE = ("per_instance_ns", "ceiling_ns")
 MIN_LAUNCHES = 0.05  # of the short waits in a range: with less of it in launches it does not launch
-_PLACE = [*PLACE]
 
 
 @dataclass(frozen=True, repr=False)
 class Why(Attributed, Shown):
     """Why the GPUs of a report waited.
 
-    ``windows`` has a row per window: ``path``, ``gpu``, ``pid``, ``range`` (a row of `Trace.ranges`, -1 for the whole
-    trace), ``start_ns``, ``end_ns``, and their parts: ``compute_ns``, ``communication_ns`` and ``copies_ns`` (both
-    exposed) and ``idle_ns``; ``blocking_ns`` is the exposed communication on which the next compute depended. `waits`
-    has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``, ``culprit``,
+    `columns` returns a table as numpy columns; the attribute named like the table is a pandas frame with a default
+    index. ``windows`` has a row per window: ``path``, ``gpu``, ``pid``, ``range`` (a row of `Trace.ranges`, -1 for the
+    whole trace), ``start_ns``, ``end_ns``, and their parts: ``compute_ns``, ``communication_ns`` and ``copies_ns``
+    (both exposed) and ``idle_ns``; ``blocking_ns`` is the exposed communication on which the next compute depended.
+    `waits` has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``, ``culprit``,
     ``range``, ``exposed_by``, ``claim``, ``op`` (the GPU op that ran or came late), and the host ``thread`` (a code,
     -1: none). ``rows`` sums the pieces by path and GPU, see `files.WHY`. ``held_up`` has a row per path, GPU and kernel
     that kept another stream waiting while it computed, with ``waits``, ``waited_ns``, ``per_instance_ns``,
     ``share_of_span``. The time in ``held_up`` is compute, so no wait includes it. ``level`` are the ranges of the
     windows; ``lacks`` names data that the recording lacks; ``facts`` and ``gpu_windows`` are the inputs. ``residuals``:
-    how well dependencies explain windows, see `residual_frame`. ``picked`` describes the chosen windows, empty if all
+    how well dependencies explain windows, see `residual_columns`. ``picked`` describes the chosen windows, empty if all
     are; ``warm_up`` is the number of windows left out as warm-up. ``bounds``: why all ceilings of ``rows`` are bounds
     instead of forecasts, empty if they are not; otherwise ``removals`` replay the trace without each cause. ``per`` is
     the base of ``per_instance_ns``: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
     """
 
     attribution: Attribution
-    windows: pd.DataFrame
-    rows: pd.DataFrame
-    held_up: pd.DataFrame
+    tables: Mapping[str, ColumnTable]
     level: Level | None
     lacks: tuple[str, ...]
     facts: Facts
     gpu_windows: Windows
-    residuals: pd.DataFrame
     per: str = "window"
     picked: str = ""
     warm_up: int = 0
@@ -71,12 +74,34 @@ class Why(Attributed, Shown):
         """Return a clause that names the steps and the share of time that they cover."""
         return self.level.clause if self.level else ""
 
+    windows = frame_of("windows")
+    rows = frame_of("rows")
+    held_up = frame_of("held_up")
+    residuals = frame_of("residuals")
+
+    def columns(self, table: str) -> ColumnTable:
+        """Return the table of this name; ``waits`` is made on demand, because it can have millions of rows."""
+        return self.pieces if table == "waits" else self.tables[table]
+
     @cached_property
     def waits(self) -> pd.DataFrame:
-        """Return a row per piece of a wait; the frame is made on demand, because there can be millions of rows."""
-        return self.waits_of(np.arange(len(self.windows)))
+        """Return a row per piece of a wait, with texts as categories."""
+        import pandas as pd  # noqa: PLC0415 (slow to import)
 
-    def waits_of(self, rows: AnyInts) -> pd.DataFrame:
+        columns = {
+            name: pd.Categorical.from_codes(column.codes, pd.Index(column.words))
+            if isinstance(column, Texts)
+            else column
+            for name, column in self.pieces.columns.items()
+        }
+        return pd.DataFrame(columns)
+
+    @cached_property
+    def pieces(self) -> ColumnTable:
+        """Return the columns of ``waits``."""
+        return self.pieces_of(np.arange(len(self.gpu_windows)))
+
+    def pieces_of(self, rows: AnyInts) -> ColumnTable:
         """Return the pieces of waits in some rows of ``windows``."""
         chosen = self.gpu_windows.take(rows)
         parts = []
@@ -87,21 +112,24 @@ class Why(Attributed, Shown):
         none = np.empty(0, np.int64)
         columns = {name: np.concatenate([none, *(part[name] for part in parts)]) for name in names}
         columns["window"] = rows[columns["window"]].astype(np.int64)
-        waits = pd.DataFrame(columns)
-        for name, words in self.facts.words.items():  # a code each, not a text each
-            waits[name] = pd.Categorical.from_codes(waits[name].to_numpy(np.int64), pd.Index(words))
-        return waits
+        texts = {name: Texts(columns[name], words) for name, words in self.facts.words.items()}
+        return ColumnTable({**columns, **texts})
 
     @property
     def kinds(self) -> Kinds:
         """The kinds of the op names."""
         return self.facts.kinds
 
+    @property
+    def paths(self) -> list[str]:
+        """The paths of the windows, in order of appearance."""
+        return list(dict.fromkeys(self.columns("windows").texts("path").tolist()))
+
     @cached_property
     def findings(self) -> dict[str, list[Finding]]:
         """Return the findings of the ``diagnosis`` per path; empty without a diagnosis."""
         found = self.diagnosis.findings if self.diagnosis is not None else ()
-        return {path: [each for each in found if each.path == path] for path in map(str, self.windows["path"].unique())}
+        return {path: [each for each in found if each.path == path] for path in self.paths}
 
     @cached_property
     def launch_bound(self) -> Mask:
@@ -111,17 +139,15 @@ class Why(Attributed, Shown):
         not wait, or runs code in between, regardless of what drained the GPU queue. These waits count only in ranges
         (per path, process and GPU) in which launch calls take at least the share `MIN_LAUNCHES` of their time.
         """
-        length = (self.waits["end_ns"] - self.waits["start_ns"]).to_numpy()
-        activity = self.waits["activity"]
-        short = (self.waits["cause"] == CAUSES[LATE_HOST]) & activity.isin(LAUNCHING_ACTIVITIES)
-        short &= length < LAUNCH_STEP_NS
-        place = self.windows.groupby(_PLACE).ngroup().to_numpy()[self.waits["window"]]
-        _, group = distinct(place, self.waits["range"].cat.codes.to_numpy())
-        total, launches = (
-            np.bincount(group, weights=np.where(some, length, 0))
-            for some in (short, short & (activity == "launch calls"))
-        )
-        return (short & (launches >= MIN_LAUNCHES * total)[group]).to_numpy()
+        waits = self.pieces
+        length, activity = waits["end_ns"] - waits["start_ns"], waits.texts("activity")
+        launches = activity.equal("launch calls")
+        short = (waits.texts("cause").codes == LATE_HOST) & (length < LAUNCH_STEP_NS)
+        short &= np.isin(np.array(activity.words), LAUNCHING_ACTIVITIES)[activity.codes]
+        [place] = places_of(self.columns("windows"))
+        first, group = distinct(place[waits["window"]], waits.texts("range").codes)
+        total, launched = (sums(group, np.where(some, length, 0), len(first)) for some in (short, short & launches))
+        return short & (launched >= MIN_LAUNCHES * total)[group]
 
 
 def why(
@@ -162,15 +188,15 @@ def why(
     answer = account_for(
         attribution, windows, chosen.texts, kinds, merge_names=merge_names, level=chosen.level, rows=rows
     )
-    removals, bounds = removals_of(answer.facts, windows, rows, answer.windows, answer.rows, lambda: answer.waits)
-    ceilings = forecast_ceilings(answer.rows, removals)
+    removals, bounds = removals_of(answer.facts, windows, rows, answer.tables, lambda: answer.pieces)
+    ceilings = forecast_ceilings(answer.columns("rows"), removals)
     warm_up = len(windows) - len(rows) if instances is None and skip is None else 0
     diagnosis = diagnosis or diagnosed(answer.facts)
     answer = replace(
         answer,
         picked=picked,
         warm_up=warm_up,
-        rows=_with_hints(ceilings, diagnosis),
+        tables={**answer.tables, "rows": _with_hints(ceilings, diagnosis)},
         bounds=bounds,
         removals=removals,
         diagnosis=diagnosis,
@@ -196,13 +222,18 @@ def account_for(
     """
     answer = account_of(attribution, windows, paths, kinds, merge_names, rows)
     windows = windows if rows is None else windows.take(rows)
-    facts, frame = answer.facts, answer.windows.frame()
-    residuals = residual_frame(facts.attribution.trace, facts.reasons, windows, frame["path"])
-    added, held = without_ceilings(answer.rows.frame(), residuals), answer.held_up.frame()
-    return Why(facts.attribution, frame, added, held, level, facts.lacks, facts, windows, residuals)
+    facts = answer.facts
+    residuals = residual_columns(facts.attribution.trace, facts.reasons, windows, answer.windows.texts("path"))
+    tables = {
+        "windows": answer.windows,
+        "rows": without_ceilings(answer.rows, residuals),
+        "held_up": answer.held_up,
+        "residuals": residuals,
+    }
+    return Why(facts.attribution, tables, level, facts.lacks, facts, windows)
 
 
-def _with_hints(rows: pd.DataFrame, diagnosis: Diagnosis) -> pd.DataFrame:
+def _with_hints(rows: ColumnTable, diagnosis: Diagnosis) -> ColumnTable:
     """The rows of why.csv with the remedies that were tried against their culprits, the best of each."""
     hints = {
         (each.path, each.gpu, culprit): each.remedy
@@ -210,19 +241,20 @@ def _with_hints(rows: pd.DataFrame, diagnosis: Diagnosis) -> pd.DataFrame:
         if each.remedy
         for culprit in each.culprits
     }
-    keys = zip(*(rows[name].tolist() for name in ("path", "gpu", "culprit")), strict=True)
-    return rows.assign(hint=[hints.get(key, "") for key in keys])
+    keys = zip(*(rows.columns[name].tolist() for name in ("path", "gpu", "culprit")), strict=True)
+    words = ["", *dict.fromkeys(hints.values())]
+    codes = [words.index(hints.get(key, "")) for key in keys]
+    return ColumnTable({**rows.columns, "hint": Texts(np.array(codes, np.int64), words)})
 
 
 def _per_call(answer: Why, calls: Ints) -> Why:
     """The same answer with times per call; ``calls`` has the number in each window."""
-    windows = answer.windows.assign(calls=calls)
-    each = windows.groupby(_PLACE)["calls"].agg(["size", "sum"])
-    windows_of_call = (each["size"] / each["sum"]).rename("windows_of_call")
-
-    def scaled(frame: pd.DataFrame) -> pd.DataFrame:
-        scale = windows_of_call.reindex(pd.MultiIndex.from_frame(frame[_PLACE])).to_numpy()
-        names = [name for name in ("per_instance_ns", "ceiling_ns") if name in frame]
-        return frame.assign(**{name: frame[name] * scale for name in names})
-
-    return replace(answer, windows=windows, rows=scaled(answer.rows), held_up=scaled(answer.held_up), per="call")
+    names = ("windows", "rows", "held_up")
+    place, *places = places_of(*(answer.columns(name) for name in names))
+    windows_of_call = np.bincount(place) / sums(place, calls, int(place.max(initial=-1)) + 1)
+    tables = {**answer.tables, "windows": ColumnTable({**answer.columns("windows").columns, "calls": calls})}
+    for name, at in zip(names[1:], places, strict=True):
+        table = tables[name]
+        scaled = {each: table[each] * windows_of_call[at] for each in _PER_INSTANCE if each in table.columns}
+        tables[name] = ColumnTable({**table.columns, **scaled})
+    return replace(answer, tables=tables, per="call")
