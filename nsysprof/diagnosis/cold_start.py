@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.arrays import Mask
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_ns, format_share
@@ -153,7 +154,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     kernels = int((trace.ops.end - trace.ops.start)[np.isin(trace.ops.kind, (KERNEL, GRAPH))].sum())
     if len(level.rows) and not level.found and not 0 < kernels < min(_LITTLE_NS, _NO_WORK * span):
         return found
-    inside = 0 if level.found else _inside(case)  # takes all waits of the recording
+    inside = 0 if level.found else int(case.pieces["ns"][_set_up_waits(case)].sum())  # takes all waits of the recording
     little = max(busy, span) if level.found else busy
     hardly = kernels < _LITTLE_NS and busy < min(_SHORT_NS, recorded_ns / _TIMES)
     hardly |= kernels < _NO_KERNELS * span and busy < _NO_WORK * span and inside < _MOSTLY * place.total_ns
@@ -184,9 +185,8 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     elif inside >= _MOSTLY * place.total_ns:
         waits = f"a cold start: the GPU waits {format_ns(inside)} of the {format_ns(place.total_ns)} for set-up"
         text, remedy, dropped = f"{waits}, and is busy for {format_ns(busy)}", _WARM, []
-    elif (tuning := _tuning(case)) >= _MOSTLY * span:
-        compares = f"a cold start: the program compares kernels (autotuning) for {format_ns(tuning)}"
-        text, remedy, dropped = f"{compares} of the {format_ns(span)} of its steps", _WARM, []
+    elif text := _tuning(case, span):
+        remedy, dropped = _WARM, []
     elif text := _slow_first(case, found):
         remedy = _WARM
     else:
@@ -215,13 +215,26 @@ def _late_first(case: Case, busy: int, recorded_ns: int) -> str:
     return f"{text}, and GPUs are busy for {format_ns(busy)} of {format_ns(recorded_ns)}"
 
 
-def _tuning(case: Case) -> int:
-    """For how many ns steps that were found last which compare kernels: XLA checks the memory around each result."""
+def _tuning(case: Case, span: int) -> str:
+    """That most of the steps that were found compares kernels, or sets up libraries before.
+
+    XLA checks the memory around the result of each kernel that it compares.
+    """
     ops = case.facts.attribution.trace.ops
     names = np.array(["redzone_checker" in name for name in case.facts.attribution.trace.op_names], bool)
     checks = np.sort(ops.start[names[ops.name]])
+    if not case.chosen.level.found or not len(checks):
+        return ""
     first, last = (np.searchsorted(checks, each) for each in (case.windows.start, case.windows.end))
-    return int(case.windows.length[last > first].sum()) if case.chosen.level.found else 0
+    start, end = merge(*(np.sort(each[last > first]) for each in (case.windows.start, case.windows.end)))
+    waits, ns = case.pieces, np.where(_set_up_waits(case), case.pieces["ns"], 0)
+    among = int(ns[(waits["start_ns"] >= checks[0]) & (waits["end_ns"] <= checks[-1])].sum())
+    tuning, sets_up = int(covered((start, end), checks[:1], checks[-1:])[0]) - among, int(ns.sum())
+    if tuning <= 0 or tuning + sets_up < _MOSTLY * span:
+        return ""
+    and_sets_up = f" and sets up libraries for {format_ns(sets_up)}," * (sets_up >= MIN_NS)
+    compares = f"a cold start: the program compares kernels (autotuning) for {format_ns(tuning)}"
+    return f"{compares}{and_sets_up} of the {format_ns(span)} of its steps"
 
 
 def _slow_first(case: Case, found: Sequence[Finding]) -> str:
@@ -242,13 +255,13 @@ def _slow_first(case: Case, found: Sequence[Finding]) -> str:
     return ""
 
 
-def _inside(case: Case) -> int:
-    """For how many ns the GPU of the first place waits for what is done once: set-up, and a few long calls for memory
-    and streams.
+def _set_up_waits(case: Case) -> Mask:
+    """Mark the pieces in which the GPU of the first place waits for what is done once: set-up, and a few long calls for
+    memory and streams.
     """
     call, ns = case.pieces["call"], case.pieces["ns"]
     mine = case.once[call]
     for code in _MEMORY:
         long = (case.purpose[call] == code) & (call >= 0) & (ns >= MIN_NS)
         mine = mine | (long if len(np.unique(call[long])) < _FEW else False)
-    return int(ns[of_host(case) & mine & (case.place_of == 0)].sum())
+    return of_host(case) & mine & (case.place_of == 0)

@@ -1176,6 +1176,21 @@ def test_autotuning_is_no_step(trace: MakeTrace) -> None:
     assert other is None or other.kind != "cold-start"
 
 
+def test_set_up_of_a_library_compares_no_kernels(trace: MakeTrace) -> None:
+    """A stream that takes 60 ms to make is told apart; steps without a check around it compare nothing."""
+    for name, told in (("redzone_checker", " and sets up libraries for 60.0 ms, of the 75."), ("reduce", "")):
+        program = Program()
+        for number in range(24):
+            for each in ("convolve", "fill", name):
+                program.code(200 * US)
+                program.launch(each, 50 * US)
+            program.wait()
+            if number == 3:
+                program.call("cudaStreamCreateWithFlags", 60 * MS)
+        first = diagnosis_of(trace(*program.items)).findings[0]
+        assert told in first.text if told else first.kind != "cold-start", first.text
+
+
 def test_what_some_steps_wait_for_leads_if_it_costs_far_more(trace: MakeTrace) -> None:
     """Every third step waits for another rank: for 20 ms that leads, for 2 ms the copies in each step do."""
     for ns, kinds in ((20 * MS, ["mpi", "exposed-copy"]), (2 * MS, ["exposed-copy"])):
