@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import numpy as np
-import pandas as pd
 
 from nsysprof.charts.chart import Chart
 from nsysprof.charts.marks import Heading, Message, Plan, Series, SeriesPanel
 from nsysprof.charts.notebook import Overview
 from nsysprof.charts.palette import FAINT, MEMORY, TINTS, WAITS
 from nsysprof.core.arrays import Bytes, Index, Ints
+from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import shorten
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import TextTable
@@ -75,10 +75,11 @@ def _subtitle(answer: Steps, chain: Chain) -> str:
 
 def _colours(answer: Steps, chain: Chain) -> tuple[list[str], list[str]]:
     """The colours of the steps of a chain and what they mean: typical, other kinds, and slow ones by their cause."""
-    of, rows = chain.judgement.of, answer.steps.iloc[chain.rows]
+    of, rows = chain.judgement.of, answer.columns("steps").take(chain.rows)
     some = [code for code in _OTHER_KINDS if (of == code).any()]
-    causes = rows.loc[np.isin(of, SLOW_ONES), ["cause", "activity"]].dropna().drop_duplicates()
-    slow = list(dict.fromkeys(_group(*each) for each in causes.itertuples(index=False)))
+    slow_rows = rows.take(np.isin(of, SLOW_ONES) & ~np.isnan(rows["excess_ns"]))
+    causes = zip(slow_rows["cause"].tolist(), slow_rows["activity"].tolist(), strict=True)
+    slow = list(dict.fromkeys(_group(*each) for each in causes))
     colours = [MEMORY, *(_OTHER_KINDS[code] for code in some), *(WAITS[name] for name in slow)]
     return colours, ["typical", *(CLASSES[code] for code in some), *(f"slow: {name}" for name in slow)]
 
@@ -88,7 +89,7 @@ def _group(cause: str, activity: str) -> str:
 
 
 def _panel(answer: Steps, chain: Chain, colours: list[str], names: list[str]) -> SeriesPanel:
-    rows = answer.steps.iloc[chain.rows]
+    rows = answer.columns("steps").take(chain.rows)
     place = {name: code for code, name in enumerate(names)}
     colour = np.zeros(len(rows), np.uint8)
     each = zip(chain.judgement.of.tolist(), rows["cause"], rows["activity"], strict=True)
@@ -126,18 +127,18 @@ def _thinned(span: Ints, colour: Bytes) -> Index:
 
 
 def _names(
-    rows: pd.DataFrame, chain: Chain, colour: Bytes, colours: list[str]
+    rows: ColumnTable, chain: Chain, colour: Bytes, colours: list[str]
 ) -> Iterator[tuple[float, float, str, str]]:
     """The names of the slow steps with most excess: what their cause is, and how much."""
     slow = chain.of(*SLOW_ONES)
-    excess = rows["excess_ns"].to_numpy(float)[slow]
+    excess = rows["excess_ns"][slow]
     named: dict[str, int] = {}
     for step in slow[np.argsort(-np.nan_to_num(excess), kind="stable")[:_MAX_TRIED]].tolist():
-        row = rows.iloc[step]
-        what = join_words_of(row["cause"], row["culprit"]) if isinstance(row["cause"], str) else ""
+        cause, culprit = rows["cause"][step], rows["culprit"][step]
+        what = join_words_of(cause, culprit) if isinstance(cause, str) else ""
         named[what] = named.get(what, 0) + 1
         if what and named[what] <= _MAX_NAMES:
-            text = f"{step}: +{format_ns(row['excess_ns'])}, {what}"
+            text = f"{step}: +{format_ns(rows['excess_ns'][step])}, {what}"
             yield float(step), float(chain.span[step]), shorten(text, _NAME), colours[colour[step]]
 
 

@@ -19,12 +19,13 @@ FILES = ("steps.csv", "steps_ledger.csv", "steps.json")
 
 def write_steps(answer: Steps, folder: Path) -> list[Path]:
     """Write the `FILES` into an existing folder and return their paths."""
-    tables = {STEPS.file: STEPS.of(answer.steps), LEDGER.file: LEDGER.of(answer.ledger)}
+    tables = {STEPS.file: STEPS.of(answer.columns("steps")), LEDGER.file: LEDGER.of(answer.columns("ledger"))}
     return write_answer(folder, tables, FILES[-1], steps_document(answer))
 
 
 def steps_document(answer: Steps) -> dict[str, Any]:
     """Return the result for JSON: report, paths with their distributions, findings, and atypical steps."""
+    steps = answer.columns("steps")
     return {
         **document_head(SCHEMA, answer.attribution.trace.report),
         "chosen": answer.chosen or None,
@@ -36,7 +37,7 @@ def steps_document(answer: Steps) -> dict[str, Any]:
         "paths": [_path(chain) for chain in answer.chains],
         "findings": [asdict(each) for each in findings(answer)],
         "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "steps"),
-        "steps": records(STEPS.of(answer.steps[answer.steps["class"] != CLASSES[TYPICAL]])),
+        "steps": records(STEPS.of(steps.take(~steps.texts("class").equal(CLASSES[TYPICAL])))),
     }
 
 

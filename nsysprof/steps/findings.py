@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 
+from nsysprof.core.arrays import Floats
+from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import join_first, join_words, one_line, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.statistics.judge import CLASSES, CLOCK, LEAST_STEPS, PERIODIC, SECOND, SLOW, SLOW_ONES, TYPICAL, WARM_UP
@@ -51,44 +52,37 @@ def findings_one_by_one(answer: Steps) -> list[Finding]:
     return [each for each in found if few or each.kind != CLASSES[WARM_UP]]
 
 
-def classes_of(answer: Steps, chain: Chain) -> list[tuple[int, pd.DataFrame]]:
+def classes_of(answer: Steps, chain: Chain) -> list[tuple[int, ColumnTable]]:
     """Return the explained slow steps (rows of `Steps.steps`) by class, cause and culprit."""
-    rows = answer.steps.iloc[chain.rows]
+    rows = answer.columns("steps").take(chain.rows)
     out = []
     for code in SLOW_ONES:
-        mine = rows[(rows["class"] == CLASSES[code]) & rows["excess_ns"].notna()]
-        out += [(code, each) for _, each in mine.groupby(["cause", "culprit"], sort=False)]
+        mine = rows.take((chain.judgement.of == code) & ~np.isnan(rows["excess_ns"]))
+        groups: dict[tuple[str, str], list[int]] = {}
+        for row, key in enumerate(zip(mine["cause"].tolist(), mine["culprit"].tolist(), strict=True)):
+            groups.setdefault(key, []).append(row)
+        out += [(code, mine.take(np.array(each))) for each in groups.values()]
     return out
 
 
 def _slow(answer: Steps, chain: Chain) -> Iterator[Finding]:
-    mine = answer.steps.iloc[chain.rows]
+    typical = answer.columns("steps").take(chain.rows[chain.of(TYPICAL)])
     for code, rows in classes_of(answer, chain):
-        first = rows.iloc[0]
-        cause, culprit = str(first["cause"]), one_line(str(first["culprit"]), _NAME)
-        excess, of_it = float(rows["excess_ns"].median()), float(rows["culprit_ns"].median())
-        what = join_words_of(cause, culprit)
+        cause, culprit, steps = str(rows["cause"][0]), str(rows["culprit"][0]), rows["step"].tolist()
+        excess, of_it = (float(np.median(rows[name])) for name in ("excess_ns", "culprit_ns"))
+        what = join_words_of(cause, one_line(culprit, _NAME))
         amount = f"+{format_ns(excess)}"
         if abs(of_it - excess) > _ALL_OF_IT * excess:
             part = "of which" if of_it < excess else "with"
             amount += f"{' each' * (len(rows) > 1)}, {part} +{format_ns(of_it)}"
-        ratio = float((rows["span_ns"] / rows["typical_ns"]).median())
+        ratio = float(np.median(rows["span_ns"] / rows["typical_ns"]))
         count, total = len(rows), len(chain.of(code))
         text = f"{_who(code, count, total, chain)}: {amount} {what}; {ratio:.2f} times as long as a typical step"
-        text += _clocks(mine[mine["class"] == CLASSES[TYPICAL]], rows)
+        text += _clocks(typical, rows)
         if count > 1 or code != SLOW:
-            text += f" (steps {_numbers(rows['step'].tolist())})"
-        yield Finding(
-            chain.path,
-            chain.gpu,
-            chain.pid,
-            CLASSES[code],
-            text,
-            int(rows["excess_ns"].sum()),
-            cause,
-            str(first["culprit"]),
-            steps=rows["step"].tolist(),
-        )
+            text += f" (steps {_numbers(steps)})"
+        summed = int(rows["excess_ns"].sum())
+        yield Finding(chain.path, chain.gpu, chain.pid, CLASSES[code], text, summed, cause, culprit, steps=steps)
 
 
 def _who(code: int, count: int, total: int, chain: Chain) -> str:
@@ -118,14 +112,14 @@ def _numbers(steps: Sequence[int]) -> str:
 def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
     """What is no slow step: changes, drift, numbers in names, warm-up, the clock."""
     place, judged = (chain.path, chain.gpu, chain.pid), chain.judgement
-    rows = answer.steps.iloc[chain.rows]
+    rows = answer.columns("steps").take(chain.rows)
     for (at, by), excess in zip(judged.changes, chain.changed, strict=True):
         text = f"since step {at:,}, steps take {by:.2f} times as long as before"
-        cause, culprit, ns = _most_of(excess.frame(answer.facts), by > 1)
+        cause, culprit, ns = _most_of(excess.table(answer.facts), by > 1)
         if cause:
             what = join_words_of(cause, one_line(culprit, _NAME))
             text += f", most of all {'+' if ns > 0 else '-'}{format_ns(abs(ns))} {what}"
-        text += _clocks(rows.iloc[:at], rows.iloc[at:])
+        text += _clocks(rows.take(slice(at)), rows.take(slice(at, None)))
         yield Finding(*place, "change", text, round(ns), cause, culprit, steps=[at])
     if judged.drift is not None:
         text = f"step times drift: steps in the second half {_growth(judged.drift, 'are')}"
@@ -141,29 +135,36 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
         )
         yield Finding(*place, "numbers", text)
     if judged.warm_up:
-        some = rows[rows["class"] == CLASSES[WARM_UP]]
-        total = int(some["excess_ns"].fillna(some["span_ns"] - some["expected_ns"]).sum())
+        early = chain.of(WARM_UP)
+        some, ledger = rows.take(early), chain.excess.table(answer.facts)
+        known = ~np.isnan(some["excess_ns"])
+        total = int(np.where(known, some["excess_ns"], some["span_ns"] - some["expected_ns"]).sum())
         text = f"warm-up: {plural(judged.warm_up, 'step')}{f', +{format_ns(total)} in all' * (total > 0)}"
-        ledger = chain.excess.frame(answer.facts)
-        cause, culprit, _ = _most_of(ledger[ledger["step"].isin(some["step"])])
+        cause, culprit, _ = _most_of(ledger.take(np.isin(ledger["step"], early)))
         if cause:
             text += f", most of all {join_words_of(cause, one_line(culprit, _NAME))}"
         yield Finding(*place, CLASSES[WARM_UP], text, total, cause, culprit)
     clock = chain.of(CLOCK)
     if len(clock):
-        some = rows[rows["class"] == CLASSES[CLOCK]]
-        grew = some["excess_ns"].astype(float) / some["typical_ns"].astype(float)
+        some = rows.take(clock)
+        grew = _median(some["excess_ns"] / some["typical_ns"])
         stretches = int((np.diff(clock) > 1).sum()) + 1
         text = (
             f"{plural(len(clock), 'step')} in {plural(stretches, 'place')} are not counted as slow, "
-            f"because all kernels slowed down together (GPU clock); they {_growth(float(grew.median()), 'take')}"
-        ) + _clocks(rows[rows["class"] == CLASSES[TYPICAL]], some)
+            f"because all kernels slowed down together (GPU clock); they {_growth(grew, 'take')}"
+        ) + _clocks(rows.take(chain.of(TYPICAL)), some)
         yield Finding(*place, CLASSES[CLOCK], text, steps=clock.tolist())
 
 
-def _clocks(before: pd.DataFrame, after: pd.DataFrame) -> str:
+def _median(values: Floats) -> float:
+    """The median of the known values, NaN if none is known."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else np.nan
+
+
+def _clocks(before: ColumnTable, after: ColumnTable) -> str:
     """By how much the sampled clock of the GPU changed from some steps to others; nothing if it was not sampled."""
-    change = clock_change(*(rows["clock_hz"].dropna().median() for rows in (before, after)))
+    change = clock_change(*(_median(rows["clock_hz"]) for rows in (before, after)))
     return f"; GPU clock {change}" * bool(change)
 
 
@@ -174,13 +175,15 @@ def _growth(part: float, verb: str) -> str:
     return f"{verb} {format_share(abs(part))} {'longer' if part > 0 else 'shorter'}"
 
 
-def _most_of(ledger: pd.DataFrame, longer: bool = True) -> tuple[str, str, float]:
+def _most_of(ledger: ColumnTable, longer: bool = True) -> tuple[str, str, float]:
     """The cause and culprit that change most in ledgers of several steps, and by how many ns per step; none of none."""
     if not len(ledger):
         return "", "", 0.0
-    added = ledger.groupby(["cause", "culprit"], as_index=False)["delta_ns"].sum()
-    most = added.iloc[int((added["delta_ns"] * (1 if longer else -1)).to_numpy().argmax())]
-    return str(most["cause"]), str(most["culprit"]), most["delta_ns"] / ledger["step"].nunique()
+    each = ledger.summed(["cause", "culprit"], ["delta_ns"])
+    sign = -1 if longer else 1
+    texts = (each.texts(name).tolist() for name in ("cause", "culprit"))
+    ns, cause, culprit = min(zip((sign * each["delta_ns"]).tolist(), *texts, strict=True))
+    return cause, culprit, sign * ns / len(np.unique(ledger["step"]))
 
 
 def headline(answer: Steps) -> str:

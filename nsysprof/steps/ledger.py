@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-import pandas as pd
 
-from nsysprof.core.arrays import Floats, Index, Ints, Mask
-from nsysprof.core.columns import distinct, sums
+from nsysprof.core.arrays import Array, Floats, Index, Ints, Mask
+from nsysprof.core.columns import ColumnTable, Texts, distinct, sums
 from nsysprof.core.intervals import expand_ranges
 from nsysprof.waits.account import rows_of_windows
 from nsysprof.waits.culprits import account
@@ -54,24 +53,33 @@ class Excess:
         kept = ~np.isin(self.step, steps)
         return Excess(**{each.name: getattr(self, each.name)[kept] for each in fields(Excess)})
 
-    def frame(self, facts: Facts) -> pd.DataFrame:
+    def table(self, facts: Facts) -> ColumnTable:
         """Decode the columns of `tables.LEDGER` after the pid; the largest excess of each step comes first."""
-        columns = {name: np.array(facts.words[name], object)[getattr(self, name)] for name in _KEYS}
+        words, keys = facts.words, {name: getattr(self, name) for name in _KEYS}
+        texts = {name: Texts(codes, words[name]) for name, codes in keys.items()}
         times = {"slow_ns": self.slow_ns, "typical_ns": self.typical_ns, "delta_ns": self.delta_ns}
-        frame = pd.DataFrame({"step": self.step, **columns, **times})
-        by = ["step", "delta_ns", *_KEYS]
-        return frame.sort_values(by, ascending=[True, False, True, True, True], ignore_index=True)
+        order = np.lexsort((*_order_of_texts(facts, keys), -self.delta_ns, self.step))
+        return ColumnTable({"step": self.step, **texts, **times}).take(order)
 
-    def largest(self, facts: Facts) -> pd.DataFrame:
-        """Return for each step ``typical_ns``, ``excess_ns`` and the largest part of the excess: cause, activity,
-        culprit, ``culprit_ns``.
+    def largest(self, facts: Facts, count: int) -> dict[str, Array]:
+        """Return columns with a row for each of ``count`` steps: ``typical_ns``, ``excess_ns`` and the largest part of
+        the excess: cause, activity, culprit, ``culprit_ns``; NaN for steps without a ledger.
         """
-        frame = self.frame(facts)
-        total = frame.groupby("step")[["typical_ns", "delta_ns"]].sum()
-        sign = np.where(frame["step"].map(total["delta_ns"]) < 0, -1, 1)
-        most = frame.loc[(frame["delta_ns"] * sign).groupby(frame["step"]).idxmax()].set_index("step")
-        named = most[[*_KEYS, "delta_ns"]].rename(columns={"delta_ns": "culprit_ns"})
-        return total.rename(columns={"delta_ns": "excess_ns"}).join(named)
+        table = self.table(facts)
+        step, delta = table["step"], table["delta_ns"]
+        times = {"typical_ns": sums(step, table["typical_ns"], count), "excess_ns": sums(step, delta, count)}
+        sign = np.where(times["excess_ns"] < 0, -1, 1)
+        order = np.lexsort((-delta * sign[step], step))  # of equal parts the first in the table
+        steps, first = np.unique(step[order], return_index=True)
+        most = table.take(order[first])
+        columns: dict[str, Array] = {name: np.full(count, np.nan) for name in (*times, "culprit_ns")}
+        columns |= {name: np.full(count, np.nan, object) for name in _KEYS}
+        for name, values in times.items():
+            columns[name][steps] = values[steps]
+        for name in _KEYS:
+            columns[name][steps] = most.texts(name).tolist()
+        columns["culprit_ns"][steps] = most["delta_ns"]
+        return columns
 
 
 def excess_of(facts: Facts, windows: Windows, odd: Index, typical: Index, level: Floats | None) -> Excess:
@@ -98,13 +106,18 @@ def excess_of(facts: Facts, windows: Windows, odd: Index, typical: Index, level:
     ns = rows["ns"][at]
     slow, total = (sums(cell, np.where(some, ns, 0), len(example)) for some in (own, ~own))
     keys = {name: rows[name][first][key[at[example]]] for name in _KEYS}
-    texts = [np.array(facts.words[name], object)[keys[name]] for name in reversed(_KEYS)]
-    order_of_texts = [np.unique(each, return_inverse=True)[1].reshape(-1) for each in texts]
-    typical_ns = _shared_out(whose[example], total, near.shape[1], order_of_texts)
+    typical_ns = _shared_out(whose[example], total, near.shape[1], _order_of_texts(facts, keys))
     out = Excess(odd[whose[example]], **keys, slow_ns=slow, typical_ns=typical_ns)
     span = (windows.end - windows.start)[odd]
     assert (sums(whose[example], slow, len(odd)) == span).all(), "a ledger must add up to its step"
     return out
+
+
+def _order_of_texts(facts: Facts, keys: Mapping[str, Ints]) -> list[Index]:
+    """The ranks of the texts behind the codes of each key, the last key first."""
+    words = facts.words
+    texts = [np.array(words[name], object)[codes] for name, codes in list(keys.items())[::-1]]
+    return [np.unique(each, return_inverse=True)[1].reshape(-1) for each in texts]
 
 
 def _nearest(odd: Index, typical: Index, level: Floats | None) -> Index:

@@ -1,19 +1,18 @@
 """Find the steps of a repeated range, judge their times, and explain the additional time of slow steps."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
 
 from nsysprof.attribution.attribute import Attributed, Attribution, attribute
 from nsysprof.attribution.levels import Level, choose_level
 from nsysprof.attribution.paths import DEFAULT_MERGE, split_path
 from nsysprof.charts.notebook import Shown
 from nsysprof.core.arrays import Index, Ints, Ints32
-from nsysprof.core.columns import distinct
+from nsysprof.core.columns import Column, ColumnTable, Texts, distinct, frame_of, stack_tables
 from nsysprof.core.intervals import covered, union
 from nsysprof.core.text import quote_path
 from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose
@@ -69,18 +68,25 @@ class Chain:
 class Steps(Attributed, Shown):
     """The slow steps of a report, and why they are slow: ``steps`` as in `steps.csv`, ``ledger`` as in `tables.LEDGER`.
 
-    ``chains`` are the steps per path, GPU and process. ``level``: the ranges of the steps; ``left_out``: the number of
-    instances without GPU work or with zero duration; ``facts``: the inputs.
+    `columns` returns a table as numpy columns; the attribute named like the table is a pandas frame. ``chains`` are the
+    steps per path, GPU and process. ``level``: the ranges of the steps; ``left_out``: the number of instances without
+    GPU work or with zero duration; ``facts``: the inputs.
     """
 
     attribution: Attribution
     facts: Facts
     chains: tuple[Chain, ...]
-    steps: pd.DataFrame
-    ledger: pd.DataFrame
+    tables: Mapping[str, ColumnTable]
     level: Level | None
     left_out: int
     merge_names: Sequence[str] | None = field(default=DEFAULT_MERGE, repr=False)
+
+    steps = frame_of("steps")
+    ledger = frame_of("ledger")
+
+    def columns(self, table: str) -> ColumnTable:
+        """Return the table of this name."""
+        return self.tables[table]
 
     @property
     def chosen(self) -> str:
@@ -190,24 +196,20 @@ def _answer(facts: Facts, windows: Windows, texts: Sequence[str], level: Level |
     names = [name.text for name in trace.range_names]
     pid = pid_of(trace.threads[trace.ranges.thread[windows.range]])
     _, line = distinct(windows.gpu, windows.path)
-    chains, steps, ledgers = [], [], []
+    chains: list[Chain] = []
     for number in range(int(line.max(initial=-1)) + 1):
         rows = np.flatnonzero(line == number)  # windows are sorted by GPU and path
         mine = windows.take(rows)
         span = mine.end - mine.start
         fit = fit_features(names, code[rows], span)
         judged = judge(span, None if fit is None else fit.fitted)
-        chain = _explained(facts, mine, judged, fit, texts[mine.path[0]], int(pid[rows[0]]), rows)
-        chains.append(chain)
-        steps.append(_frame(facts, mine, chain, [names[each] for each in code[rows].tolist()]))
-        ledgers.append(chain.excess.frame(facts).assign(path=chain.path, gpu=chain.gpu, pid=chain.pid))
-    frame, ledger = _joined(steps, STEPS.names), _joined(ledgers, LEDGER.names)
-    return Steps(facts.attribution, facts, tuple(chains), frame, ledger, level, left_out)
-
-
-def _joined(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
-    some = [frame for frame in frames if len(frame)]
-    return pd.concat(some, ignore_index=True) if some else pd.DataFrame(columns=list(columns))
+        chains.append(_explained(facts, mine, judged, fit, texts[mine.path[0]], int(pid[rows[0]]), rows))
+    paths = list(dict.fromkeys(chain.path for chain in chains))
+    each = [_columns(facts, windows.take(chain.rows), chain, paths, Texts(code[chain.rows], names)) for chain in chains]
+    ledgers = [_ledger(facts, chain, paths) for chain in chains]
+    parts = {"steps": each, "ledger": ledgers}
+    tables = {name: stack_tables(some) if some else _empty(name) for name, some in parts.items()}
+    return Steps(facts.attribution, facts, tuple(chains), tables, level, left_out)
 
 
 def _explained(
@@ -240,17 +242,33 @@ def _changed(facts: Facts, windows: Windows, judged: Judgement, at: int) -> Exce
     return excess_of(facts, windows, behind[:NEAR], before[-NEAR:], None)
 
 
-def _frame(facts: Facts, windows: Windows, chain: Chain, names: Sequence[str]) -> pd.DataFrame:
+def _empty(table: str) -> ColumnTable:
+    nothing = np.empty(0, np.int64)
+    names = STEPS.names if table == "steps" else LEDGER.names
+    return ColumnTable({name: Texts(nothing, []) if name in ("path", "name", "class") else nothing for name in names})
+
+
+def _place(chain: Chain, paths: Sequence[str], count: int) -> dict[str, Column]:
+    """The columns that name a chain."""
+    path = Texts(np.full(count, paths.index(chain.path)), paths)
+    return {"path": path, "gpu": np.full(count, chain.gpu), "pid": np.full(count, chain.pid)}
+
+
+def _ledger(facts: Facts, chain: Chain, paths: Sequence[str]) -> ColumnTable:
+    """The columns of `tables.LEDGER` of a chain."""
+    ledger = chain.excess.table(facts)
+    return ColumnTable({**_place(chain, paths, len(ledger)), **ledger.columns})
+
+
+def _columns(facts: Facts, windows: Windows, chain: Chain, paths: Sequence[str], names: Texts) -> ColumnTable:
     """The columns of `tables.STEPS` of a chain."""
     busy = np.zeros(len(windows), np.int64)
     if chain.gpu != NO_GPU:
         lines = gpu_lines(facts.attribution.trace, facts.communication, chain.gpu)
         busy = covered(union(lines.compute, lines.communication, lines.copies), windows.start, windows.end)
-    frame = pd.DataFrame(
+    return ColumnTable(
         {
-            "path": chain.path,
-            "gpu": chain.gpu,
-            "pid": chain.pid,
+            **_place(chain, paths, len(windows)),
             "step": np.arange(len(windows)),
             "name": names,
             "start_ns": windows.start,
@@ -258,9 +276,8 @@ def _frame(facts: Facts, windows: Windows, chain: Chain, names: Sequence[str]) -
             "before_ns": windows.begin - windows.start,
             "busy_ns": busy,
             "expected_ns": np.rint(chain.judgement.expected).astype(np.int64),
-            "class": [CLASSES[code] for code in chain.judgement.of.tolist()],
+            "class": Texts(chain.judgement.of.astype(np.int64), CLASSES),
+            **chain.excess.largest(facts, len(windows)),
+            "clock_hz": clocks(facts.attribution.trace, chain.gpu, windows.start, windows.end),
         }
     )
-    excess = chain.excess.largest(facts).reindex(np.arange(len(windows)))
-    clock = clocks(facts.attribution.trace, chain.gpu, windows.start, windows.end)
-    return pd.concat([frame, excess, pd.DataFrame({"clock_hz": clock})], axis=1)

@@ -4,8 +4,8 @@ from shlex import quote
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
+from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import one_line, plural, quote_path, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.one_screen import Rows, answer_lines, grave
@@ -99,19 +99,19 @@ def ledger_table(answer: Steps, top: int) -> TextTable | None:
     if not every:
         return None
     chain, slow = max(every, key=lambda each: int(each[1]["excess_ns"].sum()))
-    rows = answer.ledger
-    place = (rows["path"] == chain.path) & (rows["gpu"] == chain.gpu) & (rows["pid"] == chain.pid)
-    rows = rows[place & rows["step"].isin(slow["step"])]
-    added = rows.groupby(["cause", "culprit"], as_index=False)[["slow_ns", "typical_ns", "delta_ns"]].sum()
-    added = added.sort_values("delta_ns", key=abs, ascending=False, kind="stable")
+    rows = answer.columns("ledger")
+    place = rows.texts("path").equal(chain.path) & (rows["gpu"] == chain.gpu) & (rows["pid"] == chain.pid)
+    names = ["slow_ns", "typical_ns", "delta_ns"]
+    added = rows.take(place & np.isin(rows["step"], slow["step"])).summed(["cause", "culprit"], names)
+    every_row = sorted(added.records(), key=lambda row: (-abs(row["delta_ns"]), row["cause"], row["culprit"]))
     cells = [
         _ledger_cells(join_words_of(row["cause"], one_line(row["culprit"], _NAME)), row, len(slow))
-        for row in added.head(top).to_dict("records")
+        for row in every_row[:top]
     ]
-    sums = added[["slow_ns", "typical_ns", "delta_ns"]]
-    if len(sums) > top:
-        cells.append(_ledger_cells(f"{len(sums) - top:,} more", sums.iloc[top:].sum(), len(slow)))
-    cells.append(_ledger_cells("step", sums.sum(), len(slow)))
+    total, rest = ({name: sum(row[name] for row in some) for name in names} for some in (every_row, every_row[top:]))
+    if len(every_row) > top:
+        cells.append(_ledger_cells(f"{len(every_row) - top:,} more", rest, len(slow)))
+    cells.append(_ledger_cells("step", total, len(slow)))
     of = "step" if len(slow) == 1 else f"of {len(slow):,} steps, mean"
     return TextTable([f"slow minus typical ({of})", "slow", "typical", "difference"], cells, "lrrr", last_apart=True)
 
@@ -122,14 +122,16 @@ def _ledger_cells(name: str, row: Any, count: int) -> list[str]:
     return [name, format_ns(slow), format_ns(typical), f"{sign}{format_ns(abs(delta))}"]
 
 
-def _slow_rows(answer: Steps) -> pd.DataFrame:
-    return answer.steps[answer.steps["class"].isin([CLASSES[code] for code in SLOW_ONES])]
+def _slow_rows(answer: Steps) -> ColumnTable:
+    rows = answer.columns("steps")
+    slow = [rows.texts("class").equal(CLASSES[code]) for code in SLOW_ONES]
+    return rows.take(np.any(slow, axis=0))
 
 
 def slow_table(answer: Steps, top: int) -> TextTable | None:
     """List the steps with the most excess; returns None if no step is slow."""
     rows = _slow_rows(answer)
-    if rows.empty:
+    if not len(rows):
         return None
-    rows = rows.sort_values("excess_ns", ascending=False, kind="stable")
-    return STEPS.show(rows.head(top), ("path", *_SHOWN) if len(answer.chains) > 1 else _SHOWN)
+    rows = rows.take(np.argsort(-rows["excess_ns"], kind="stable")[:top])
+    return STEPS.show(rows, ("path", *_SHOWN) if len(answer.chains) > 1 else _SHOWN)

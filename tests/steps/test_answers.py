@@ -4,9 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
+from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.statistics.judge import CLASSES, PERIODIC, SECOND, SLOW, TYPICAL, WARM_UP, Judgement
 from nsysprof.steps.charts import plan_steps
 from nsysprof.steps.findings import _slow
@@ -28,23 +28,32 @@ def chain(of: dict[int, int], count: int = 20, limit: float = 1.5, **place: Any)
 
 def answer(*chains: Chain, ledger: Any = (), **columns: Any) -> Any:
     """An answer with rows of steps for the last chain, whose slow steps have one culprit."""
-    frame = pd.DataFrame()
+    nothing = np.empty(0, np.int64)
+    steps: dict[str, Any] = {"class": Texts(nothing, CLASSES)}
     if chains:
         of, span = chains[-1].judgement.of, chains[-1].span
-        odd = of != TYPICAL
+        odd, count = of != TYPICAL, len(of)
         excess = np.where(odd, float(MS), np.nan)
-        frame = pd.DataFrame({"step": np.arange(len(of)), "class": [CLASSES[code] for code in of], "span_ns": span})
-        frame = frame.assign(name="s", path="step", start_ns=0, excess_ns=excess, culprit_ns=excess, typical_ns=MS)
-        frame = frame.assign(activity="code", clock_hz=np.nan)
-        frame["cause"], frame["culprit"] = (pd.Series(text, frame.index).where(odd) for text in ("host", "code in x"))
-        frame = frame.assign(**columns)
-    report = SimpleNamespace(path=SimpleNamespace(name="r.sqlite"))
-    made = SimpleNamespace(
-        chains=chains, steps=frame, attribution=SimpleNamespace(trace=SimpleNamespace(report=report))
+        steps = {"step": np.arange(count), "class": Texts(of.astype(np.int64), CLASSES), "span_ns": span}
+        steps |= {name: Texts(np.zeros(count, np.int64), [text]) for name, text in (("name", "s"), ("path", "step"))}
+        steps |= {"start_ns": np.zeros(count, np.int64), "excess_ns": excess, "culprit_ns": excess}
+        steps |= {"typical_ns": np.full(count, float(MS)), "clock_hz": np.full(count, np.nan)}
+        named = (("activity", "code"), ("cause", "host"), ("culprit", "code in x"))
+        steps |= {name: np.array([text if each else np.nan for each in odd], object) for name, text in named}
+        steps |= {name: np.where(odd, value, np.nan) for name, value in columns.items()}
+    names = ("step", "cause", "culprit", "slow_ns", "typical_ns", "delta_ns")
+    rows: dict[str, Any] = (
+        dict(zip(names, zip(*ledger, strict=True), strict=True)) if ledger else dict.fromkeys(names, ())
     )
+    texts = {"path": ["step"] * len(ledger), "cause": rows.pop("cause"), "culprit": rows.pop("culprit")}
+    parts = {name: Texts(np.arange(len(ledger)), list(each)) for name, each in texts.items()}
+    numbers = {name: np.array(each, np.int64) for name, each in rows.items()}
+    place = {"gpu": np.zeros(len(ledger), np.int64), "pid": np.ones(len(ledger), np.int64)}
+    tables = {"steps": ColumnTable(steps), "ledger": ColumnTable({**parts, **numbers, **place})}
+    report = SimpleNamespace(path=SimpleNamespace(name="r.sqlite"))
+    attribution = SimpleNamespace(trace=SimpleNamespace(report=report))
+    made = SimpleNamespace(chains=chains, columns=tables.__getitem__, attribution=attribution)
     made.ranked = sorted(chains, key=lambda each: -int(each.span.sum()))
-    made.ledger = pd.DataFrame(ledger, columns=["step", "cause", "culprit", "slow_ns", "typical_ns", "delta_ns"])
-    made.ledger = made.ledger.assign(path="step", gpu=0, pid=1)
     return made
 
 

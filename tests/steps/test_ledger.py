@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from nsysprof.core.columns import known
 from nsysprof.steps import ledger
 from nsysprof.steps.ledger import NEAR, Excess, _nearest, _shared_out, same_for_all_kernels
 
@@ -91,11 +92,14 @@ def test_a_ledger_knows_what_is_longer_and_what_is_most() -> None:
     assert each.without(np.array([5])).longer == {2: 60, 6: 0}
     words = {"cause": ["compute", "", "", "", "host"], "activity": ["x"], "culprit": [*"abcdef"]}
     facts = type("Facts", (), {"words": words})()
-    largest = each.largest(facts)
-    assert largest[["typical_ns", "excess_ns", "cause", "culprit", "culprit_ns"]].to_numpy().tolist() == [
-        [90, 60, "host", "a", 40],
-        [125, -25, "host", "c", -30],
-        [11, 0, "host", "e", 5],
+    largest = each.largest(facts, 8)
+    names = ("typical_ns", "excess_ns", "cause", "culprit", "culprit_ns")
+    rows = [*zip(*(largest[name].tolist() for name in names), strict=True)]
+    assert [rows[step] for step in (2, 5, 6)] == [
+        (90, 60, "host", "a", 40),
+        (125, -25, "host", "c", -30),
+        (11, 0, "host", "e", 5),
     ]
-    assert each.frame(facts)["delta_ns"].tolist() == [40, 20, 5, -30, 5, -5]
+    assert all(known(value) is None for step in (0, 1, 3, 4, 7) for value in rows[step])
+    assert each.table(facts)["delta_ns"].tolist() == [40, 20, 5, -30, 5, -5]
     assert len(ledger.excess_of(facts, facts, np.array([1]), np.array([], np.int64), None).step) == 0
