@@ -14,7 +14,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import plain_steps, record_beside
 from nsysprof.waits.changes import AbstainError
 from nsysprof.waits.program import Program
-from nsysprof.waits.replay import Network
+from nsysprof.waits.replay import Network, editable
 from nsysprof.waits.spans import MAX_RESIDUAL, Spans
 
 _MAX_COST_NS = 20_000  # of recording a call
@@ -125,7 +125,7 @@ def _quicker(network: Network) -> Network:
     out = network.copy()
     for each in out.edges:
         rows = np.flatnonzero((each.op >= 0) & (network.of_op >= 0))
-        for lag in (each.lag, each.usual):
+        for lag in (editable(each, "lag"), editable(each, "usual")):
             lag[rows] = np.minimum(lag[rows], np.maximum(lag[rows] - _GPU_COST_NS, _GRAPH_LAG_NS))
     behind = max(network.lags.behind_op - _GPU_COST_NS, _GRAPH_LAG_NS)
     return replace(out, lags=replace(network.lags, behind_op=behind, in_graph=_GRAPH_LAG_NS))

@@ -6,20 +6,20 @@ from nsysprof.core.arrays import AnyInts, Ints, Mask
 from nsysprof.core.columns import marked
 from nsysprof.core.intervals import covered, expand_ranges, merge
 from nsysprof.trace.trace import Trace
-from nsysprof.waits.replay import LONG_AGO, Network
+from nsysprof.waits.replay import LONG_AGO, Network, editable
 from nsysprof.waits.whole import Cause
 
 
 def lengthen(network: Network, op: AnyInts, length: Ints) -> None:
     """Make GPU ops take ``length`` ns; for collectives of several ranks, after all ranks have arrived."""
-    network.length[op] = np.maximum(length, 0)
+    editable(network, "length")[op] = np.maximum(length, 0)
 
 
 def delay_host(network: Network, moment: AnyInts, ns: int) -> None:
     """Make the host take ``ns`` longer before the given moments."""
     node = network.node[moment]
-    network.gap[moment[node < 0]] += ns
-    network.extra[node[node >= 0]] += ns
+    editable(network, "gap")[moment[node < 0]] += ns
+    editable(network, "extra")[node[node >= 0]] += ns
 
 
 def delay_gpu(network: Network, op: AnyInts, ns: int, launched: Ints | None = None) -> None:
@@ -28,25 +28,25 @@ def delay_gpu(network: Network, op: AnyInts, ns: int, launched: Ints | None = No
     Calls that returned before the recorded time ``launched`` do not wait for the new kernel.
     """
     more = ns + network.lags.behind_op
-    network.length[op] += more
-    network.behind[op] += more
+    editable(network, "length")[op] += more
+    editable(network, "behind")[op] += more
     if launched is not None:
         other, before = network.edges[1], np.full(len(network.length) + 1, LONG_AGO)
         before[op] = launched
         node = np.flatnonzero(network.waits)
-        other.lag[node[network.recorded[node] <= before[other.op[node]]]] -= more
+        editable(other, "lag")[node[network.recorded[node] <= before[other.op[node]]]] -= more
 
 
 def hurry(network: Network, moment: AnyInts, ns: int) -> None:
     """Limit the host time before the given moments to ``ns``, without any wait there."""
     node = network.node[moment]
-    network.gap[moment] = np.where(node < 0, np.minimum(network.gap[moment], ns), network.gap[moment])
+    editable(network, "gap")[moment] = np.where(node < 0, np.minimum(network.gap[moment], ns), network.gap[moment])
     node = node[node >= 0]
     own, other = network.edges
     node = node[own.moment[node] >= 0]  # others are the first of a thread, or handed over by another
     other.drop(node)
-    own.lag[node], network.extra[node] = np.minimum(own.lag[node], ns), 0
-    network.waits[node] = False
+    editable(own, "lag")[node], editable(network, "extra")[node] = np.minimum(own.lag[node], ns), 0
+    editable(network, "waits")[node] = False
 
 
 def stop_waiting(network: Network, moment: AnyInts) -> None:
@@ -55,8 +55,8 @@ def stop_waiting(network: Network, moment: AnyInts) -> None:
     node = node[node >= 0]
     node = node[network.waits[node]]
     network.edges[1].drop(node)
-    network.extra[node] = 0
-    network.waits[node] = False
+    editable(network, "extra")[node] = 0
+    editable(network, "waits")[node] = False
 
 
 def run_together(network: Network) -> None:
@@ -65,8 +65,8 @@ def run_together(network: Network) -> None:
     for each in network.edges:
         rows = np.flatnonzero(each.op >= 0)
         rows = rows[late[each.op[rows]]]
-        each.to[rows] = network.start[each.op[rows]]
-    network.done[:] = network.start
+        editable(each, "to")[rows] = network.start[each.op[rows]]
+    editable(network, "done")[:] = network.start
 
 
 def launch_as_graph(network: Network, start: AnyInts, first: AnyInts, stop: AnyInts, ns: int) -> None:
@@ -76,26 +76,26 @@ def launch_as_graph(network: Network, start: AnyInts, first: AnyInts, stop: AnyI
     thread. GPU ops launched there then follow each other like the ops of a CUDA graph.
     """
     inside = marked(expand_ranges(first, stop - first + 1), len(network.time))
-    network.gap[inside & (network.node < 0)] = 0
+    editable(network, "gap")[inside & (network.node < 0)] = 0
     nodes = network.node[inside & (network.node >= 0)]
     own, other = network.edges
-    own.lag[nodes] = other.lag[nodes] = network.extra[nodes] = 0
+    editable(own, "lag")[nodes] = editable(other, "lag")[nodes] = editable(network, "extra")[nodes] = 0
     other.drop(nodes[(other.moment[nodes] < 0)])
-    network.gap[start] += ns
+    editable(network, "gap")[start] += ns
     launched = np.flatnonzero((network.of_op >= 0) & (own.moment >= 0))
     launched = launched[inside[own.moment[launched]]]
-    network.extra[launched] = 0
-    own.lag[launched] = own.usual[launched]
+    editable(network, "extra")[launched] = 0
+    editable(own, "lag")[launched] = own.usual[launched]
     behind = launched[other.op[launched] >= 0]
-    other.lag[behind] = np.minimum(other.lag[behind], network.lags.in_graph)
+    editable(other, "lag")[behind] = np.minimum(other.lag[behind], network.lags.in_graph)
 
 
 def merge_ops(network: Network, trace: Trace, op: AnyInts, first: Mask, length: Ints) -> None:
     """Replace the GPU ops ``op`` with fewer ops of ``length`` ns; ``first`` marks the ops to keep."""
-    network.length[op] = np.where(first, length, 0)
+    editable(network, "length")[op] = np.where(first, length, 0)
     gone = op[~first]
     node = network.start[gone]
-    network.edges[1].lag[node] = network.extra[node] = 0
+    editable(network.edges[1], "lag")[node] = editable(network, "extra")[node] = 0
     launch = np.unique(trace.ops.launch[gone])
     kept = np.unique(trace.ops.launch[op[first]])
     launch = np.setdiff1d(launch[launch >= 0], kept)
@@ -105,11 +105,11 @@ def merge_ops(network: Network, trace: Trace, op: AnyInts, first: Mask, length: 
 def leave_out(network: Network, first: AnyInts, stop: AnyInts, op: AnyInts) -> None:
     """Remove all host work from the moments ``first`` to ``stop`` of each row, and the time of the GPU ops ``op``."""
     hurry(network, expand_ranges(first, stop - first + 1), 0)
-    network.length[op] = 0
+    editable(network, "length")[op] = 0
     node = network.start[op]
-    network.extra[node] = 0
+    editable(network, "extra")[node] = 0
     for each in network.edges:
-        each.lag[node] = 0
+        editable(each, "lag")[node] = 0
 
 
 def remove(network: Network, cause: Cause) -> None:
@@ -120,14 +120,14 @@ def remove(network: Network, cause: Cause) -> None:
     node = node[node >= 0]
     own, other = network.edges
     alone = node[own.moment[node] >= 0]
-    own.lag[alone] = network.extra[alone] = 0
+    editable(own, "lag")[alone] = editable(network, "extra")[alone] = 0
     other.drop(node[other.moment[node] < 0])
-    network.waits[node] = False
+    editable(network, "waits")[node] = False
     if cause.late:
         run_together(network)
-    network.length[cause.ops] = 0
+    editable(network, "length")[cause.ops] = 0
     node = network.start[np.concatenate([cause.ops, cause.queued])]
-    for passes in (network.extra, own.lag, other.lag):
+    for passes in (editable(network, "extra"), editable(own, "lag"), editable(other, "lag")):
         passes[node] = np.minimum(passes[node], 0)
 
 
@@ -143,13 +143,13 @@ def spare_host(network: Network, thread: AnyInts, start: Ints, end: Ints) -> Non
         time = network.time[low:high]
         less = covered(merge(start[mine], end[mine]), time[:-1], time[1:])
         node = network.node[low + 1 : high]
-        network.gap[low + 1 : high] -= np.where(node < 0, less, 0)
+        editable(network, "gap")[low + 1 : high] -= np.where(node < 0, less, 0)
         at, less = node[node >= 0], less[node >= 0]
         extra = np.minimum(less, np.maximum(network.extra[at], 0))
-        network.extra[at] -= extra
+        editable(network, "extra")[at] -= extra
         for edges, some in ((own, own.moment[at] >= 0), (other, network.waits[at])):
             rows, rest = at[some], (less - extra)[some]
-            edges.lag[rows] -= np.minimum(rest, np.maximum(edges.lag[rows], 0))
+            editable(edges, "lag")[rows] -= np.minimum(rest, np.maximum(edges.lag[rows], 0))
     moment = np.flatnonzero(network.node >= 0)
     moment = moment[other.moment[network.node[moment]] >= 0]
     whence = other.moment[network.node[moment]]
@@ -158,4 +158,4 @@ def spare_host(network: Network, thread: AnyInts, start: Ints, end: Ints) -> Non
         mine, here = np.isin(thread, pair), (pairs == pair).all(axis=1)
         node = network.node[moment[here]]
         less = covered(merge(start[mine], end[mine]), network.time[whence[here]], network.time[moment[here]])
-        other.lag[node] -= np.minimum(less, np.maximum(other.lag[node], 0))
+        editable(other, "lag")[node] -= np.minimum(less, np.maximum(other.lag[node], 0))

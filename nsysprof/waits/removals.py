@@ -21,7 +21,7 @@ from nsysprof.waits.facts import CAUSES, COMPUTE, NOBODY
 from nsysprof.waits.host import host_time
 from nsysprof.waits.paging import PREFETCHED
 from nsysprof.waits.program import Program
-from nsysprof.waits.replay import Network
+from nsysprof.waits.replay import Network, editable
 from nsysprof.waits.whole import Cause
 
 OUTSIDE = "outside every range"
@@ -89,7 +89,7 @@ def _remove(program: Program, glob: str, network: Network) -> None:
         raise AbstainError(f"the causes of GPU waits in {glob} are unknown")
     edits.remove(network, program.wholes.alike(program.cause_of(pieces)))
     gone = np.isin(trace.ops.name, [code for code, name in kernels.items() if name in chosen])
-    network.length[gone & (trace.ops.kind == KERNEL)] = 0
+    editable(network, "length")[gone & (trace.ops.kind == KERNEL)] = 0
 
 
 def calls_of(program: Program, glob: str) -> Cause:
@@ -156,9 +156,9 @@ def _unblock(program: Program, pinned: bool, network: Network) -> None:
         raise NsysprofError(f"no copy {what} in {program.file}", "nsysprof why lists the causes of GPU waits")
     edits.stop_waiting(network, chosen)
     at = network.start[rows]  # the host does not carry them to pinned memory first
-    network.extra[at] = np.minimum(network.extra[at], 0)
+    editable(network, "extra")[at] = np.minimum(network.extra[at], 0)
     for each, usual in zip(network.edges, (network.lags.behind_launch, network.lags.behind_op), strict=True):
-        each.lag[at] = np.minimum(each.lag[at], usual)
+        editable(each, "lag")[at] = np.minimum(each.lag[at], usual)
     edits.hurry(network, ends, network.lags.launch)
     if not pinned:
         program.notes.append("the forecast keeps the recorded copy times, although pinned memory is faster")

@@ -9,11 +9,13 @@ change lengths, gaps and edges of a copy; see `nsysprof.waits.edits`.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32, Mask
+from nsysprof.core.columns import pick
 
 ZERO, NEVER = 0, 1  # the nodes of the moment 0, and of one long ago, for what waits for nothing
 LONG_AGO = -(1 << 61)  # to which durations can be added
@@ -40,8 +42,8 @@ class Edges:
 
     def drop(self, rows: NDArray[np.generic]) -> None:
         """Remove these dependencies of some nodes."""
-        self.to[rows], self.moment[rows], self.op[rows] = NEVER, -1, -1
-        self.lag[rows] = self.usual[rows] = 0
+        for name, nothing in (("to", NEVER), ("moment", -1), ("op", -1), ("lag", 0), ("usual", 0)):
+            editable(self, name)[rows] = nothing
 
 
 @dataclass(frozen=True)
@@ -81,20 +83,25 @@ class Network:
     part: Ints32
 
     def copy(self) -> Network:
-        """Return a network with lengths, gaps and edges that can be changed independently of this one."""
-        edges = tuple(
-            Edges(**{field.name: getattr(each, field.name).copy() for field in fields(Edges)}) for each in self.edges
-        )
-        return replace(
-            self,
-            gap=self.gap.copy(),
-            length=self.length.copy(),
-            behind=self.behind.copy(),
-            extra=self.extra.copy(),
-            done=self.done.copy(),
-            waits=self.waits.copy(),
-            edges=edges,  # type: ignore[arg-type]
-        )
+        """Return a network that shares the columns of this one until it changes them; see `editable`."""
+        one, other = (replace(each, **_shared(each)) for each in self.edges)
+        return replace(self, **_shared(self), edges=(one, other))
+
+
+def _shared(columns: Edges | Network) -> dict[str, Any]:
+    """The columns, read-only."""
+    views = {name: column.view() for name, column in vars(columns).items() if isinstance(column, np.ndarray)}
+    for view in views.values():
+        view.flags.writeable = False
+    return views
+
+
+def editable(columns: Edges | Network, name: str) -> Any:
+    """Return a column of a network or its edges for changes in place: a column that copies share is copied before."""
+    column = getattr(columns, name)
+    if not column.flags.writeable:
+        column = vars(columns)[name] = column.copy()
+    return column
 
 
 @dataclass(frozen=True)
@@ -115,44 +122,52 @@ class Lags:
 
 @dataclass(frozen=True)
 class Times:
-    """The times of a replay: of each ``node``, of each host ``moment``, and ``start`` and ``end`` of each op."""
+    """The times of a replay of a ``network``: of each ``node``, and from these of each host ``moment``, and ``start``
+    and ``end`` of each op.
+    """
 
+    network: Network
     node: Ints
-    moment: Ints
-    start: Ints
-    end: Ints
+
+    @property
+    def moment(self) -> Ints:
+        """Return the time of each host moment."""
+        return self.node[self.network.node[self.network.anchor]] + offsets(self.network)[:-1]
+
+    @property
+    def start(self) -> Ints:
+        """Return the start of each op."""
+        return self.node.take(self.network.start)
+
+    @property
+    def end(self) -> Ints:
+        """Return the end of each op."""
+        return self.node.take(self.network.done) + self.network.length
 
 
 def replay(network: Network) -> Times:
-    """Compute the time of every node and moment.
+    """Compute the time of every node.
 
     One pass over the nodes computes the times that may differ from the recording; moments that depend only on their own
     thread are derived from these.
     """
-    offset, length = offsets(network), np.append(network.length, 0)
-    weights = [each.lag + network.extra + offset.take(each.moment) + length.take(each.op) for each in network.edges]
-    del length
-    node = network.recorded.copy()
-    rows = _changed(network, weights)
-    place = np.zeros(len(node), np.int32)  # in the list of computed times; before all of them is a 0
-    place[rows] = np.arange(1, len(rows) + 1)
-    times = [0]
-    add = times.append
+    offset, node = offsets(network), network.recorded.copy()
+    rows, times = _changed(network, offset), node.data
     for low in range(0, len(rows), _CHUNK):  # numbers of Python take four times the memory
         some = rows[low : low + _CHUNK]
-        columns: list[AnyInts] = []
-        for each, weight in zip(network.edges, weights, strict=True):
-            to = each.to[some]
-            columns += [place[to], np.where(place[to] == 0, node[to] + weight[some], weight[some])]
-        for one, ahead, other, behind in zip(*(column.tolist() for column in columns), strict=True):
+        columns: list[AnyInts] = [some]
+        for each in network.edges:
+            columns += [each.to[some], _delays(network, each, offset, some)]
+        for at, one, ahead, other, behind in zip(*(column.tolist() for column in columns), strict=True):
             here, there = times[one] + ahead, times[other] + behind
-            add(here if here >= there else there)
-        node[some] = times[low + 1 :]
-    del times, add, weights, rows, place  # of a large trace they are longer than all results
-    moment, end = node[network.node[network.anchor]], node[network.done]
-    moment += offset[:-1]
-    end += network.length
-    return Times(node, moment, node.take(network.start), end)
+            times[at] = here if here >= there else there
+    return Times(network, node)
+
+
+def _delays(network: Network, edges: Edges, offset: Ints, rows: slice | Index) -> Ints:
+    """The time from the dependency of each node to the node."""
+    lag = edges.lag[rows] + network.extra[rows]
+    return lag + offset.take(edges.moment[rows]) + pick(network.length, edges.op[rows], 0)
 
 
 def offsets(network: Network) -> Ints:
@@ -163,12 +178,16 @@ def offsets(network: Network) -> Ints:
     return out
 
 
-def _changed(network: Network, weights: list[Ints]) -> Index:
+def _changed(network: Network, offset: Ints) -> Index:
     """The nodes that may differ from the recording: of each process from the first that does, or waits for another
     process that may.
     """
-    came = [network.recorded.take(each.to) + weight for each, weight in zip(network.edges, weights, strict=True)]
-    differs = np.flatnonzero(np.maximum(*came) != network.recorded)
+    found = [np.empty(0, np.intp)]
+    for low in range(0, len(network.recorded), _CHUNK):
+        some = slice(low, low + _CHUNK)
+        came = (network.recorded.take(each.to[some]) + _delays(network, each, offset, some) for each in network.edges)
+        found.append(low + np.flatnonzero(np.maximum(*came) != network.recorded[some]))
+    differs = np.concatenate(found)
     differs = differs[differs > NEVER]
     if not len(differs):
         return differs
