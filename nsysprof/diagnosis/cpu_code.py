@@ -31,8 +31,8 @@ _AT_INPUT = {
     )
 }
 _FASTER = (
-    "speed up this CPU work or move it to the GPU: it takes longer than all other work, so another thread"
-    " cannot hide it"
+    "speed up this CPU work or move it to the GPU: it takes longer than all other work, so one other"
+    " thread hides only part of it"
 )
 _ON_GPU = {
     "pytorch": "do this work on the GPU, so that its tensors stay there and no step waits for a copy",
@@ -47,12 +47,10 @@ _LOADER = {
     "pytorch": "load ahead: raise DataLoader num_workers and prefetch_factor, set persistent_workers=True",
     "cuda": "read the next input in another thread while the GPU works on this one",
 }
-_AWAITED = {
-    "pytorch": "load batches earlier, so that this thread does not wait: more DataLoader workers, a larger "
-    "prefetch_factor, or less work per sample",
-    "cuda": "find out what blocks this thread (another thread, a process, a file or the network), and start "
-    "that work earlier",
-}
+_AWAITED = (
+    "find out what blocks this thread (a data loader, another thread, a file or the network), and start that work"
+    " earlier"
+)
 _MESSAGES = re.compile(r"\((?:lib(?:p?mpi|uc[pst]|hcoll|open-|psm|fabric)|h?mca_)")  # MPI, and what it runs on
 _STAGES = re.compile(r"mcopy|\((?:libnvc|libacc|libomptarget)")  # of pageable arrays through buffers of the runtime
 _SOME_WRITING = 0.01  # of a wait: a call that writes what a library then waits for
@@ -128,7 +126,7 @@ def _move(case: Case, group: Group) -> Iterable[Remedy]:
     if case.dialect in DIRECTIVES and _STAGES.search(_sampled_in(case, group)):
         yield replace(removal(dialect_text(case, SPARE), group), basis=BOUND)
     if _asleep(case, group):
-        yield removal(_OUTPUT if _file_call(case, group) else dialect_text(case, _AWAITED), group)
+        yield removal(_OUTPUT if _file_call(case, group) else _AWAITED, group)
     if _for_output(case, group):
         yield removal(_OUTPUT, group)
     if _operators(case)[group.rows].any():
@@ -229,15 +227,15 @@ def _by_start(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return start[order], end[order]
 
 
-def _samples_of(case: Case, group: Group) -> tuple[CpuSamples | None, Index, float]:
-    """The samples, those during a group, and how many there would be if its threads ran all the time."""
+def _samples_of(case: Case, every: Index) -> tuple[CpuSamples | None, Index, float]:
+    """The samples, those during some pieces, and how many there would be if their threads ran all the time."""
     found = _samples(case)
     if found is None:
         return None, np.empty(0, np.intp), 0.0
     trace, pieces, mine, ns = case.facts.attribution.trace, case.pieces, [], 0
-    thread = pieces["thread"][group.rows]
+    thread = pieces["thread"][every]
     for code in np.unique(thread).tolist():
-        rows = group.rows[thread == code]
+        rows = every[thread == code]
         begin, end = merge(*_by_start(pieces["start_ns"][rows], pieces["end_ns"][rows]))
         at = np.flatnonzero(found.thread == trace.threads[code])
         inside = np.searchsorted(begin, found.time[at], "right") > np.searchsorted(end, found.time[at], "right")
@@ -247,14 +245,16 @@ def _samples_of(case: Case, group: Group) -> tuple[CpuSamples | None, Index, flo
 
 
 def _asleep(case: Case, group: Group) -> bool:
-    """Whether threads that are sampled when they run are hardly sampled during a group."""
-    found, mine, most = _samples_of(case, group)
+    """Whether threads that are sampled when they run are hardly sampled during a cause, in the steps of all paths."""
+    alike = np.flatnonzero(_long_code(case))
+    codes = _codes(case, alike)
+    found, mine, most = _samples_of(case, alike[np.isin(codes, _codes(case, group.rows))])
     return found is not None and most >= _ENOUGH and len(mine) < _HARDLY * most
 
 
 def _sampled_in(case: Case, group: Group) -> str:
     """The function in most samples; or that the thread sleeps; empty if unknown."""
-    found, mine, _ = _samples_of(case, group)
+    found, mine, _ = _samples_of(case, group.rows)
     if not _asleep(case, group):
         return most_samples(found, mine)
     call = _file_call(case, group)
