@@ -12,6 +12,8 @@ from nsysprof.core.text import one_line
 from nsysprof.diagnosis.case import Case, made_once
 from nsysprof.diagnosis.finding import NAME
 from nsysprof.diagnosis.kinds import (
+    BY_ROWS,
+    DIRECTIVES,
     Group,
     Kind,
     Remedy,
@@ -111,13 +113,16 @@ def _allocator(case: Case, row: int) -> str:
 
 
 def _grows(case: Case, group: Group) -> bool:
-    """Whether PyTorch's allocator only grows, as in the first steps: it allocates, and hardly frees."""
+    """Whether a program allocates, and hardly frees, as PyTorch's allocator in the first steps."""
     count = np.bincount(case.purpose[:-1][_in_place(case, group)], minlength=purposes.ALLOCATE + 1)
-    return case.dialect == "pytorch" and 2 * count[purposes.FREE] < count[purposes.ALLOCATE]
+    return 2 * int(count[purposes.FREE]) < int(count[purposes.ALLOCATE])
 
 
 def _reuse(case: Case, group: Group) -> Iterable[Remedy]:
-    return () if _grows(case, group) else _advise(_REUSE)(case, group)
+    grows = case.dialect in ("pytorch", *DIRECTIVES) and _grows(case, group)
+    if not grows:
+        return _advise(_REUSE)(case, group)
+    return [removal(BY_ROWS, group)] if case.dialect in DIRECTIVES else ()
 
 
 ALLOCATION = Kind(
@@ -129,7 +134,9 @@ ALLOCATION = Kind(
     _reuse,
     _allocations,
     arithmetic=True,
-    note=lambda case, group: "; PyTorch's allocator still grows, so record later steps" if _grows(case, group) else "",
+    note=lambda case, group: (
+        "; PyTorch's allocator still grows, so record later steps" * (case.dialect == "pytorch" and _grows(case, group))
+    ),
 )
 PINNING = _kind(
     "pinning",

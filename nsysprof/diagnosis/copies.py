@@ -11,7 +11,17 @@ from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bandwidth, format_bytes
 from nsysprof.diagnosis.case import Case, made_once
 from nsysprof.diagnosis.finding import BOUND
-from nsysprof.diagnosis.kinds import DIRECTIVES, Group, Kind, Remedy, copied_op, dialect_text, repeats, whole_cause
+from nsysprof.diagnosis.kinds import (
+    BY_ROWS,
+    DIRECTIVES,
+    Group,
+    Kind,
+    Remedy,
+    copied_op,
+    dialect_text,
+    repeats,
+    whole_cause,
+)
 from nsysprof.diagnosis.launch_bound import launching_time
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
 from nsysprof.waits.awaited import bucket
@@ -59,7 +69,6 @@ _SPLIT = {
 _BATCH = {
     "pytorch": "combine the small copies: gather the values in one tensor and transfer it once",
     "cuda": "combine the small copies: gather the values in one buffer and copy it with one cudaMemcpyAsync",
-    "openacc": SPARE["openacc"],
 }
 
 
@@ -157,11 +166,24 @@ def _again(case: Case, group: Group) -> bool:
     return _ASIDE * total <= before <= (1 - _ASIDE) * total
 
 
+def _spare(case: Case, group: Group) -> Remedy:
+    """Keep the data on the GPU; or, where directives copy many pieces between two kernels of the program, in one block.
+
+    Kernels of the runtime of OpenACC write the pointers to rows.
+    """
+    trace, op = case.facts.attribution.trace, np.unique(_op(case)[group.rows])
+    runtime = np.array([name.lstrip("_").startswith("pgi_uacc") for name in trace.op_names], bool)
+    kernels = np.sort(trace.ops.start[(trace.ops.kind == KERNEL) & ~runtime[trace.ops.name]])
+    moments = np.unique(np.searchsorted(kernels, trace.ops.start[op]))
+    by_rows = case.dialect in DIRECTIVES and len(op) >= _MANY * len(moments)
+    return Remedy(BY_ROWS if by_rows else dialect_text(case, SPARE), Changes(remove=[group.cause]), BOUND)
+
+
 def _pin(case: Case, group: Group) -> Iterable[Remedy]:
     if not _again(case, group):
         return
     if case.dialect in DIRECTIVES:
-        yield Remedy(dialect_text(case, SPARE), Changes(remove=[group.cause]), BOUND)
+        yield _spare(case, group)
     texts = _KEEP if "to the host" in group.cause else _PIN
     yield Remedy(dialect_text(case, texts), Changes(pinned=True))
 
@@ -185,7 +207,7 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
     op = _op(case)[group.rows]
     small = int(np.median(case.facts.copy_sizes[op[op >= 0]])) <= SMALL
     if small or case.dialect in DIRECTIVES:  # what small ones cost is the waiting, not the transfer
-        yield Remedy(dialect_text(case, SPARE), Changes(remove=[group.cause]), BOUND)
+        yield _spare(case, group)
     texts = _KEEP if "to the host" in group.cause else _AHEAD
     windows = case.windows.take(group.place.windows)
     compute = int(covered(case.lines[group.place.gpu].compute, windows.start, windows.end).sum())
@@ -194,6 +216,8 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
 
 
 def _gather(case: Case, group: Group) -> Iterable[Remedy]:
+    if case.dialect in DIRECTIVES:
+        yield _spare(case, group)
     yield Remedy(dialect_text(case, _BATCH), Changes(remove=[group.cause]), basis=BOUND)
 
 

@@ -220,6 +220,7 @@ def glob_of(path: str) -> str:
 
 
 DIRECTIVES = ("openacc", "openmp")  # these copy the arrays of each region by default, and back, and wait behind it
+BY_ROWS = "allocate the array as one contiguous block, not row by row, so that one copy moves all of it"
 # What OpenMP calls the directives of OpenACC.
 _OPENMP = (
     ("an enter data", "a target enter data"),

@@ -19,6 +19,7 @@ _OF_XLA = re.compile(
     r"_(?:\w+_)?(?:fusion|dot|gemm|softmax)(?:_\d+)*\Z|(?:fusion|wrapped_\w+)(?:_\d+)*\Z|Xla(?:Module|Launch|Compile)\b|TSL:|jit_\w+)"
 )
 _OF_OPENACC = re.compile(r"__pgi_\w+|\w+_\d+_gpu(?:__red\w*)?\Z|acc_(?:enter|exit|compute|wait|launch)\w*\Z")
+_LINE = re.compile(r"\w+?_\d+(?:__red\w*)?(?:\(|\Z)")  # a function and its line, as C++ demangles kernels of OpenACC
 _OF_OPENMP = re.compile(r"nvkernel_|__omp_offloading_")
 # Of Python without those: no advice is written for them.
 _OF_OTHERS = re.compile(r"cupy_|cudapy::|(?:_ZN6cudapy)|tensorflow::|.*tensorflow::|CUTENSOR_|.*_kernel_cupy")
@@ -39,13 +40,23 @@ def dialect(trace: Trace) -> str:
         return JAX
     if _any(_OF_OPENMP, kernels):
         return OPENMP
-    if _any(_OF_OPENACC, kernels) or (trace.ranges.kind == OPENACC).any():
-        return OPENACC_FORTRAN
     domains = {name.domain for name in trace.range_names}
-    if _any(_OF_OTHERS, kernels) or _any(_PYTHON_DOMAIN, domains) or _any(_PYTHON, _programs(trace)):
+    other = _any(_OF_OTHERS, kernels) or _any(_PYTHON_DOMAIN, domains) or _any(_PYTHON, _programs(trace))
+    openacc = _any(_OF_OPENACC, kernels) or (trace.ranges.kind == OPENACC).any()
+    if openacc or (not other and _of_lines(trace, kernels)):
+        return OPENACC_FORTRAN
+    if other:
         return UNKNOWN
     calls = trace.other_calls is not None and len(trace.other_calls)
     return CUDA_CPP if kernels or calls or len(trace.ops) else UNKNOWN
+
+
+def _of_lines(trace: Trace, kernels: list[str]) -> bool:
+    """Whether all kernels are named by a function and a line, and all GPU work is from the driver API."""
+    if trace.other_calls is None or not kernels or not all(map(_LINE.match, kernels)):
+        return False
+    names = [trace.other_calls.names.texts[name] for name in np.unique(trace.launches.name).tolist()]
+    return "cuLaunchKernel" in names and all(name.startswith("cuM") or name == "cuLaunchKernel" for name in names)
 
 
 def _any(pattern: re.Pattern[str], names: Iterable[str]) -> bool:

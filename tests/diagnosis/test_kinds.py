@@ -1232,6 +1232,29 @@ def test_directives_keep_arrays_on_the_gpu(trace: MakeTrace, kernel: str, region
     assert (first.kind, first.remedy.startswith(expected)) == ("cpu-code", True)
 
 
+def test_rows_of_an_array_become_one_block(trace: MakeTrace) -> None:
+    """Rows that directives allocate and copy one by one; not arrays that are copied around each kernel."""
+    program = Program()
+    for _ in range(300):
+        program.call("cuMemAlloc", 4 * US)
+        program.copy(1, 1 << 10, 2 * US, blocks=True)
+        program.launch("__pgi_uacc_cuda_fill_42_gpu", 2 * US)
+        program.wait()
+    program.launch("main_20_gpu", 20 * MS)
+    program.wait()
+    rows = [each for each in diagnosis_of(trace(*program.items)).findings if each.remedy]
+    assert {each.kind for each in rows} >= {"small-copies", "allocation"}
+    assert all("one contiguous block" in each.remedy for each in rows)
+
+    def act(program: Program) -> None:
+        for _ in range(20):
+            program.copy(1, 1 << 10, 2 * US, blocks=True)
+            program.launch("main_20_gpu", 20 * US)
+
+    first, *_ = diagnosis_of(trace(*steps(act).items)).findings
+    assert (first.kind, first.remedy[:40]) == ("small-copies", "keep the arrays on the GPU with a data r")
+
+
 def test_a_cold_start_is_told_once(trace: MakeTrace) -> None:
     """Two calls of cudaFree that set up for 60 ms are told once, as the set-up that they are."""
     program = one_pass(MS, 2 * MS)
@@ -1675,6 +1698,22 @@ def test_samples_of_the_cpu_name_the_function_that_the_gpu_waits_for(trace: Make
     rare = [(time, stack) for time in (*range(0, 300 * US, 5 * US), *range(300 * US, program.now, 900 * US))]
     slow = diagnosis_of(sampled(trace(*program.items), 1, *rare)).findings[0]
     assert "% of its CPU samples in png_write" in slow.text  # which are far apart, but as many as in other code there
+
+
+def test_a_thread_sleeps_in_a_cause_of_many_paths(trace: MakeTrace) -> None:
+    """Each path is too short to say so by samples that are 0.6 ms apart; not where the thread is sampled in them."""
+    program = Program()
+    program.code(20 * MS)
+    for name in "abcdefgh":
+        for _ in range(4):
+            with program.range(name * 3), program.range("step"):
+                program.layers()
+                code(program)
+    for until, remedy in ((20 * MS, "find out what blocks this thread"), (program.now, "speed up this CPU work or")):
+        samples = ((time, ("load", "main")) for time in (*range(0, until, 600 * US), program.now))
+        found = diagnosis_of(sampled(trace(*program.items), 1, *samples), "*/step").findings
+        assert len({each.path for each in found}) == 8
+        assert all(each.remedy.startswith(remedy) for each in found), found[0]
 
 
 def test_kernels_come_first_where_a_wait_has_no_fix_and_costs_less(trace: MakeTrace) -> None:

@@ -74,6 +74,25 @@ def test_a_python_program_without_a_framework_is_unknown(trace: MakeTrace) -> No
     assert spoken(trace(kernel, Process(1, "./saxpy"), Process(77, "python3"))) == CUDA_CPP
 
 
+@pytest.mark.parametrize(
+    ("names", "api", "process", "expected"),
+    [
+        (("Jacobi_176(double *)", "Jacobi_181"), "cuLaunchKernel", "./jacobi", OPENACC_FORTRAN),
+        (("Jacobi_176(double *)", "Jacobi_181"), "cudaLaunchKernel_v7000", "./jacobi", CUDA_CPP),
+        (("Jacobi_176(double *)", "reduce"), "cuLaunchKernel", "./jacobi", CUDA_CPP),
+        (("Jacobi_176(double *)", "Jacobi_181"), "cuLaunchKernel", "python3", UNKNOWN),
+    ],
+)
+def test_kernels_of_lines_tell(names: tuple[str, ...], api: str, process: str, expected: str, trace: MakeTrace) -> None:
+    """C++ demangles what OpenACC names by function and line; its runtime launches with the driver API."""
+    made = [
+        each
+        for at, name in enumerate(names, 1)
+        for each in (Launch(10 * at, 10 * at + 5, at, api=api), Kernel(name, 10 * at + 6, 10 * at + 9, at))
+    ]
+    assert spoken(trace(*made, Process(1, process))) == expected
+
+
 def test_calls_without_kernels_are_of_a_cuda_program(trace: MakeTrace) -> None:
     """Where nothing runs on a GPU and nothing calls CUDA there is nothing to tell it by."""
     assert spoken(trace(Launch(0, 10, None, api="cudaMalloc_v3020"), processes=False)) == CUDA_CPP
