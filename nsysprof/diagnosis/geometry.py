@@ -1,10 +1,12 @@
 """Find kernels that use a small part of the GPU: few blocks or threads, a nearly empty last wave, or low occupancy."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from nsysprof.core.arrays import Floats, Index, Ints, Mask
+from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import covered, merge
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_bytes, format_share
@@ -20,6 +22,7 @@ from nsysprof.kernels.names import short_name
 
 MIN_EMPTY = 0.25  # of the GPU: 128 blocks on 132 multiprocessors are nothing to change
 _MIN_TAIL = 0.2  # of all waves: an H200 gained 0.14 of 0.22, and 0.42 of 0.44
+_NARROW = 128  # threads of a block: to advise no less
 FULL = 64  # threads of a block: 32 such blocks, as many as a multiprocessor holds, fill it
 # Warps of a multiprocessor that hide most latency: dependent arithmetic needs four for each of its four schedulers,
 # loads of memory need 8 to 32 by how many each thread has on their way.
@@ -35,15 +38,21 @@ _MAX_HELD = 2  # blocks of an SM: of more, those of the last wave have its units
 # Kernels that keep few warps by design, as they wait for nothing: of libraries that pipeline copies and matrix units.
 PIPELINED = ("gemm", "attention")
 _MANY = {
-    "cuda": "launch at least {sms} blocks of this size, one per multiprocessor: give each thread less work (smaller"
-    " blocks with the same threads gain little)",
+    "cuda": "launch at least {blocks:,} blocks of {wide:,} threads ({each} per multiprocessor): give each thread"
+    " less work",
     "pytorch": "give the kernel more parallel work: a larger batch, or a kernel that splits this one over more blocks"
     " (the GPU has {sms} multiprocessors)",
-    "openacc": "spread the loops over at least {sms} gangs (parallel loop gang vector, with collapse for nested loops)",
+    "openacc": "spread the loops over at least {blocks:,} gangs (parallel loop gang vector, with collapse for nested"
+    " loops)",
 }
 # Where all threads are enough for all multiprocessors, but lie in few large blocks.
 _SMALLER = "use smaller blocks (128 threads), so that the same threads spread over all {sms} multiprocessors"
-_WIDE = {"cuda": "use blocks of 128 to 256 threads: blocks of {threads} leave multiprocessors mostly idle"}
+_WIDE = "use blocks of 128 to 256 threads: blocks of {threads} leave multiprocessors mostly idle"
+# Whose blocks no author sets, also where a program in CUDA C++ calls the library.
+_OF_LIBRARY = re.compile(
+    r"(?:void )?(?:(?:ampere|volta|turing|maxwell|fermi|sm\d+|nvjet)_|cutlass|cublas|cudnn|gem[mv]\w+<)"
+)
+_SAME, _SOME = 1.25, 3  # times as long, of so many launches: as long with many blocks as with few
 _EVEN = "launch a multiple of {wave} blocks, or a grid of {wave} whose blocks loop over the work"
 _UNSPILLED = "keep values in registers ({registers}): smaller tiles, less unrolling, or a higher limit of registers"
 _FULLER = {
@@ -65,13 +74,16 @@ def geometry_findings(busy: Busy) -> Iterator[Finding]:
     laid_out = np.isin(np.arange(len(busy.op)), norms_of_layout(busy)[1])  # another layout has other kernels
     used = part_used(found)
     few = known & (found.blocks <= (1 - MIN_EMPTY) * found.sms)
-    small = few[row] & ~laid_out
+    small = few[row] & ~laid_out & ~_same_time(busy, found, few[row])
     whole, own = _beside_small(busy, small)
     beside = max(int(whole[small].sum()) / max(int(own[small].sum()), 1), 1.0)  # so many of these run at a time
     idle = {"small-grid": np.where(small, np.maximum(1 - used[row] * beside, 0), 0.0)}
     if faults < MANY_FAULTS:
         tiny = known & ~few & (found.threads < FULL)
-        idle["tiny-blocks"] = np.where(tiny, 1 - used, 0.0)[row]
+        names = busy.case.facts.attribution.trace.op_names
+        set_by_library = busy.matches(lambda code: _OF_LIBRARY.match(names[code]) is not None)
+        set_by_library |= _same_time(busy, found, few[row])
+        idle["tiny-blocks"] = np.where(tiny[row] & ~set_by_library, 1 - used[row], 0.0)
         unpiped = ~busy.matches(lambda code: busy.case.facts.kinds.family[code] in PIPELINED)
         rest = unpiped & ~laid_out & (known & ~few & ~tiny)[row]
         tail = np.where(busy.length >= _LONG_WAVE_NS * np.ceil(np.nan_to_num(found.waves))[row], _tail(found)[row], 0.0)
@@ -81,6 +93,24 @@ def geometry_findings(busy: Busy) -> Iterator[Finding]:
     for kind, share in idle.items():
         runs = (whole, own) if kind == "small-grid" else (busy.alone, busy.alone)
         yield from _worst(busy, found, kind, share, faults, runs)
+
+
+def _same_time(busy: Busy, found: Launches, few: Mask) -> Mask:
+    """Mark kernels that take as long with ``few`` blocks as with more blocks than multiprocessors: each block takes so
+    long, and more of them would not help.
+    """
+    if dialect_text(busy.case, _MANY) == _MANY["pytorch"]:
+        return np.zeros(len(few), bool)  # a larger batch helps these the more
+    row = found.of[busy.op]
+    piped = busy.matches(lambda code: busy.case.facts.kinds.family[code] in PIPELINED)
+    many = (found.blocks > found.sms)[row] & ~piped
+    kernel, out = distinct(busy.name, found.threads[row])[1], np.zeros(len(few), bool)
+    for code in np.unique(kernel[many]).tolist():
+        mine = kernel == code
+        here, there = busy.length[mine & few], busy.length[mine & many]
+        if min(len(here), len(there)) >= _SOME and np.median(there) <= _SAME * np.median(here):
+            out |= mine
+    return out
 
 
 def _beside_small(busy: Busy, small: Mask) -> tuple[Ints, Ints]:
@@ -162,8 +192,9 @@ def _worst(
         return
     most = int(found.of[busy.op[mine[np.argmax(whole[mine])]]])
     cause = one_line(short_name(trace.op_names[name]), NAME)
-    text = f"{cause.replace('{', '{{').replace('}', '}}')} runs {_shape(found, kind, most)}: {{amount}}"
-    told = busy.finding(kind, cause, text, _remedy(busy, found, kind, most), gain, int(own[mine].sum()))
+    shape = _shape(found, kind, most, found.blocks[found.of[busy.op[mine]]])
+    text = f"{cause.replace('{', '{{').replace('}', '}}')} runs {shape}: {{amount}}"
+    told = busy.finding(kind, cause, text, _remedy(busy, found, kind, most, name), gain, int(own[mine].sum()))
     yield told.untried(remedy="") if faults >= MANY_FAULTS else told
 
 
@@ -175,9 +206,11 @@ def _drawn(busy: Busy, found: Launches, mine: Index) -> Mapping[str, float]:
     return {MEMORY: _DRAWS * float(found.blocks[row].max()) / found.sms}
 
 
-def _shape(found: Launches, kind: str, row: int) -> str:
-    blocks, threads = int(found.blocks[row]), int(found.threads[row])
-    shape = f"{plural(blocks, 'block')} of {plural(threads, 'thread')} on {found.sms:,} multiprocessors"
+def _shape(found: Launches, kind: str, row: int, grids: Ints) -> str:
+    threads, low, high = int(found.threads[row]), int(grids.min()), int(grids.max())
+    some = f"{low:,} to {high:,} blocks" if low < high and kind in ("small-grid", "tiny-blocks") else ""
+    shape = f"{some or plural(int(found.blocks[row]), 'block')} of {plural(threads, 'thread')}"
+    shape += f" on {found.sms:,} multiprocessors"
     if kind in ("small-grid", "tiny-blocks"):
         return shape
     if kind == "tail-wave":
@@ -189,18 +222,21 @@ def _shape(found: Launches, kind: str, row: int) -> str:
     return f"at {format_share(float(found.held.occupancy[row]))} occupancy, limited by {limiter}"
 
 
-def _remedy(busy: Busy, found: Launches, kind: str, row: int) -> str:
+def _remedy(busy: Busy, found: Launches, kind: str, row: int, code: int) -> str:
     threads = int(found.threads[row])
     values = {"sms": found.sms, "threads": threads, "shared": int(found.shared[row])}
     values["registers"] = int(found.registers[row])
-    if kind in ("small-grid", "tiny-blocks"):
-        texts = _MANY if kind == "small-grid" else _WIDE
-        text = dialect_text(busy.case, texts).format(**values)
+    if kind == "tiny-blocks":
+        return _WIDE.format(**values)
+    if kind == "small-grid":
+        wide = max(threads, _NARROW)
+        each = max(-(-ENOUGH_WARPS * _WARP // wide), 1)
+        values |= {"wide": wide, "each": each, "blocks": each * found.sms}
         spread = int(found.blocks[row]) * threads >= FEW_WARPS * _WARP * found.sms
-        if kind == "small-grid" and spread and text == _MANY["cuda"].format(**values):
-            return _SMALLER.format(**values)
-        narrow = kind == "small-grid" and threads < FULL and "block" in text
-        return text + (f", in blocks of 128 to 256 threads, not {threads:,}" if narrow else "")
+        name = busy.case.facts.attribution.trace.op_names[code]
+        texts = {"cuda": _MANY["pytorch"]} if _OF_LIBRARY.match(name) else _MANY
+        text = dialect_text(busy.case, texts)
+        return (_SMALLER if spread and text == _MANY["cuda"] else text).format(**values)
     if kind == "tail-wave":
         return _EVEN.format(wave=f"{int(found.held.blocks[row]) * found.sms:,}")
     if kind == "spills":

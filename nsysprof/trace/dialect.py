@@ -19,7 +19,9 @@ _OF_XLA = re.compile(
     r"_(?:\w+_)?(?:fusion|dot|gemm|softmax)(?:_\d+)*\Z|(?:fusion|wrapped_\w+)(?:_\d+)*\Z|Xla(?:Module|Launch|Compile)\b|TSL:|jit_\w+)"
 )
 _OF_OPENACC = re.compile(r"__pgi_\w+|\w+_\d+_gpu(?:__red\w*)?\Z|acc_(?:enter|exit|compute|wait|launch)\w*\Z")
-_LINE = re.compile(r"\w+?_\d+(?:__red\w*)?(?:\(|\Z)")  # a function and its line, as C++ demangles kernels of OpenACC
+_LINE = re.compile(
+    r"(?!_Z|julia_)\w+?_\d+(?:__red\w*)?(?:\(|\Z)"
+)  # a function and its line, as C++ demangles kernels of OpenACC
 _OF_OPENMP = re.compile(r"nvkernel_|__omp_offloading_")
 # Of Python without those: no advice is written for them.
 _OF_OTHERS = re.compile(r"cupy_|cudapy::|(?:_ZN6cudapy)|tensorflow::|.*tensorflow::|CUTENSOR_|.*_kernel_cupy")

@@ -308,7 +308,7 @@ HAS = [
     (small_copies, "small-copies", "pinned copies to the GPU of 8.00 KiB in step*", 530_000,
      "--remove 'pinned copies to the GPU of 8.00 KiB in step*'", "combine the small copies"),
     (read_back, "synchronization", ".item() in log", 463_333, "--remove '.item() in log'", "keep the value on the GPU"),
-    (kernel("add", 1), "small-grid", "add", 1_996_212, "", "launch at least 132 blocks"),
+    (kernel("add", 1), "small-grid", "add", 1_996_212, "", "launch at least 528 blocks of 128"),
     (memset(3 * MS), "memset", "memsets in step*", 3_002_000, "", ""),
     (late_kernels(30 * US), "launch-latency", "launch latency between kernels that were ready to run",
      408_000, "", ""),
@@ -606,7 +606,7 @@ def test_a_demo_is_no_bottleneck(trace: MakeTrace) -> None:
     assert diagnosis_of(trace(*waits.items)).findings[0].kind != "cold-start"
     [grid] = diagnosis_of(trace(*one_pass(200 * MS, 50 * MS).items)).findings
     assert grid.kind == "small-grid"
-    assert grid.remedy.startswith("launch at least 132 blocks")
+    assert grid.remedy.startswith("launch at least 528 blocks of 128 threads (4 per multiprocessor)")
 
 
 def test_failed_calls_come_first(trace: MakeTrace) -> None:
@@ -1897,9 +1897,41 @@ def test_work_on_output_is_no_work_for_the_gpu(trace: MakeTrace) -> None:
 
 def test_few_large_blocks_hold_enough_threads(trace: MakeTrace) -> None:
     """66 blocks of 1,024 threads are 16 warps for each of 132 multiprocessors, 12 blocks are 3."""
-    for blocks, remedy in ((66, "use smaller blocks (128 threads)"), (12, "launch at least 132 blocks")):
+    for blocks, remedy in (
+        (66, "use smaller blocks (128 threads)"),
+        (12, "launch at least 132 blocks of 1,024 threads"),
+    ):
         first = diagnosis_of(trace(*steps(kernel("stencil", blocks, block=(1024, 1, 1))).items)).findings[0]
         assert (first.kind, first.remedy.startswith(remedy)) == ("small-grid", True)
+
+
+def test_grids_of_a_kernel_are_told_from_to_where_more_blocks_help(trace: MakeTrace) -> None:
+    """As long with 5 to 26 blocks as with 270: a block takes so long. A third of that with 5 to 26: blocks are few."""
+    for ns, some in ((300 * US, False), (100 * US, True)):
+
+        def act(program: Program, ns: int = ns) -> None:
+            for blocks in (5, 26, 26):
+                program.launch("solve", 100 * US, blocks=blocks, block=(32, 1, 1))
+            program.launch("solve", 400 * US - ns, blocks=270, block=(32, 1, 1))
+
+        grids = [each for each in diagnosis_of(trace(*steps(act).items)).findings if each.kind == "small-grid"]
+        assert [each.text.split(":")[0] for each in grids] == (
+            ["solve runs 5 to 26 blocks of 32 threads on 132 multiprocessors"] * some
+        )
+        assert all(each.remedy.startswith("launch at least 528 blocks of 128 threads") for each in grids)
+
+
+def test_nobody_sets_the_blocks_of_a_library(trace: MakeTrace) -> None:
+    """Blocks of 32 threads of cuBLAS and of the program; few blocks of cuBLAS."""
+    for name, blocks, remedy in (
+        ("ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_nn", 264, None),
+        ("add", 264, "use blocks of 128 to 256 threads"),
+        ("ampere_sgemm_128x64_tn", 1, "give the kernel more parallel work"),
+    ):
+        found = diagnosis_of(trace(*steps(kernel(name, blocks, block=(32, 1, 1))).items)).findings
+        remedies = [each.remedy for each in found if each.kind in ("small-grid", "tiny-blocks")]
+        assert len(remedies) == (remedy is not None)
+        assert all(each.startswith(str(remedy)) for each in remedies)
 
 
 def test_a_free_of_half_a_second_loads_a_library(trace: MakeTrace) -> None:

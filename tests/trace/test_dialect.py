@@ -80,6 +80,7 @@ def test_a_python_program_without_a_framework_is_unknown(trace: MakeTrace) -> No
         (("Jacobi_176(double *)", "Jacobi_181"), "cuLaunchKernel", "./jacobi", OPENACC_FORTRAN),
         (("Jacobi_176(double *)", "Jacobi_181"), "cudaLaunchKernel_v7000", "./jacobi", CUDA_CPP),
         (("Jacobi_176(double *)", "reduce"), "cuLaunchKernel", "./jacobi", CUDA_CPP),
+        (("julia_step_cuda_176", "julia_add_181"), "cuLaunchKernel", "./julia", CUDA_CPP),
         (("Jacobi_176(double *)", "Jacobi_181"), "cuLaunchKernel", "python3", UNKNOWN),
     ],
 )
