@@ -23,64 +23,83 @@ _OF_SUMMARIES = {table.file: table for summary in SUMMARIES for table in summary
 MAX_INSTANCES = 100_000
 MAX_ROWS = 5_000  # of ranges and of kernels in `analysis.json`: whoever wants more reads the tables
 MAX_SUMMARY_ROWS = 1_000  # of each table of a summary, the most important first
-# Tables that together take more than this, and more than a part of the report, are compressed, the large ones.
-MAX_BYTES, MAX_PART, MIN_PACKED, FEW_ROWS = 8_000_000, 3, 250_000, 500
-_LEVEL = 4  # takes 40 % of the time of gzip's best level, for files that are a sixth larger
+# Results take at most a third of the report, or of a megabyte: up to 55 % of this, or 300 kB, is for charts.
+MIN_REPORT, MAX_PART, MAX_CHARTS, MIN_ROWS = 1_000_000, 3, 300_000, 20
+MIN_PACKED, _BEST, _FAST = 10_000, 9, 4  # gzip's level 4 takes 40 % of the time of 9; files are a sixth larger
 
 
 def write_tables(
     breakdown: Breakdown, folder: Path, *, instances: bool = False, packs: bool = True
 ) -> tuple[list[Path], list[str]]:
-    """Write ``ranges.csv``, ``instances.csv``, ``kernels.csv`` and ``analysis.json`` into an existing folder.
+    """Write ``ranges.csv``, ``instances.csv``, ``kernels.csv``, ``analysis.json`` and the tables of summaries into an
+    existing folder.
 
     Each file is written completely or not at all. Returns the paths, and notes on omitted rows of ``analysis.json``, on
-    compressed files (``packs``), and on ``instances.csv``. ``instances.csv`` is omitted if it would have more than
-    `MAX_INSTANCES` rows, unless ``instances`` is set.
+    compressed files (with ``packs``), and on ``instances.csv``, which is omitted, unless ``instances`` is set, if it
+    would have more than `MAX_INSTANCES` rows, or if the results would be large beside the report.
     """
-    written = [folder / "ranges.csv", folder / "kernels.csv", folder / "analysis.json"]
-    left_out = write_json(breakdown, written[2])  # first: it tells whose folder this is, if the rest is interrupted
+    document = folder / "analysis.json"
+    left_out = write_json(breakdown, document)  # first: it tells whose folder this is, if the rest is interrupted
+    written = [folder / "ranges.csv", folder / "kernels.csv", document]
     write_csv(breakdown.columns("ranges"), written[0])
     write_csv(breakdown.columns("kernels"), written[1])
     for answer in breakdown.summaries.values():
         for name, rows in answer.files.items():
             write_csv(_OF_SUMMARIES[name].of(rows), folder / name)
             written.append(folder / name)
-    notes = []
     count = breakdown.instance_count
-    if instances or count <= MAX_INSTANCES:
+    kept = instances or count <= MAX_INSTANCES
+    if kept:
         written.insert(1, folder / "instances.csv")
         write_csv(breakdown.instance_columns(ROWS_AT_ONCE), written[1])
-    else:
-        notes.append(f"instances.csv is left out: it would have {count:,} rows; --instances writes it")
-    packed = _packed(breakdown, written) if packs else {}
-    most = FEW_ROWS if packed else MAX_ROWS
-    if packed:
-        left_out = write_json(breakdown, folder / "analysis.json", most, packed)
+    most, packed, large = MAX_ROWS, dict[str, str](), False
+    if packs:
+        most, packed, large = _reduce(breakdown, document, [path for path in written if path != document])
+    if large and not instances and (name := packed.pop("instances.csv", "")):
+        kept = False
+        (folder / name).unlink()
+        del written[1]
+    if packed or most < MAX_ROWS:
+        left_out = write_json(breakdown, document, most, packed)
+    notes = []
     if left_out:
         files = " and ".join(each["file"] for each in left_out.values())
-        notes.insert(0, f"analysis.json has the top {most:,} rows by GPU time; all rows are in {files}")
+        notes.append(f"analysis.json has the top {most:,} rows by GPU time; all rows are in {files}")
+    if not kept:
+        notes.append(f"instances.csv is left out: it would have {count:,} rows; --instances writes it")
     if packed:
         notes.append(f"large files are compressed: {', '.join(packed.values())} (zcat, pandas and DuckDB read them)")
     return [path.with_name(packed.get(path.name, path.name)) for path in written], notes
 
 
-def _packed(breakdown: Breakdown, written: list[Path]) -> dict[str, str]:
-    """Compress large tables if all tables together are large compared with the report; return the new names."""
-    report = breakdown.attribution.trace.report.path
-    size = report.stat().st_size if report.is_file() else 0
-    tables = [path for path in written if path.suffix == ".csv"]
-    total = sum(path.stat().st_size for path in tables)
-    if total < MAX_BYTES or total < size / MAX_PART:
-        return {}
-    packed = {}
-    for path in tables:
-        if path.stat().st_size >= MIN_PACKED:
-            to = path.with_name(f"{path.name}.gz")
-            with path.open("rb") as table, gzip.GzipFile(to, "wb", _LEVEL, mtime=0) as file:
-                shutil.copyfileobj(table, file)
-            path.unlink()
-            packed[path.name] = to.name
-    return packed
+def _reduce(breakdown: Breakdown, document: Path, tables: list[Path]) -> tuple[int, dict[str, str], bool]:
+    """Shorten the document, then compress tables, largest first, until the results are small beside the report.
+
+    Returns the maximum number of rows in the document, the new names of compressed tables, and whether the results are
+    still large.
+    """
+    path = breakdown.attribution.trace.report.path
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    part = max(sum(file.stat().st_size for file in files), MIN_REPORT) // MAX_PART
+    free = part - min(part * 11 // 20, MAX_CHARTS)
+    sizes = {table: table.stat().st_size for table in tables}
+    most, share = MAX_ROWS, max(free // 3, free - sum(sizes.values()))
+    while (size := document.stat().st_size) > share and most > MIN_ROWS:
+        rows = min(most, max(len(breakdown.columns(name)) for name in ("ranges", "kernels")))
+        most = max(MIN_ROWS, rows * share // size)
+        write_json(breakdown, document, most)
+    packed: dict[str, str] = {}
+    large = [table for table in tables if sizes[table] >= MIN_PACKED]
+    for table in sorted(large, key=lambda table: (table.name == "ranges.csv", -sizes[table])):  # the most read, last
+        if sum(sizes.values()) + size <= free:
+            break
+        to = table.with_name(f"{table.name}.gz")
+        level = _BEST if sizes[table] < 400 * MIN_PACKED else _FAST
+        with table.open("rb") as plain, gzip.GzipFile(to, "wb", level, mtime=0) as file:
+            shutil.copyfileobj(plain, file)
+        table.unlink()
+        sizes[table], packed[table.name] = to.stat().st_size, to.name
+    return most, packed, sum(sizes.values()) + size > free
 
 
 def write_json(
@@ -107,7 +126,7 @@ def write_json(
         "chosen_steps": breakdown.diagnosis.chosen.level.record(breakdown.diagnosis.left_out),
         "findings": listed(breakdown),
         "diagnosis": diagnosis_records(breakdown.diagnosis, breakdown.attribution.trace.report.path, "analyze"),
-        "summaries": {name: answer.json(MAX_SUMMARY_ROWS) for name, answer in breakdown.summaries.items()},
+        "summaries": {name: answer.json(min(most, MAX_SUMMARY_ROWS)) for name, answer in breakdown.summaries.items()},
         "ledger": list(breakdown.columns("ledger").records()),
         "warnings": list(breakdown.warnings),
         "missing": [asdict(table) for table in breakdown.attribution.trace.unread],

@@ -23,7 +23,7 @@ from nsysprof.check.measure import (
     with_whole_trace,
 )
 from nsysprof.core.arrays import Floats
-from nsysprof.core.files import MAX_TABLE_BYTES, open_regular, undo_spreadsheet_safe
+from nsysprof.core.files import read_table, undo_spreadsheet_safe
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.errors import NsysprofError
@@ -96,9 +96,9 @@ def read_analysis(path: Path, budget: Budget, reading: Mapping[str, str] = _READ
     rows = [msgspec.structs.astuple(row) for row in analysis.ranges]
     ranges = pd.DataFrame(rows, columns=list(AnalysisRange.__struct_fields__))
     if left_out := analysis.left_out.get("ranges"):
-        ranges = _all_ranges(path.with_name(_RANGES), len(ranges) + left_out.rows)
+        ranges = _all_ranges(_beside(path, _RANGES), len(ranges) + left_out.rows)
     ranges = ranges.astype({**dict.fromkeys(_KEY, object), **dict.fromkeys(_TOTALS, np.int64)})
-    calls, warnings = _instances(path.with_name(_INSTANCES), ranges)
+    calls, warnings = _instances(_beside(path, _INSTANCES), ranges)
     if calls is None:
         single = ranges.groupby(_KEY)["instances"].transform("max") == 1
         calls = ranges[single]
@@ -127,6 +127,12 @@ def _check_options(path: Path, options: Mapping[str, Any], budget: Budget, readi
             )
 
 
+def _beside(path: Path, name: str) -> Path:
+    """The table of this name beside a document, which may be compressed."""
+    packed = path.with_name(f"{name}.gz")
+    return packed if packed.exists() else path.with_name(name)
+
+
 def _all_ranges(path: Path, count: int) -> pd.DataFrame:
     """The rows of the ``ranges.csv`` beside a document with only some of them."""
     dtypes = {**dict.fromkeys(_KEY, str), **dict.fromkeys(_TOTALS, np.int64)}
@@ -142,8 +148,7 @@ def _all_ranges(path: Path, count: int) -> pd.DataFrame:
 
 def _table(path: Path, dtypes: Mapping[str, Any]) -> pd.DataFrame:
     """The columns of a CSV file, with the report's original names."""
-    with open_regular(path, MAX_TABLE_BYTES) as file:
-        table = pd.read_csv(file, usecols=list(dtypes), dtype=dict(dtypes), keep_default_na=False)
+    table = pd.read_csv(read_table(path), usecols=list(dtypes), dtype=dict(dtypes), keep_default_na=False)
     return table.assign(**{name: table[name].map(undo_spreadsheet_safe).astype(object) for name in _KEY})
 
 

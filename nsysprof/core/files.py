@@ -6,13 +6,16 @@ plausible size, directly or through links.
 
 import csv
 import errno
+import gzip
 import json
 import os
 import re
 import stat
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -93,6 +96,20 @@ def read_small(path: Path, most: int = MAX_BYTES, *, pipes: bool = False) -> byt
     if len(content) > most:  # it grows, or has no known size
         raise _too_large(path, most)
     return content
+
+
+def read_table(path: Path) -> BytesIO:
+    """Return the content of a CSV file, which may be compressed (``.gz``); raises `OSError` like `read_small`."""
+    content = read_small(path, MAX_TABLE_BYTES)
+    if path.suffix == ".gz":
+        try:
+            with gzip.open(BytesIO(content)) as file:
+                content = file.read(MAX_TABLE_BYTES + 1)
+        except (EOFError, zlib.error):
+            raise OSError(errno.EINVAL, "damaged gzip data", str(path)) from None
+        if len(content) > MAX_TABLE_BYTES:
+            raise _too_large(path, MAX_TABLE_BYTES)
+    return BytesIO(content)
 
 
 def read_json(path: Path, most: int = MAX_BYTES, **how: Any) -> Any:

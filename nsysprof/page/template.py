@@ -4,13 +4,11 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from PIL import Image
 
 from nsysprof import __version__
 from nsysprof.attribution.attribute import Attribution
@@ -105,16 +103,5 @@ def _policy(scripts: list[str]) -> str:
 def figures(charts: Sequence[Chart[Any]], pictures: Sequence[bytes]) -> list[dict[str, str]]:
     """List the charts' pictures and captions for the macro ``charts``; empty if no chart was drawn."""
     pairs = zip(charts, pictures, strict=True) if pictures else ()
-    return [{"caption": chart.caption, "source": inline(picture)} for chart, picture in pairs]
-
-
-def inline(picture: bytes) -> str:
-    """Turn a PNG into a data URL, reduced to 256 colours (a third of the size).
-
-    Charts have few colours, and blends of them at the edges of letters; rare colours are replaced by similar ones.
-    """
-    small = BytesIO()
-    with Image.open(BytesIO(picture)) as image:
-        colours = image.convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-        colours.save(small, "png", compress_level=9)
-    return f"data:image/png;base64,{base64.b64encode(small.getvalue()).decode('ascii')}"
+    texts = ((chart, base64.b64encode(picture).decode("ascii")) for chart, picture in pairs)
+    return [{"caption": chart.caption, "source": f"data:image/png;base64,{text}"} for chart, text in texts]

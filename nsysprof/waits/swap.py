@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsysprof.core.files import MAX_TABLE_BYTES, open_regular
+from nsysprof.core.files import read_table
 from nsysprof.core.text import join_first, one_line, plural
 from nsysprof.core.units import format_ns
 from nsysprof.errors import NsysprofError
@@ -18,16 +18,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MAX_SPREAD = 2  # of the times of a kernel: of more, the same name stands for different work
+_TABLE = "name a kernels.csv or results.csv"
 
 
 def _table(path: Path) -> pd.DataFrame:
     import pandas as pd  # a change of another kind needs none
 
     try:
-        with open_regular(path, MAX_TABLE_BYTES) as file:
-            table = pd.read_csv(file)
+        table = pd.read_csv(read_table(path))
     except OSError as error:
-        raise NsysprofError(f"{path}: cannot read it: {error.strerror}", "name a kernels.csv or results.csv") from None
+        raise NsysprofError(
+            f"{path}: cannot read it: {error.strerror or error}", "name a kernels.csv or results.csv"
+        ) from None
     except (ValueError, UnicodeDecodeError):
         raise NsysprofError(
             f"{path}: not a table with a header and rows", "name a kernels.csv or results.csv"
@@ -40,7 +42,7 @@ def _table(path: Path) -> pd.DataFrame:
 
 def times_by_name(trace: Trace, path: Path) -> dict[int, int]:
     """Return the median duration of each kernel of the trace that a table or another report contains."""
-    if path.suffix == ".csv":
+    if path.name.endswith((".csv", ".csv.gz")):
         table = _table(path)
         if not {"kernel", "median_ns"} <= set(table.columns):
             raise NsysprofError(
@@ -97,7 +99,7 @@ def time_of_row(path: Path, row: str) -> int:
 
     table = _table(path)
     if "median_ns" not in table.columns:
-        raise NsysprofError(f"{path} has no column median_ns", "name a kernels.csv or results.csv")
+        raise NsysprofError(f"{path} has no column median_ns", _TABLE)
     text = table.astype(str)
     name = pd.Series("", index=table.index)
     for column in ("kernel", "backend"):

@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,7 +25,7 @@ from nsysprof.results.folder import report_folder
 from nsysprof.trace.report import open_report
 from nsysprof.trace.trace import Report
 from tests.conftest import MakeTrace
-from tests.kit.command_line import quietly
+from tests.kit.command_line import Run, quietly
 from tests.kit.reports import RUN, TRACES, broken_down
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy
 
@@ -144,7 +145,7 @@ def odd(trace: MakeTrace) -> Breakdown:
 def test_columns_are_the_interface(source: str, tmp_path: Path, trace: MakeTrace) -> None:
     """The columns of the design come first and in its order, and whatever is no text is an integer."""
     path = RUN if source == "shipped" else trace(*odd_report())
-    write_tables(broken_down(path), tmp_path)
+    write_tables(broken_down(path), tmp_path, packs=False)
     for name, columns in (("ranges.csv", RANGES), ("instances.csv", INSTANCES), ("kernels.csv", KERNELS)):
         head, rows = read_rows(tmp_path / name)
         assert head[: len(columns)] == columns
@@ -225,7 +226,7 @@ def test_rows_are_written_in_parts(odd: Breakdown, tmp_path: Path, monkeypatch: 
 def test_json_equals_the_frames_and_the_csv(source: str, by: str | None, tmp_path: Path, trace: MakeTrace) -> None:
     """`analysis.json` parses, names its schema, and its rows are those of the frames and of the CSV files."""
     answer = broken_down(RUN if source == "shipped" else trace(*odd_report()), by=by)
-    write_tables(answer, tmp_path)
+    write_tables(answer, tmp_path, packs=False)
     document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
     assert list(document) == DOCUMENT
     assert document["schema"] == ANALYSIS_SCHEMA == "nsysprof-analysis/1"
@@ -478,9 +479,8 @@ def test_a_failure_to_write_is_known(tmp_path: Path) -> None:
         (tmp_path / "none" / "x").write_text("")
 
 
-def test_large_tables_are_compressed_and_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_tables_are_compressed_and_that_is_said(tmp_path: Path) -> None:
     """Beside a report that is smaller than they are; with the same rows, and fewer of them in the document."""
-    monkeypatch.setattr(analysis_files, "MAX_BYTES", 500_000)
     answer = broken_down(RUN)
     written, notes = write_tables(answer, tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())
@@ -490,10 +490,36 @@ def test_large_tables_are_compressed_and_that_is_said(tmp_path: Path, monkeypatc
     assert any(note.startswith("large files are compressed: ") for note in notes)
     assert pd.read_csv(tmp_path / "kernels.csv.gz")["sum_ns"].sum() == answer.kernels["sum_ns"].sum()
     document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
-    assert (len(document["kernels"]), document["left_out"]["kernels"]["file"]) == (
-        analysis_files.FEW_ROWS,
-        "kernels.csv.gz",
+    rows, left_out = len(document["kernels"]), document["left_out"]["kernels"]
+    assert 20 <= rows < len(answer.kernels)
+    assert left_out == {"rows": len(answer.kernels) - rows, "file": "kernels.csv.gz"}
+    assert any(note.startswith(f"analysis.json has the top {rows} rows by GPU time") for note in notes)
+    assert document["ranges"] == answer.ranges.loc[answer.ranges["sum_ns"].nlargest(rows).sort_index().index].to_dict(
+        "records"
     )
+    write_tables(answer, tmp_path, packs=False)
+    assert len(read_rows(tmp_path / "kernels.csv")[1]) == len(answer.kernels)
+
+
+@pytest.mark.parametrize("name", ["run", "block", "two-processes", "pair/pair"])
+def test_results_are_a_third_of_the_report(name: str, tmp_path: Path, run: Run) -> None:
+    """All files of a plain `analyze`, with its charts: beside a report of less than a megabyte, 0.33 MB."""
+    report = TRACES / f"{name}.sqlite"
+    assert run("analyze", report, "-o", "out").code == 0
+    written = sum(file.stat().st_size for file in (tmp_path / "out").iterdir())
+    assert written <= max(report.stat().st_size, 1_000_000) / 3
+
+
+def test_instances_are_left_out_last(trace: MakeTrace, tmp_path: Path, run: Run) -> None:
+    """Of ranges that all have names of their own: their tables stay large though compressed; the option keeps both."""
+    names = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(6_000)]
+    report = trace(*(Range(name, 10 * number, 10 * number + 9) for number, name in enumerate(names)))
+    done = run("analyze", report, "--no-charts", "-o", "out")
+    assert "instances.csv is left out: it would have 6,000 rows; --instances writes it\n" in done.err
+    assert not [*(tmp_path / "out").glob("instances.csv*")]
+    assert len(pd.read_csv(tmp_path / "out" / "ranges.csv.gz")) == 6_000
+    assert "left out: it" not in run("analyze", report, "--no-charts", "--instances", "-o", "out").err
+    assert len(pd.read_csv(tmp_path / "out" / "instances.csv.gz")) == 6_000
 
 
 def test_what_is_made_side_by_side_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -506,4 +532,4 @@ def test_what_is_made_side_by_side_is_the_same(tmp_path: Path, monkeypatch: pyte
         done = quietly("analyze", TRACES / "block.sqlite", "--no-charts", "-o", tmp_path / "out", "--force")
         made.append((done.out, {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}))
     assert made[0] == made[1]
-    assert {"analysis.json", "calls.csv", "kernels.csv", "ranges.csv"} <= made[0][1].keys()
+    assert {"analysis.json", "calls.csv.gz", "kernels.csv.gz", "ranges.csv.gz"} <= made[0][1].keys()

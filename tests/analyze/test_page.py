@@ -1,10 +1,8 @@
 """The HTML page: its numbers are those of the JSON document, and nothing that a report says becomes markup."""
 
-import base64
 import json
 import re
 from collections import defaultdict
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +17,12 @@ from nsysprof.analyze.page import analysis_page
 from nsysprof.analyze.page_rows import report_timeline
 from nsysprof.charts.chart import plans_of
 from nsysprof.charts.drawing import picture
-from nsysprof.charts.palette import COLOURS
 from nsysprof.compare.comparison import compare
 from nsysprof.compare.files import gap_document
 from nsysprof.compare.page import comparison_page
 from nsysprof.core.intervals import merge
 from nsysprof.kernels.classify import FAMILIES
 from nsysprof.page.packing import COARSEST, STEP, PageRow, pack, varints
-from nsysprof.page.template import inline
 from tests.conftest import MakeTrace
 from tests.kit.calls import math_and_flash
 from tests.kit.gpu_samples import gpu_samples
@@ -221,23 +217,6 @@ def test_the_page_of_the_shipped_report_is_below_a_megabyte(run_sqlite: Breakdow
     """With all charts in it."""
     text = analysis_page(run_sqlite, [picture(plan) for plan in plans_of(analysis_charts(), run_sqlite)])
     assert len(text.encode()) < 1_000_000
-
-
-def test_charts_keep_their_look_at_a_third_of_their_size(run_sqlite: Breakdown) -> None:
-    """Of 256 colours none is far from what was drawn, and those of the families are exact."""
-    from matplotlib.image import imread
-
-    drawn = picture(plans_of(analysis_charts(), run_sqlite)[1])
-    small = base64.b64decode(inline(drawn).removeprefix("data:image/png;base64,"))
-    assert len(small) < len(drawn) / 2
-    one, other = (np.round(imread(BytesIO(each))[..., :3] * 255) for each in (drawn, small))
-    assert one.shape == other.shape
-    off = np.abs(one - other).max(axis=-1)
-    assert off.mean() < 1
-    assert off.max() < 60
-    for name in ("gemm", "attention", "softmax"):
-        colour = [int(COLOURS[name][at : at + 2], 16) for at in (1, 3, 5)]
-        assert (off[(one == colour).all(axis=-1)] == 0).all()
 
 
 def test_numbers_of_any_size_are_packed() -> None:

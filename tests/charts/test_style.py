@@ -1,19 +1,22 @@
 """The kit that all charts are drawn with: texts and their widths, colours for every reader, and files."""
 
+from io import BytesIO
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from nsysprof.charts.drawing import png
+from nsysprof.analyze.charts import analysis_charts
+from nsysprof.charts.chart import plans_of
+from nsysprof.charts.drawing import draw, figure_png
 from nsysprof.charts.palette import COLOURS, IDLE, text_on
 from nsysprof.charts.style import shown, style, text_width, wrap
 from nsysprof.core.text import printable, shorten
 from nsysprof.kernels.classify import FAMILIES
 from tests.kit.figures import SIGHT, contrast, lab
+from tests.kit.reports import RUN, broken_down
 
 
 @pytest.mark.parametrize(
@@ -70,10 +73,18 @@ def test_text_in_bars_has_contrast() -> None:
     assert all(contrast(colour, white=text_on(colour) == "white") >= 4.5 for colour in COLOURS.values())
 
 
-def test_pixels_survive_the_file(tmp_path: Path) -> None:
-    """A decoder reads back every pixel of a picture of noise, and its size on paper."""
-    pixels = np.random.default_rng(3).integers(0, 256, (31, 17, 4), np.uint8)
-    (tmp_path / "noise.png").write_bytes(png(pixels, 150))
-    with Image.open(tmp_path / "noise.png") as image:
-        assert np.array_equal(np.asarray(image), pixels[:, :, :3])
+def test_pictures_keep_their_look_at_half_their_size() -> None:
+    """Of 256 colours none is far from what was drawn, those of the families are exact, and so is the size on paper."""
+    figure = draw(plans_of(analysis_charts(), broken_down(RUN))[1])
+    drawn = figure_png(figure)
+    pixels, whole = np.asarray(figure.canvas.buffer_rgba())[..., :3], BytesIO()  # type: ignore[attr-defined]
+    Image.fromarray(pixels).save(whole, "png", optimize=True)
+    assert len(drawn) < len(whole.getvalue()) / 2
+    with Image.open(BytesIO(drawn)) as image:
         assert image.info["dpi"] == pytest.approx((150, 150), abs=0.1)
+        off = np.abs(np.asarray(image.convert("RGB")).astype(int) - pixels).max(axis=-1)
+    assert off.mean() < 1
+    assert off.max() < 60
+    for name in ("gemm", "attention", "softmax"):
+        colour = [int(COLOURS[name][at : at + 2], 16) for at in (1, 3, 5)]
+        assert (off[(pixels == colour).all(axis=-1)] == 0).all()

@@ -1,5 +1,6 @@
 """Forecasts from real and tiny reports: what they say, what they rest on, and when there is none."""
 
+import gzip
 import json
 from functools import partial
 from pathlib import Path
@@ -369,6 +370,13 @@ def test_times_can_come_from_a_table_or_report(trace: MakeTrace, tmp_path: Path)
     table.write_text("kernel,median_ns\nnothing,5\n")
     with pytest.raises(nsysprof.NsysprofError, match="no kernel of"):
         ask(BLOCK, STEPS, swap=[str(table)])
+    packed = table.with_name("kernels.csv.gz")
+    packed.write_bytes(gzip.compress(table.read_bytes()))
+    with pytest.raises(nsysprof.NsysprofError, match="no kernel of"):
+        ask(BLOCK, STEPS, swap=[str(packed)])
+    packed.write_bytes(packed.read_bytes()[:-9])
+    with pytest.raises(nsysprof.NsysprofError, match="cannot read it: damaged gzip data"):
+        ask(BLOCK, STEPS, swap=[str(packed)])
     table.write_text("kernel,median_ns\nx,inf\ny,fast\nz,-5\nv,1e30\n")
     for row in "xyzv":
         with pytest.raises(nsysprof.NsysprofError, match="has 0 rows named"):

@@ -79,7 +79,11 @@ def analyzed(tmp_path_factory: pytest.TempPathFactory) -> Analyzed:
         done = [quietly(*arguments, "-o", folder, *more) for more in ((), ("--full",))]
     assert [each.code for each in done] == [0, 0]
     document = json.loads((folder / "analysis.json").read_text(encoding="utf-8"))
-    return "\n".join(each.out for each in done), sorted(path.name for path in folder.iterdir()), document
+    return (
+        "\n".join(each.out for each in done),
+        sorted(path.name.removesuffix(".gz") for path in folder.iterdir()),
+        document,
+    )
 
 
 def test_the_printed_block_is_what_is_printed(analyzed: Analyzed) -> None:
