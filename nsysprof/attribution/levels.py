@@ -198,8 +198,9 @@ def _repeated(attribution: Attribution, merge_names: Sequence[str] | None) -> Le
         rows = np.flatnonzero(np.isin(of, levels[key]))
         if not len(attribution.trace.ops):  # steps of the host
             return Level(attribution, rows, of[rows], merged.texts(), None, False)
-        share = busy.share_of_level(rows, levels[key], named=_rank(key[0]) == 0 and key[2] != FOUND)
-        covers = share >= MIN_SHARE or busy.share_after_upload(rows, share) >= MIN_SHARE
+        steps = _rank(key[0]) == 0
+        share = busy.share_of_level(rows, levels[key], named=steps and key[2] != FOUND)
+        covers = share >= MIN_SHARE or (steps and busy.share_after_upload(rows, share) >= MIN_SHARE)
         if covers and not (key[2] == FOUND and (busy.set_up(rows) or _ragged(attribution.inclusive.span_ns[rows]))):
             if key[2] == FOUND:
                 others = [levels[other] for other in levels if other[1:] == key[1:] and _LOOP.match(other[0])]

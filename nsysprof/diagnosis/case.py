@@ -31,6 +31,7 @@ from nsysprof.waits.whole import Cause
 from nsysprof.waits.windows import GpuLines, Windows, gpu_lines
 
 MAX_LOST = 0.2  # of the durations of GPU ops: what would they do without a cause, if their launches are not known?
+SKEWED = 1.5  # times what the median step takes or loses: a share of the mean does not fit it
 LONG_CODE_NS = 100_000  # of code between two calls: less is what launching costs anyway
 _TIMES_USUAL = 10  # the same, of what code between two calls usually takes
 # How many times as long steps that are bound by launches take while they are recorded: of programs on an H200, about.
@@ -57,6 +58,16 @@ class Place:
     def step_ns(self) -> float:
         """The length of the median step."""
         return float(np.median(self.length))
+
+    @property
+    def uneven(self) -> bool:
+        """Return whether a few steps take most of the time, so that shares of all steps do not fit the median step."""
+        return self.total_ns > SKEWED * self.step_ns * self.steps
+
+    @property
+    def unit_ns(self) -> float:
+        """The step that amounts refer to: the median step, or the mean of uneven steps."""
+        return self.total_ns / self.steps if self.uneven else self.step_ns
 
     @property
     def total_ns(self) -> int:

@@ -43,6 +43,7 @@ _SHORT_NS = 50_000_000  # of GPU work with next to no kernels: no program is tun
 _NO_KERNELS, _NO_WORK = 0.01, 0.05
 # Of the recording, before the first GPU operation; and of work behind it, which is worth advice of its own.
 _NEARLY_ALL, _LATE_NS, _OF_ITS_OWN_NS = 0.9, 5_000_000_000, 1_000_000_000
+_OUTSIDE = 3  # times what all steps take: GPUs that idle so long outside of them are what to look at
 _A_MOMENT = 0.01  # of the recording: steps found in so little, without a large gain, are not what the program is for
 _MOSTLY, _SOME = 0.5, 0.25  # of the time from the first GPU operation to the last
 _NUMBER = re.compile(r" ?\d+")
@@ -55,6 +56,7 @@ _EACH_LAUNCH = ("launch-bound", "launch-latency", "synchronization", "cpu-code",
 _CHECK = "check the error codes of CUDA calls, and record until cudaDeviceSynchronize() has returned"
 _REPEAT = "run the work once as a warm-up, then record a second run with a realistic problem size"
 _BEFORE_IT = "shorten the CPU code before the first GPU operation (a CPU profiler or ranges show what it does)"
+_FEW_STEPS = "record many steps after a warm-up, because this recording is mostly set-up or other work"
 _WARM = "record steps after a warm-up, because this pass is mostly set-up"
 
 # Calls that give the GPU work, and those before them that may explain their failure. Others fail without harm: queries,
@@ -201,6 +203,23 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         COLD, WHOLE, place.gpu, ONCE, place.steps, text, "set-up", "order", inside, remedy, total_ns=place.total_ns
     )
     return [first, *(each.untried(remedy="") for each in found if each.kind not in _SET_UP_TOO and each not in dropped)]
+
+
+def outside_steps(case: Case, idle_ns: int, gap_ns: int, during: str) -> Iterator[Finding]:
+    """Find that GPUs idle outside the detected steps of a PyTorch program for several times as long as all steps take:
+    these are often the layers of a cold pass. See `Diagnosis` for the times.
+    """
+    total = sum(place.total_ns for place in case.places) // max(len({place.gpu for place in case.places}), 1)
+    if not case.places or idle_ns < max(_OUTSIDE * total, MIN_NS) or case.dialect != "pytorch":
+        return
+    place, long = case.places[0], gap_ns >= _SOME * idle_ns
+    doing = f" ({during})" * bool(during)
+    at_once = f", {format_ns(gap_ns)} of it at once{doing}" * (long and gap_ns < idle_ns)
+    text = f"the GPU idles for {format_ns(idle_ns)} outside the steps{at_once}; all steps take {format_ns(total)}"
+    yield Finding(
+        COLD, WHOLE, place.gpu, ONCE, place.steps, text, "outside the steps", "order", 0, _FEW_STEPS,
+        total_ns=place.total_ns,
+    )  # fmt: skip
 
 
 def _late_first(case: Case, busy: int, recorded_ns: int) -> str:

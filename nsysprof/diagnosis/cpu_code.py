@@ -149,9 +149,9 @@ def _of_results(case: Case, group: Group) -> bool:
 
 def _for_output(case: Case, group: Group) -> bool:
     """Whether most of this work is in steps in which a thread then also writes for long, as a library of files does."""
-    window, ns = case.pieces["window"], case.pieces["ns"]
-    mine = np.isin(window[group.rows], window[writes(case)])
-    return 2 * int(ns[group.rows][mine].sum()) > group.waited_ns and _of_results(case, group)
+    window, rows = case.pieces["window"], _usual(case, group)
+    ns, mine = case.pieces["ns"][rows], np.isin(window[rows], window[writes(case)])
+    return 2 * int(ns[mine].sum()) > int(ns.sum()) and _of_results(case, group)
 
 
 def _at_input(case: Case, group: Group) -> bool:
@@ -227,6 +227,11 @@ def _by_start(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return start[order], end[order]
 
 
+def _usual(case: Case, group: Group) -> Index:
+    """The pieces of a group in steps that wait about as long as usual."""
+    return group.rows[np.isin(case.pieces["window"][group.rows], group.usual_steps())]
+
+
 def _samples_of(case: Case, every: Index) -> tuple[CpuSamples | None, Index, float]:
     """The samples, those during some pieces, and how many there would be if their threads ran all the time."""
     found = _samples(case)
@@ -241,7 +246,7 @@ def _samples_of(case: Case, every: Index) -> tuple[CpuSamples | None, Index, flo
         inside = np.searchsorted(begin, found.time[at], "right") > np.searchsorted(end, found.time[at], "right")
         mine.append(at[inside])
         ns += int(np.maximum(np.minimum(end, found.period[1]) - np.maximum(begin, found.period[0]), 0).sum())
-    return found, np.concatenate(mine), ns / max(found.usual_ns, 1)
+    return found, np.concatenate([np.empty(0, np.intp), *mine]), ns / max(found.usual_ns, 1)
 
 
 def _asleep(case: Case, group: Group) -> bool:
@@ -254,7 +259,7 @@ def _asleep(case: Case, group: Group) -> bool:
 
 def _sampled_in(case: Case, group: Group) -> str:
     """The function in most samples; or that the thread sleeps; empty if unknown."""
-    found, mine, _ = _samples_of(case, group.rows)
+    found, mine, _ = _samples_of(case, _usual(case, group))
     if not _asleep(case, group):
         return most_samples(found, mine)
     call = _file_call(case, group)

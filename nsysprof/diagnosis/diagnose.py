@@ -15,7 +15,7 @@ from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.busy import busy_kernels
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import OF_KERNELS, OF_STEPS
-from nsysprof.diagnosis.cold_start import cold_start, failed_calls, set_up
+from nsysprof.diagnosis.cold_start import cold_start, failed_calls, outside_steps, set_up
 from nsysprof.diagnosis.cpu_code import CPU_CODE, most_samples
 from nsysprof.diagnosis.finding import COLD, FAILED, NAME, PACED, SLOW, Finding, ranked, scaled, worth_telling
 from nsysprof.diagnosis.kinds import text_of
@@ -230,6 +230,9 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
     if not any(each.remedy or each.lost_ns >= _IDLE * each.total_ns for each in found) and idle < _IDLE:
         found = [each for each in found if each.kind in (SLOW, PACED)]
     if case.part_of is None:
+        with left_out_if_faulty(COLD):
+            if not any(each.kind == COLD for each in found):
+                found = [*outside_steps(case, idle_outside_ns, gap_ns, during), *found]
         with left_out_if_faulty(FAILED):
             if failed := [*failed_calls(case)]:  # little work, as it failed
                 found = [*failed, *(each for each in found if each.kind != COLD)]

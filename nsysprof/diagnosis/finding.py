@@ -16,6 +16,7 @@ _SIMPLE = 0.2  # of the gain of another remedy for the same: a simpler one with 
 # An argument of the optimizer before a CUDA graph, the layout of a model before the fusion of kernels that it changes.
 _BEFORE = {"optimizer": "launch-bound", "channels-last": "pointwise", "stream-dependency": "small-grid"}
 _TIMES, _TIMES_ALL = 5, 3  # as much as any remedy of its steps gains: a cause in some steps, and in all
+_MUCH = 0.25  # of the steps, by which slow ones are longer than others
 _HALF = 0.5  # of an upper limit by arithmetic is what to expect
 EVERY, ONCE = "every step", "once"
 COUNTED, SLOW = "counted", "slow-steps"  # a claim about what kernels do, and a kind
@@ -36,9 +37,10 @@ class Finding:
     ``claim``: the evidence for the cause. ``lost_ns``: the time that all steady steps lose together (recorded minus
     replayed without the cause); ``gain_ns`` (from ``gain_low_ns`` to ``gain_high_ns``): the gain of these steps with
     ``change`` (options of ``nsysprof forecast``); 0 if ``basis`` is `UNTRIED`. All are int ns, as profiled. ``remedy``
-    is empty if there is none. ``total_ns``: the time of all steady steps; ``step_ns``: the median step; ``culprits``:
-    the culprits of the finding in ``why.csv``; ``recording_ns``: the part of the gain that may be profiling overhead;
-    ``where``: the code with the cause, according to CPU samples.
+    is empty if there is none. ``total_ns``: the time of all steady steps; ``step_ns``: the step that amounts
+    refer to, see `Place.unit_ns`; ``culprits``: the culprits of the finding in ``why.csv``; ``recording_ns``: the part
+    of the gain that may be profiling overhead; ``where``: the code with the cause, according to CPU samples;
+    ``usual_ns``: what the median step loses, if a few steps lose most of ``lost_ns`` (otherwise 0).
     """
 
     kind: str
@@ -61,6 +63,7 @@ class Finding:
     culprits: tuple[str, ...] = ()
     recording_ns: int = 0
     where: str = ""
+    usual_ns: float = 0.0
 
     @property
     def likely_ns(self) -> float:
@@ -69,7 +72,9 @@ class Finding:
         return max(self.gain_ns - self.recording_ns, 0) * (_HALF if bound else 1.0)
 
     def of_step(self, ns: float) -> float:
-        """Return an amount over all steps as a share of the median step."""
+        """Return an amount over all steps as that of one step."""
+        if self.usual_ns:
+            return ns / max(self.lost_ns, 1) * self.usual_ns
         return ns / max(self.total_ns, 1) * self.step_ns
 
     @property
@@ -137,6 +142,7 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
         untried, some = each.basis == UNTRIED, each.often not in (EVERY, ONCE) and each.kind != SLOW
         often = each.often == EVERY and each.path != WHOLE and each.kind in ("launch-bound", "unknown")
         often |= most[each.path] < _ALONE * each.total_ns and each.often == EVERY and each.kind != "launch-latency"
+        often |= each.kind == SLOW and each.lost_ns >= _MUCH * each.total_ns
         leads = untried and (some or often) and each.lost_ns > (_TIMES if some else _TIMES_ALL) * most[each.path] > 0
         shared = each.cause == SHARED and each.often == EVERY and each.lost_ns >= OFTEN_SO * each.total_ns
         shared &= each.lost_ns >= _BESIDE * lost[each.path]

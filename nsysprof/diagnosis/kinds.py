@@ -11,7 +11,7 @@ from nsysprof.core.arrays import AnyInts, Index, Ints, Mask
 from nsysprof.core.columns import pick
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.diagnosis.case import Case, Place, made_once
+from nsysprof.diagnosis.case import SKEWED, Case, Place, made_once
 from nsysprof.diagnosis.finding import BOUND, COUNTED, EVERY, NAME, ONCE, REPLAYED, Finding
 from nsysprof.trace.trace import MEMCPY, MIGRATION
 from nsysprof.waits.awaited import ITEM_BYTES
@@ -24,6 +24,7 @@ _OFTEN = 8  # times in a recording without steps: of less there is no loop
 MIN_SHARE = 0.02  # of the steps: less is worth no advice
 _MPI = re.compile(r"(?i)(?<![a-z])mpi(?![a-z])")  # a word in the name of a range (without its file)
 _HAS = 0.1  # of the most that a step waited for a cause: a step with so much has it
+_FAR = 4  # times what the median step waits: such a step waits for something else, too
 # What a host does that launches and is not held up: calls that wait for nothing.
 LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
 
@@ -47,6 +48,11 @@ class Group:
         """Return in which steps the GPU waits for the cause."""
         return often(self.place, self.waited)
 
+    def usual_steps(self) -> Index:
+        """Return the rows of `Case.windows` in which the GPU waits about as long as usual, if few wait far longer."""
+        usual = usual_ns(self.place, self.waited)
+        return self.place.windows[self.waited <= _FAR * usual] if usual else self.place.windows
+
 
 @dataclass(frozen=True)
 class Remedy:
@@ -68,8 +74,15 @@ def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns
     """Make a finding about GPU work in all steps of a place, with a gain of at most ``most_ns`` by arithmetic."""
     return Finding(
         kind, place.path, place.gpu, EVERY, place.steps, text, cause, COUNTED, lost_ns, remedy,
-        gain_ns=most_ns, gain_high_ns=most_ns, basis=BOUND, total_ns=place.total_ns, step_ns=place.step_ns,
+        gain_ns=most_ns, gain_high_ns=most_ns, basis=BOUND, total_ns=place.total_ns, step_ns=place.unit_ns,
     )  # fmt: skip
+
+
+def usual_ns(place: Place, lost: Ints) -> float:
+    """Return what the median step of a place loses if a few steps lose most of the time; otherwise 0."""
+    usual = float(np.median(lost))
+    skewed = place.path != WHOLE and lost.sum() > SKEWED * usual * place.steps > 0 and often(place, lost) == EVERY
+    return usual if skewed else 0.0
 
 
 def often(place: Place, waited: Ints) -> str:
@@ -82,9 +95,9 @@ def often(place: Place, waited: Ints) -> str:
 
 
 def each_step(place: Place, ns: int) -> str:
-    """Format an amount over all steps as time and share of the median step, or of a whole recording."""
-    per = "" if place.path == WHOLE else " of each step"
-    return f"{format_ns(ns / place.total_ns * place.step_ns)}{per} ({format_share(ns / place.total_ns)})"
+    """Format an amount over all steps as time and share of a step (see `Place.unit_ns`), or of a whole recording."""
+    per = "" if place.path == WHOLE else " of each step on average" if place.uneven else " of each step"
+    return f"{format_ns(ns / place.total_ns * place.unit_ns)}{per} ({format_share(ns / place.total_ns)})"
 
 
 def in_steps(case: Case, group: Group) -> bool:

@@ -8,18 +8,22 @@ import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.arrays import Line
-from nsysprof.core.columns import sums
+from nsysprof.core.columns import distinct, sums
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns, format_share
+from nsysprof.diagnosis.busy import starts_in
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import NAME, SLOW, Finding
 from nsysprof.diagnosis.kinds import counted
+from nsysprof.kernels.names import short_name
 from nsysprof.statistics.judge import SLOW_ONES, judge
 from nsysprof.waits.facts import OVERHEAD
+from nsysprof.waits.windows import compute_ops
 
 MIN_SHARE = 0.02  # of all steps
 _COMPUTE = "longer compute"
+_MOST_SUMS = 4_000_000  # of kernels and steps
 _BETWEEN = 0.05  # of the time from step to step, without the longest pause; of a step, in a third of the pauses
 _FEEDS = re.compile("(?i)dali|loader|dataset|reader|preprocess|(?<!pre)fetch")
 _AHEAD = (
@@ -39,8 +43,11 @@ def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
     if not len(slow) or total < MIN_SHARE * place.total_ns:
         return
     cause = _cause(case, place, slow)
-    if cause == _COMPUTE and case.chosen.level.found:
-        return  # steps that were found by their pattern, and do other work
+    if cause == _COMPUTE:
+        kernel = _kernel(case, place, slow)
+        if not kernel and case.chosen.level.found:
+            return  # steps that were found by their pattern, and do other work
+        cause += f" of {kernel}, although its grid is the same" * bool(kernel)
     most = int(slow[np.argmax(excess)])
     typical = format_ns(round(float(judged.expected[most])))
     yield Finding(
@@ -76,6 +83,37 @@ def _cause(case: Case, place: Place, slow: np.ndarray) -> str:
         return _COMPUTE
     words = case.facts.texts.words
     return one_line(min(words[code] for code in codes[more == more.max()].tolist()) or "launch latency", NAME)
+
+
+def _kernel(case: Case, place: Place, slow: np.ndarray) -> str:
+    """The kernel that makes slow steps longer than the median of the others, if it is launched as often and with the
+    same grid in both; empty otherwise.
+    """
+    trace, launches, steps = case.facts.attribution.trace, case.launches, place.steps
+    if launches is None:
+        return ""
+    windows = case.windows.take(place.windows)
+    order = np.argsort(windows.start, kind="stable")
+    rows = np.flatnonzero(compute_ops(trace, case.facts.communication) & (trace.op_gpu == place.gpu))
+    rows = rows[starts_in(case, place, trace.ops.start[rows])]
+    step = order[np.searchsorted(windows.start[order], trace.ops.start[rows], side="right") - 1]
+    first, key = distinct(trace.ops.name[rows], launches.of[rows])
+    if not len(first) or len(first) * steps > _MOST_SUMS:
+        return ""
+    at = key * steps + step
+    ns, count = (
+        sums(at, each, len(first) * steps).reshape(-1, steps)
+        for each in (trace.ops.end[rows] - trace.ops.start[rows], np.ones(len(rows), np.int64))
+    )
+    others = np.setdiff1d(np.arange(steps), slow)
+    more = (ns[:, slow] - np.median(ns[:, others], axis=1)[:, None]).sum(axis=1)
+    grown = place.length[slow].sum() - np.median(place.length[others]) * len(slow)
+    most = int(more.argmax())
+    known = launches.blocks[launches.of[rows[first[most]]]] > 0
+    alike = np.median(count[most, slow]) == np.median(count[most, others])
+    return one_line(short_name(trace.op_names[trace.ops.name[rows[first[most]]]]), NAME) * bool(
+        known and alike and 2 * more[most] >= grown
+    )
 
 
 def between_steps(case: Case, place: Place) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.catalogue import KINDS
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, PACED, Finding
 from nsysprof.diagnosis.gpu_waits import NOT_RECORDED
-from nsysprof.diagnosis.kinds import MIN_SHARE, Group, Kind, Remedy, each_step
+from nsysprof.diagnosis.kinds import MIN_SHARE, Group, Kind, Remedy, each_step, usual_ns
 from nsysprof.diagnosis.launch_bound import RECORDING
 from nsysprof.errors import NsysprofError
 from nsysprof.waits.changes import Changes
@@ -30,7 +30,6 @@ from nsysprof.waits.whole import Cause
 MIN_NS = 20_000  # in all steps: nobody would notice less
 MAX_TRIED = 16  # causes that are replayed, those with most waiting first
 MAX_NODES = 4_000_000  # of all replays together
-_SKEWED = 1.5  # times what the median step loses: the mean alone says too little
 # Of the waits: where the recording explains no more than the rest, what it does explain is no diagnosis.
 _UNEXPLAINED = 0.25
 _OTHERS = 1.5  # times what the cause costs: a change that gains more takes other things out of the program, too
@@ -153,7 +152,8 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
         claim=CLAIMS[int(case.pieces["claim"][group.rows[0]])],
         lost_ns=lost_ns,
         total_ns=place.total_ns,
-        step_ns=place.step_ns,
+        step_ns=place.unit_ns,
+        usual_ns=usual_ns(place, group.waited if lost is None else lost) if often == EVERY else 0.0,
         where=where,
         culprits=tuple(case.facts.texts.words[code] for code in np.unique(case.pieces["culprit"][group.rows]).tolist()),
     )
@@ -230,19 +230,19 @@ def _paced(group: Group) -> Finding:
     )
     return Finding(
         PACED, place.path, place.gpu, EVERY, place.steps, text, group.cause, "order", group.waited_ns,
-        total_ns=place.total_ns, step_ns=place.step_ns,
+        total_ns=place.total_ns, step_ns=place.unit_ns,
     )  # fmt: skip
 
 
 def _text(kind: Kind, group: Group, lost: Ints, often: str) -> str:
     """Symptom and cause in one sentence; ``lost`` is what each step loses."""
-    place, lost_ns, typical = group.place, max(int(lost.sum()), 0), float(np.median(lost))
+    place, lost_ns = group.place, max(int(lost.sum()), 0)
     share = format_share(lost_ns / place.total_ns)
     if place.path == WHOLE:
         amount = f"{format_ns(lost_ns)}, {share} of the time from the first GPU operation to the last"
-    elif often == EVERY and lost_ns > _SKEWED * typical * place.steps > 0:
-        slowest = format_ns(int(lost.max()))
-        amount = f"{each_step(place, lost_ns)}, {slowest} of the slowest"
+    elif often == EVERY and (usual := usual_ns(place, lost)):
+        share, slowest = format_share(usual / place.step_ns), format_ns(int(lost.max()))
+        amount = f"{format_ns(usual)} of a median step ({share}), {slowest} of the slowest"
     elif often == EVERY:
         amount = each_step(place, lost_ns)
     else:
