@@ -68,7 +68,7 @@ def write_tables(
     if not kept:
         notes.append(f"instances.csv is left out: it would have {count:,} rows; --instances writes it")
     if packed:
-        notes.append(f"large files are compressed: {', '.join(packed.values())} (zcat, pandas and DuckDB read them)")
+        notes.append("large tables are compressed: zcat, pandas and DuckDB read .csv.gz")
     return [path.with_name(packed.get(path.name, path.name)) for path in written], notes
 
 

@@ -47,7 +47,7 @@ while time.monotonic() < end:
 """
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 _WITHOUT_NSYS = "records without nsys: nsysprof capture --profiler torch"
-_INSTALL_WORKLOADS = "pip install 'nsysprof[workloads]'"
+_INSTALL_TORCH = f"{sys.executable} -m pip install torch nvtx"
 _GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the container with --gpus all"
 
 
@@ -201,7 +201,7 @@ def _torch(workload: Path | None, driver: Driver | None, announce: Callable[[str
     if results is None:
         installed = _version("torch")
         if installed is None:
-            yield Check("torch", "missing", why, fix)
+            yield Check("torch", "missing", "not installed", _INSTALL_TORCH)
             return
         yield Check("torch", "ok", f"{installed} installed")
         yield Check(TORCH_PROFILER, "ok", _WITHOUT_NSYS)
@@ -210,7 +210,7 @@ def _torch(workload: Path | None, driver: Driver | None, announce: Callable[[str
     facts = results["environment"]
     built = f"built for CUDA {facts['cuda']}" if facts.get("cuda") else "built without CUDA"
     if driver and not facts.get("cuda"):
-        yield Check("torch", "warn", f"{facts['torch']}, {built}", _INSTALL_WORKLOADS)
+        yield Check("torch", "warn", f"{facts['torch']}, {built}", _INSTALL_TORCH)
     else:
         yield Check("torch", "ok", f"{facts['torch']}, {built}")
     yield Check(TORCH_PROFILER, "ok", _WITHOUT_NSYS)
@@ -232,16 +232,16 @@ def _tiny_run(workload: Path, about: Described, device: str) -> tuple[dict[str, 
     lines = [line.strip() for line in ended.output.strip().splitlines()] or ["the workload printed nothing"]
     hints = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
     why = [line for line in lines if not line.startswith("hint: ")] or lines
-    return None, why[-1], hints[-1] if hints else _INSTALL_WORKLOADS
+    return None, why[-1], hints[-1] if hints else _INSTALL_TORCH
 
 
 def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iterator[Check]:
     runs = {run["backend"]: run for run in results["runs"]}
     works = [name for name, run in runs.items() if run["status"] == "measured"]
-    instead = f"leave it out: {' '.join(f'--backend {name}' for name in works)}" if works else _INSTALL_WORKLOADS
+    instead = f"leave it out: {' '.join(f'--backend {name}' for name in works)}" if works else _INSTALL_TORCH
     yield Check(
         about.says, "ok" if works else "missing", f"on {device}: {', '.join(works) or 'no backend'}",
-        None if works else _INSTALL_WORKLOADS,
+        None if works else _INSTALL_TORCH,
     )  # fmt: skip
     if slow := [name for name, each in about.backends.items() if each.compiled]:
         yield Check(

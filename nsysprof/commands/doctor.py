@@ -70,7 +70,7 @@ def _verdict(checks: Sequence[Check], works: bool) -> str:
         return f"Capture works on this machine{only}."
     missing = ", ".join(check.name for check in checks if check.needed and check.state == "missing")
     if not any(check.name == TORCH_PROFILER and check.state == "ok" for check in checks):
-        return f"Capture does not work on this machine: fix {missing}."
+        return f"Capture does not work on this machine: fix {missing}, or install torch to use PyTorch's profiler."
     return (
         "Capture works with PyTorch's profiler: nsysprof capture --profiler torch -- python train.py. "
         f"With nsys it does not: fix {missing}."

@@ -26,7 +26,7 @@ from nsysprof.trace.trace import Progress, Report
 PAGE = "report.html"  # every command calls it so; its head names the command
 OTHER_NAME = "another name: -o NAME"
 _LOCK_TRIES = 100  # tenths of a second, far longer than a few renames take
-_COUNTED = (("chart", ".png"), ("table", ".csv"))
+_COUNTED = (("chart", (".png",)), ("table", (".csv", ".csv.gz")))
 _HEAD = 4096  # bytes of a page that hold the name of its command
 _JSON = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?\Z")
 
@@ -134,7 +134,7 @@ class ResultFolder:
         if on_terminal and len(lines[0]) > screen_width():
             counts = [(noun, [name for name in names if name.endswith(end)]) for noun, end in _COUNTED]
             some = [plural(len(each), noun) for noun, each in counts if each]
-            others = [name for name in names if not name.endswith((".png", ".csv"))]
+            others = [name for name in names if not name.endswith((".png", ".csv", ".csv.gz"))]
             lines = [f"Written to {visible(str(self.place))}/: {', '.join([*others, *some])}"]
         if self.stale:
             lines.append(f"removed from an earlier {self.earlier}: {', '.join(self.stale)}")

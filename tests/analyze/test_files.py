@@ -487,7 +487,7 @@ def test_large_tables_are_compressed_and_that_is_said(tmp_path: Path) -> None:
     assert sorted(path.name for path in written) == names
     assert "kernels.csv.gz" in names
     assert "kernels.csv" not in names
-    assert any(note.startswith("large files are compressed: ") for note in notes)
+    assert any(note.startswith("large tables are compressed: ") for note in notes)
     assert pd.read_csv(tmp_path / "kernels.csv.gz")["sum_ns"].sum() == answer.kernels["sum_ns"].sum()
     document = json.loads((tmp_path / "analysis.json").read_text(encoding="utf-8"))
     rows, left_out = len(document["kernels"]), document["left_out"]["kernels"]

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections import namedtuple
 from pathlib import Path
@@ -230,13 +231,13 @@ def test_a_torch_without_cuda_on_a_machine_with_a_gpu_is_warned_of(
 
 
 def test_a_missing_torch_names_what_to_install(nsys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A workload that cannot start says why in its last line."""
+    """For the Python that runs nsysprof, whatever the workload lacks first."""
     monkeypatch.setattr(module, "_version", lambda package: None)
     workload = tmp_path / "workload.py"
     (tmp_path / "_harness.py").touch()
     workload.write_text(WORKLOAD.partition("path =")[0] + "sys.exit('No module named torch')")
     checks = found(tmp_path, workload=workload)
-    assert checks["torch"] == Check("torch", "missing", "No module named torch", "pip install 'nsysprof[workloads]'")
+    assert checks["torch"] == Check("torch", "missing", "not installed", f"{sys.executable} -m pip install torch nvtx")
 
 
 def test_a_torch_beside_a_workload_that_fails_is_found(
