@@ -43,17 +43,17 @@ _MIN_COVERED = 0.5  # of the launches of a range, for what repeats in it to stan
 _RUN = "RUN::"
 _UNITS = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
 _HEAD = """\
-# What every report of this program must keep to; exit code 3 if one does not:
+# Limits for every report of this program; the exit code is 3 if a report breaks a limit:
 #     nsysprof check REPORT budget.toml
-# Drafted {of}: counts as found there, times 20 % more. Limits are on what
-# repeats: another number of iterations breaks none. A step takes the time from the end of the one before to its own
-# end; warm-up does not count. Times of ranges that are no steps and have fewer than {least} calls have no limit: so few
-# do not show how much calls differ.
+# Drafted {of}: counts as in that report, times 20 % longer. The limits do
+# not depend on the number of iterations. The time of a step is from the end of the previous step to its own end;
+# warm-up is left out. Ranges that are not steps and have fewer than {least} calls get no time limit, because their
+# variation is unknown.
 #
-# All limits are per call, that is per instance of the range, and include inner ranges. `path` is a glob on the paths
-# that `nsysprof analyze` prints. Change what does not fit; also possible in a [[range]]:
+# All limits are per call (instance of the range) and include inner ranges. `path` is a glob for the paths that
+# `nsysprof analyze` prints. Adapt the limits; a [[range]] may also have:
 #     stat = "p95"                  # of the calls, instead of the median; or "max"
-#     optional = true               # no failure where the range is not there
+#     optional = true               # no failure if the range is missing
 #     min_instances = 10
 #     max_cpu = "1 ms"              # time on the host
 #     max_idle = "20 %"             # of the span

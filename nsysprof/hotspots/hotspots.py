@@ -41,6 +41,7 @@ NEAR = 0.4  # of a peak: from here on it is what limits a kernel
 SHORTEST_NS = 3_000  # launching work on all multiprocessors and waiting for the last takes about as long
 _WORTH = 0.95  # of its time: what is nearer to a limit is at it
 OCCUPANCY, LATENCY, UNKNOWN = "occupancy", "latency", "unknown"
+NO_SHAPES, NO_COUNTERS = "shapes of its operator not recorded", "no hardware counters beside the report"
 
 
 @dataclass(frozen=True)
@@ -263,8 +264,8 @@ def _spot(
     limit, basis, share, scale, reason = _limit(found, roofs, launch, total / len(rows))
     if limit == UNKNOWN:
         shaped = any(each.basis == SHAPES and not np.isnan(each.flops_per_s) for each in every)
-        missing = "peaks of this GPU not known" if shaped else "shapes of its operator not recorded"
-        reason = suspect or missing
+        missing = NO_SHAPES if busy.case.dialect == "pytorch" else NO_COUNTERS
+        reason = suspect or ("peaks of this GPU not known" if shaped else missing)
     return Spot(
         *name, kinds.family[int(busy.name[rows[0]])], op, len(rows) / place.steps,
         float(np.median(np.bincount(step, length, place.steps))), total / max(_elapsed(busy), 1), limit, basis, share,

@@ -14,14 +14,17 @@ from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.finding import BOUND, Finding
 from nsysprof.diagnosis.reached import COMPUTE, MEMORY
 from nsysprof.diagnosis.text import findings_text, headline
-from nsysprof.hotspots.hotspots import LATENCY, OCCUPANCY, UNKNOWN, Hotspots, Spot
+from nsysprof.hotspots.hotspots import LATENCY, NO_COUNTERS, NO_SHAPES, OCCUPANCY, UNKNOWN, Hotspots, Spot
 from nsysprof.hotspots.tables import HOTSPOTS
 from nsysprof.kernels.classify import short_name
 from nsysprof.results.one_screen import Rows, answer_lines, grave
 from nsysprof.results.table import TextTable, wrap
 
 _SHOWN = ("kernel", "calls_per_step", "step_ns", "share", "limit", "limit_share", "gain_ns")
-_RECORD = "to record shapes: record_shapes=True in torch.profiler, or in emit_nvtx (nsys)"
+_RECORD = {
+    NO_SHAPES: "to record shapes: record_shapes=True in torch.profiler, or in emit_nvtx (nsys)",
+    NO_COUNTERS: "to count memory traffic and FLOPs: nsysprof counters -- PROGRAM, then hotspots --counters FILE",
+}
 _NAME, _SHORT, _COMMAND, _FINDINGS = 60, 40, 110, 2
 
 
@@ -120,5 +123,5 @@ def spots_table(answer: Hotspots, top: int) -> TextTable:
         "can save: time saved in a replay with all other work unchanged",
         *(f"unknown: {each}" for each in [*why][:2]),
     )
-    note = "; ".join([*said, *([_RECORD] if why and not answer.known else [])])
+    note = "; ".join([*said, *(_RECORD[each] for each in why if each in _RECORD and not answer.known)])
     return HOTSPOTS.show(ColumnTable({**rows.columns, "kernel": names}), _SHOWN, note=note)
