@@ -349,8 +349,6 @@ def _busy(spans: Spans, times: Times, rows: Index) -> Ints:
 
 def _interval(values: Ints) -> tuple[float, float, float]:
     """The interval of the median of steps, by blocks where they depend on each other; of one step that step."""
-    if len(values) < 2:
-        return float(values[0]), float(values[0]), 0.0
     numbers = values.astype(np.float64)
     found = median_interval(numbers, dependence(numbers), level=LEVEL)
     return found.low, found.high, found.level

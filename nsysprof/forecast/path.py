@@ -32,7 +32,7 @@ class PathParts:
         changes = [after - before for before, after in zip(self.ns, other.ns, strict=True)]
         if not sum(changes):
             return ""
-        at = max(range(len(changes)), key=lambda each: changes[each] * (1 if sum(changes) > 0 else -1))
+        at = max(range(len(changes)), key=lambda each: changes[each] * sum(changes))
         return f"{_WORDS[at]} on the critical path changes from {format_ns(self.ns[at])} to {format_ns(other.ns[at])}"
 
 

@@ -294,3 +294,12 @@ def test_without_a_change_those_that_gain_most_are_listed() -> None:
     gains = [each.gain_ns for each in diagnosis.findings if each.change]
     assert text.count("   $ nsysprof forecast ") == min(len(gains), 5)
     assert text.index("Largest gains") < text.index("--graph")
+    first = next(each for each in diagnosis.findings if each.change)
+    for number, more in ((0, None), (5, None), (6, "1 more change"), (7, "2 more changes")):
+        several = replace(diagnosis, findings=(*[first] * number, replace(first, change=())))
+        text = changes_text(several, BLOCK)
+        assert ("more change" in text) == (more is not None)
+        assert more is None or more in text
+        assert ("No change to these steps was replayed." in text) == (not number)
+        assert "more change" not in changes_text(several, BLOCK, full=True)
+    assert "No change" not in changes_text(replace(diagnosis, findings=()), BLOCK)

@@ -14,6 +14,7 @@ import pytest
 import nsysprof
 from nsysprof.core.units import format_ns
 from nsysprof.forecast import forecast as forecasts
+from nsysprof.forecast import profiler
 from nsysprof.forecast.charts import plan_forecast
 from nsysprof.forecast.files import write_forecast
 from nsysprof.forecast.forecast import Forecast
@@ -76,6 +77,23 @@ def test_a_forecast_is_of_the_program_without_its_profiler() -> None:
     assert profiled.as_profiled
     assert "includes profiling overhead" in forecast_text(profiled)
     assert "scaled to the unprofiled steps of" in forecast_text(plain)
+
+
+@pytest.mark.parametrize(
+    ("profiled", "plain", "says"),
+    [(1.5, 0.83, ""), (1.51, 0.83, "took 2.55 ms in "), (1, 0.3, "the replay misses this time by"), (1, 1, "")],
+)
+def test_a_record_is_of_the_same_program_and_within_reach_of_the_replay(
+    monkeypatch: pytest.MonkeyPatch, profiled: float, plain: float, says: str
+) -> None:
+    """Steps that took at most 1.5 times as long, and a time without a profiler that some cost of a call explains."""
+    recorded = ask(BLOCK, STEPS, delay=["backward=0us"], as_profiled=True).base_ns
+    ns = recorded * profiled
+    monkeypatch.setattr(profiler, "plain_steps", lambda *_: (ns * plain, ns, "iter"))
+    if says:
+        assert says in refusal(BLOCK, STEPS, graph=["backward"])
+    else:
+        assert ask(BLOCK, STEPS, graph=["backward"]).base_ns == pytest.approx(recorded * plain, rel=0.02)
 
 
 @pytest.mark.parametrize(("pause", "plain"), [(1_500, 800), (900, 300), (200, 200)])

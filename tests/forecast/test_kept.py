@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from nsysprof.forecast.forecast import MAX_OVERLAP, MIN_BLOCKS, PUBLISHED
 from nsysprof.forecast.path import PARTS, PathParts
 from nsysprof.forecast.profiler import _best_cost
 from nsysprof.forecast.text import change_words, facts_of, forecast_sentence, forecast_text, parts_table
+from nsysprof.waits.replay import replay
 from tests.conftest import MakeTrace
 from tests.kit.kept import hold
 from tests.kit.program import MS, US, Program
@@ -76,6 +77,7 @@ SHIPPED: dict[str, tuple[Path, str | None, dict[str, Any]]] = {
     "loader": (LOADER, None, {"remove_code": ["*"]}),
     "other paths": (TILED, None, {"set": ["*tiled*=1us"]}),
 }
+STEPS: tuple[list[int], ...] = [1], [1, 2], [3, 3, 4], [0]
 ODD: list[dict[str, Any]] = [{"scale": ["*=0.5"]}, {"delay": ["*=5us"]}, {"graph": ["step*"]}, {"remove": ["code*"]}]
 
 
@@ -96,7 +98,8 @@ def held(path: Path, case: str, select: str | None, **changes: Any) -> None:
             return hold(__file__, case, [error.exit_code, error.message])
         texts = [forecast_text(answer, full=full, markdown=not full) for full in (True, False)]
         views = plan_forecast(answer), page.forecast_page(answer), [*overview(answer).details()], texts
-        hold(__file__, case, [forecast_document(answer), answer.base, answer.forecast, answer.starts, views])
+        overlap = forecasts._overlap(answer.case, replay(answer.case.program.network))
+        hold(__file__, case, [forecast_document(answer), answer.base, answer.forecast, answer.starts, views, overlap])
 
 
 @pytest.mark.parametrize("case", CHANGES)
@@ -131,9 +134,9 @@ def test_words_of_any_outcome_are_as_they_were(trace: MakeTrace) -> None:
     with nsysprof.open_report(trace(*program())) as report:
         answer = nsysprof.forecast(nsysprof.attribute(report), "step", as_profiled=True, scale=["gemm=0.5"])
     rng, said = random.Random(5), []
-    for _ in range(120):
-        base = rng.choice((90, 7_000, 10**6, 10**9)) * np.array(rng.choice(([1], [1, 2], [3, 3, 4], [0])), np.int64)
-        new = (base * rng.choice((0, 0.4, 0.9, 0.9995, 1, 1.0004, 1.3, 3))).astype(np.int64)
+    for _ in range(240):
+        base = rng.choice((90, 7_000, 10**4, 10**5, 10**6, 10**9)) * np.array(rng.choice(STEPS), np.int64)
+        new = (base * rng.choice((0, 0.1, 0.4, 0.9, 0.999, 0.9995, 1, 1.0004, 1.3, 3))).astype(np.int64)
         middle = float(np.median(new))
         before, after = (_parts(rng, int(np.median(each) * rng.choice((1, 1, 1, 0.3)))) for each in (base, new))
         paths = [(f"path {at}", at % 2, 1e6, 1e6 * rng.choice((1, 2))) for at in range(rng.choice((0, 1, 9, 12)))]
@@ -162,9 +165,13 @@ def test_published_errors_and_costs_of_recording_are_as_they_were() -> None:
     """Of each kind of change; and of calls whose steps get shorter by a line, or not by one, or hardly."""
     hold(__file__, "published", [PUBLISHED, [MAX_OVERLAP, MIN_BLOCKS]])
 
+    asked: list[int] = []  # each is a replay
+
     def missed(at: int, by: float, to: int, cost: int) -> float:
+        asked.append(cost)
         return float(((at - cost) / by) ** to)
 
     ways = ((1e4, 1), (1e6, 1), (5e6, 1), (1e5, 3))
-    costs = [_best_cost(partial(missed, at, by, to)) for at in range(0, 24_001, 1_500) for by, to in ways]
+    costs = [(_best_cost(cache(partial(missed, at, by, to))), [*asked], asked.clear())
+             for at in range(0, 24_001, 1_500) for by, to in ways]  # fmt: skip
     hold(__file__, "costs", costs)
