@@ -19,6 +19,7 @@ from nsysprof.trace.report import open_report, read_tables
 from tests.kit.kept import hold
 from tests.kit.kineto import (
     GPU,
+    PID,
     Event,
     annotation,
     call,
@@ -176,7 +177,7 @@ def _beside(number: int) -> dict[str, Any]:
     names = ("cuda_driver_version", "baseTimeNanoseconds", "host_name", "with_stack", "record_shapes")
     odd = {name: ODD[(number + 7 * at) % len(ODD)] for at, name in enumerate(names)}
     value = ODD[number % len(ODD)]
-    gpus = [{**GPU, key: value} for key in GPU] if number % 9 else value
+    gpus = [value, *({**GPU, key: value} for key in GPU)] if number % 9 else value
     return {**odd, "deviceProperties": gpus, "distributedInfo": {"rank": value} if number % 5 else value}
 
 
@@ -186,12 +187,21 @@ def _without(at: int) -> list[Event]:
     return [*events[:at], *events[at + 1 :]] if at >= 0 else [operator("aten::mm", 0, 9000), events[at]]
 
 
+def _since_1970(pid: int | str) -> list[Event]:
+    """One event of each kind at the times of PyTorch before 2024, of a process and its thread 1."""
+    out = [_later(each, 85 * 10**13 if "args" in each else 0) for each in one_of_each()]
+    for each in out:
+        each.update({"pid": pid} if each["pid"] == PID else {}, **({"tid": 1} if each.get("tid") == PID else {}))
+    return [*out, module("Lost", 1_700_000_000_000_000_300, 1_700_000_000_000_000_400, pid=pid, tid=0)]
+
+
 Make = Callable[[], list[Event]]
 CASES: dict[str, list[tuple[Make, dict[str, Any], float]]] = {
     "fields": [(one_of_each, {"cuda_driver_version": 12040}, 1), (odd_fields, {"host_name": "h"}, 1)],
     "dense": [(partial(dense, seed), {"distributedInfo": {"rank": seed}}, 1) for seed in range(16)],
     "spoiled": [(partial(spoiled, seed), {}, 0.6 if seed % 3 else 1) for seed in range(10)],
     "few": [(partial(_without, at), {}, 1) for at in range(-len(one_of_each()), len(one_of_each()))],
+    "old": [(partial(_since_1970, pid), {"baseTimeNanoseconds": None}, 1) for pid in (0, 1, 7, "9" * 19, "9" * 20)],
     "beside": [(one_of_each, _beside(number), 1) for number in range(len(ODD))],
 }
 

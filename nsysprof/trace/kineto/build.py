@@ -227,7 +227,7 @@ def _gpu_ops(
     called = [_op_name(text, kind) for text, kind in zip(texts, kinds.tolist(), strict=True)]
     names = sorted({text for text, *_ in called})
     codes = {text: code for code, text in enumerate(names)}
-    recode = np.array([codes[text] for text, *_ in called] + [0], np.int32)
+    recode = np.array([codes[text] for text, *_ in called], np.int32)
     memory = np.array([ends for _, *ends in called], np.uint8).reshape(-1, 2)
     copying = np.flatnonzero(gpu["kind"] != trace.KERNEL)
     ends = memory[name[copying]]

@@ -258,7 +258,7 @@ def read_memory(events: Events, threads: Threads) -> details.MemoryEvents:
     order = np.lexsort((row["change"], row["time"], row["address"], row["device"], pid_of(tid)))
     process = tid & ~np.int64(0xFFFFFF)
     place = [values[order] for values in (row["address"], row["device"], process)]
-    same = np.logical_and.reduce([values[1:] == values[:-1] for values in place]) if len(order) else order > 0
+    same = np.logical_and.reduce([values[1:] == values[:-1] for values in place])
     change = row["change"][order]
     until = np.where(change > 0, details.KEPT, row["time"][order])
     ends = np.flatnonzero(same & (change[:-1] > 0) & (change[1:] < 0))
