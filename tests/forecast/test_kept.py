@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -165,13 +165,16 @@ def test_published_errors_and_costs_of_recording_are_as_they_were() -> None:
     """Of each kind of change; and of calls whose steps get shorter by a line, or not by one, or hardly."""
     hold(__file__, "published", [PUBLISHED, [MAX_OVERLAP, MIN_BLOCKS]])
 
-    asked: list[int] = []  # each is a replay
+    def tries(at: int, by: float, to: int) -> list[int]:
+        asked: list[int] = []  # each is a replay
 
-    def missed(at: int, by: float, to: int, cost: int) -> float:
-        asked.append(cost)
-        return float(((at - cost) / by) ** to)
+        @cache
+        def missed(cost: int) -> float:
+            asked.append(cost)
+            return float(((at - cost) / by) ** to)
+
+        return [_best_cost(missed), *asked]
 
     ways = ((1e4, 1), (1e6, 1), (5e6, 1), (1e5, 3))
-    costs = [(_best_cost(cache(partial(missed, at, by, to))), [*asked], asked.clear())
-             for at in range(0, 24_001, 1_500) for by, to in ways]  # fmt: skip
+    costs = [tries(at, *way) for at in range(0, 24_001, 1_500) for way in ways]
     hold(__file__, "costs", costs)
