@@ -100,7 +100,7 @@ def _host_parts(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windo
     start, end = pieces.start[late], pieces.end[late]
     at = window[pieces.gap[late]]
     of, since = windows.range[at], 2 * windows.start[at] - windows.end[at]  # a window's length before it
-    thread = np.where(of >= 0, pick(trace.ranges.thread, of, 0), 0)
+    thread = pick(trace.ranges.thread, of, 0)
     time = host_time(
         facts.attribution,
         facts.activity,
@@ -108,8 +108,8 @@ def _host_parts(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windo
     )
     name = pick(calls.name, time.call, -1)
     owner = pick(facts.attribution.owner, launch, -1)
-    own = np.where(launch >= 0, pick(trace.launches.thread, launch, 0), thread)
-    of_range = np.where(owner >= 0, pick(trace.ranges.thread, owner, 0), own)
+    own = pick(trace.launches.thread, launch, thread)
+    of_range = pick(trace.ranges.thread, owner, own)
     helps = np.where((time.thread != of_range[time.piece]) & (time.range < 0), time.thread, -1)
     followed = _where_open(facts, owner[time.piece], time.start, time.end)
     where = _merged_name(facts, np.where(helps >= 0, followed, time.range))
@@ -198,13 +198,13 @@ def _op_texts(facts: Facts, op: Ints, activity: Ints | None = None, peer: Ints32
         owner = facts.op_owner[op].astype(np.int64)
     collective = facts.collectives.of_ops(len(trace.ops))[op]
     size = np.where(trace.ops.kind[op] == MEMCPY, facts.copy_sizes[op], -1)
-    size = np.where(collective >= 0, pick(facts.collectives.size_bytes, collective, -1), size)
+    size = pick(facts.collectives.size_bytes, collective, size)
     group = pick(facts.collectives.group, collective, -1)
     memory = facts.copy_memory[op]
 
     activity = np.zeros(len(op), np.int64) if activity is None else activity
     peer = np.full(len(op), -1, np.int32) if peer is None else peer
-    gpu, process = (np.where(peer >= 0, each[peer], -1) for each in (trace.op_gpu, trace.op_process))
+    gpu, process = (pick(each, peer, -1) for each in (trace.op_gpu, trace.op_process))
 
     def describe(name: int, size: int, memory: int, group: int, row: int, activity: int, gpu: int, process: int) -> str:
         text = short_name(trace.op_names[name]) + MEMORY[memory]

@@ -51,8 +51,8 @@ def threads_to_blame(
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
     owner = pick(attribution.owner, launch, -1)
-    own = np.where(launch >= 0, pick(launches.thread, launch, 0), thread).astype(np.int32)
-    of_range = np.where(owner >= 0, pick(ranges.thread, owner, 0), own).astype(np.int32)
+    own = pick(launches.thread, launch, thread).astype(np.int32)
+    of_range = pick(ranges.thread, owner, own).astype(np.int32)
     helped = own != of_range
     first = np.append(np.append(True, launches.thread[1:] != launches.thread[:-1])[: len(launches)], True)
     earlier = np.where(first[launch], _NEVER, np.append(launches.end, (0, 0))[launch - 1])
@@ -203,13 +203,13 @@ def exposed_by(
     """
     launches, calls = trace.launches, activity.calls
     out = np.full(len(launch), -1, np.int64)
-    by = np.where(launch >= 0, pick(launches.thread, launch, 0), thread)
+    by = pick(launches.thread, launch, thread)
     asked = marked(by, len(trace.threads)) | marked(thread, len(trace.threads))
     lead = np.full(len(launches), _NEVER)  # how long the GPU still had to do when each launch of these returned
     some = np.append(asked[launches.thread], False)[trace.ops.launch]
     known = np.flatnonzero(some & (why.ready > _NEVER))  # the last is for those without a launch
     np.maximum.at(lead, trace.ops.launch[known], why.ready[known] - why.launched[known])
-    called = np.where(launch >= 0, pick(launches.start, launch, 0), end)
+    called = pick(launches.start, launch, end)
     first, pair = distinct(by, thread)
     for number, row in enumerate(first.tolist()):
         mine = np.flatnonzero(pair == number)

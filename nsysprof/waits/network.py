@@ -37,7 +37,7 @@ def network_of(
     lanes = lanes_of(trace)
     host = host_of(trace, activity, asked)
     launched = launched_behind(trace, host)
-    called = np.where(launched >= 0, pick(host.time, launched, 0), LONG_AGO)
+    called = pick(host.time, launched, LONG_AGO)
     items = items_of(trace, lanes, dependencies, called, peers)
     parts = Parts(len(items.op))
     done, length = _ends(trace, items, peers, parts)
@@ -148,7 +148,7 @@ def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Ints3
     of_op[start] = np.arange(len(start))
     gap = np.append(0, np.diff(host.time))[: len(host.time)]
     gap[every] = 0
-    node = np.where(node >= 0, number[node], -1).astype(np.int32)
+    node = pick(number, node, -1).astype(np.int32)
     return Network(
         host.thread, host.time, gap, anchor.astype(np.int32), node, start, number[done], length, np.zeros_like(length),
         (ordered[0], ordered[1]), np.zeros(len(order), np.int64), recorded, of_op, waits,

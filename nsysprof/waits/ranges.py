@@ -157,7 +157,7 @@ def pick_windows(
         return np.flatnonzero(kept), f"{plural(left_out, 'step')} left out as warm-up" if left_out else ""
     _, line = distinct(windows.gpu, windows.path)
     picked = []
-    for number in range(int(line.max(initial=-1)) + 1):
+    for number in np.unique(line).tolist():
         rows = np.flatnonzero((line == number) & kept)[skip or 0 :]
         if instances is not None:
             rows = rows[pick_instances(windows.length[rows], instances)]

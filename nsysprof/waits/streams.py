@@ -24,10 +24,9 @@ def measure_lags(trace: Trace, host: Host, items: Items, launched: Ints32) -> La
     """The `Lags` of a trace."""
     ops = trace.ops
     before = items.before[items.of_op]
-    known = before >= 0
-    row = np.where(known, items.op[before], -1)
-    ready = np.where(known, np.where(row >= 0, ops.end[row], items.time[before]), LONG_AGO)
-    called = np.where(launched >= 0, pick(host.time, launched, 0), LONG_AGO)
+    row = pick(items.op, before, -1)
+    ready = pick(ops.end, row, pick(items.time, before, LONG_AGO))
+    called = pick(host.time, launched, LONG_AGO)
     came = np.maximum(ready, called)
     lag, known = ops.start - came, ~_carried(trace, came, called)  # what never came is behind, and not soon
     known[_in_turn(trace)[0]] = False
@@ -78,18 +77,18 @@ def stream_edges(
     ops = trace.ops
     one, other = parts.edges
     before = items.before
-    earlier = np.where(before >= 0, items.op[before], -1)
-    other.to[:] = np.where(before < 0, NEVER, np.where(earlier >= 0, pick(done, earlier, 0), before + 2))
+    earlier = pick(items.op, before, -1)
+    other.to[:] = np.where(before < 0, NEVER, pick(done, earlier, before + 2))
     other.op[:] = earlier
     awaited = np.flatnonzero(items.record >= 0)
     one.to[awaited] = items.record[awaited] + 2
     of = items.of_op
     behind = earlier[of]
-    ready = np.where(behind >= 0, pick(ops.end, behind, 0), pick(items.time, before[of], LONG_AGO))
+    ready = pick(ops.end, behind, pick(items.time, before[of], LONG_AGO))
     null = barriers(dependencies, lanes)
     null[(null == behind) | (pick(ops.end, null, 0) > ops.start)] = -1
-    held = np.where(null >= 0, pick(ops.end, null, 0), LONG_AGO)
-    called = np.where(launched >= 0, pick(host.time, launched, 0), LONG_AGO)
+    held = pick(ops.end, null, LONG_AGO)
+    called = pick(host.time, launched, LONG_AGO)
     came = np.maximum(np.maximum(called, held), np.where(ready <= ops.start, ready, LONG_AGO))
     own, carried = ops.start - came, _carried(trace, came, called)
     slack = ops.start - ready

@@ -239,7 +239,7 @@ def _awaited(dependencies: Dependencies, lanes: Lanes, place: Index) -> Ints32:
     stream, time, event = event_calls(dependencies)
     is_wait = np.arange(len(stream)) >= len(records)
     ends, order = lanes.end, lanes.order
-    last_op = np.where(place >= 0, order[place], -1)
+    last_op = pick(order, place, -1)
     recorded: dict[int, int] = {}  # event -> the op that ends last of what it stands for
     pending: dict[int, tuple[int, int]] = {}  # stream -> since which place it waits, and for which op
 

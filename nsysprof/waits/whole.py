@@ -149,7 +149,7 @@ class Wholes:
             edges = [calls.start[rows], calls.end[rows], ranges.start[low:high], ranges.end[low:high]]
             bounds = np.unique(np.concatenate(edges))
             at = np.searchsorted(bounds, start[mine], side="right") - 1
-            begin[mine] = np.where(at >= 0, pick(bounds, at, 0), start[mine])
+            begin[mine] = pick(bounds, at, start[mine])
             at = np.searchsorted(bounds, end[mine])
-            stop[mine] = np.where(at < len(bounds), pick(bounds, at, 0), end[mine])
+            stop[mine] = pick(bounds, at, end[mine])
         return Cause(thread=thread.astype(np.int64), start=begin, end=stop)

@@ -188,7 +188,7 @@ def steady(windows: Windows) -> Mask:
     """Mark the windows that are not warm-up, by the times of each path on each GPU; see `count_warm_up`."""
     out = np.ones(len(windows), bool)
     _, line = distinct(windows.gpu, windows.path)
-    for number in range(int(line.max(initial=-1)) + 1):
+    for number in np.unique(line).tolist():
         mine = np.flatnonzero(line == number)
         out[mine[: count_warm_up(windows.length[mine])]] = False
     return out
@@ -307,8 +307,7 @@ def _gaps(lines: GpuLines, window: Index, begin: Ints, stop: Ints) -> tuple[Inde
     whose = np.repeat(np.arange(len(window)), count)
     at = expand_ranges(first, count)
     tail = marked(np.cumsum(count) - 1, len(whose))
-    low = np.maximum(np.where(at > 0, pick(end, at - 1, 0), begin[whose]), begin[whose])
-    following = np.minimum(at, len(start))
-    high = np.where(tail, stop[whose], pick(start, following, 0))
+    low = np.maximum(pick(end, at - 1, begin[whose]), begin[whose])
+    high = np.where(tail, stop[whose], pick(start, at, 0))
     some = low < high
-    return window[whose][some], low[some], high[some], pick(lines.first, following, 0)[some], tail[some]
+    return window[whose][some], low[some], high[some], pick(lines.first, at, 0)[some], tail[some]

@@ -47,13 +47,18 @@ ODD: dict[str, dict[str, Any]] = {
     "code": {"remove_code": ["forward", OUTSIDE]},
     "cause": {"remove": ["host", "copy"]},
     "late": {"no_late_peer": True},
+    "swap": {"swap": ["t.csv"], "set": ["memcpy=7us"]},
+    "row": {"swap": ["forward=t.csv:a/gemm", "step*=t.csv:none"]},
+    "no row": {"swap": ["forward=t.csv:gemm"]},
 }
+TABLE = "configuration,kernel,median_ns\na,gemm,7\na,softmax,0\nb,gemm,9\nb,none,0\nc,none,\n"
 
 
 @pytest.fixture(autouse=True)
 def in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports are named without a folder, whose name has numbers too."""
+    """Reports are named without a folder, whose name has numbers too; beside them lies a table of kernels."""
     monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text(TABLE)
 
 
 def simulation(seed: int) -> tuple[Items, ...]:
