@@ -1,17 +1,23 @@
-"""Diagnoses of shipped reports and of programs by chance, whose numbers `conftest` keeps."""
+"""Diagnoses of shipped reports, of programs by chance, whose numbers `conftest` keeps, and of any outcome."""
 
 import random
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nsysprof.diagnosis import diagnose
+from nsysprof.attribution.levels import WHOLE, Level
+from nsysprof.diagnosis import diagnose, finding, text
+from nsysprof.diagnosis.diagnose import StepTimes
+from nsysprof.diagnosis.finding import Finding
+from nsysprof.diagnosis.launch_bound import CAUSE
 from tests.conftest import MakeTrace
 from tests.diagnosis import test_kinds as planted
 from tests.diagnosis.test_kinds import SCORES, call, copy, diagnosis_of, os, steps
 from tests.forecast.test_kept import program as of_all_changes
 from tests.kit.gpu_samples import STEP_NS, gpu_samples
+from tests.kit.kept import hold
 from tests.kit.program import MS, US, Program
 from tests.kit.reports import BLOCK, TRACES, TWO
 from tests.kit.trace import Items, Kernel
@@ -110,3 +116,100 @@ def test_one_pass_with_faults(trace: MakeTrace, seed: int) -> None:
         made.layers(rng.choice([0, 3, 9]))
     made.launch(*rng.choice([("gemm", 9 * MS), ("add", MS), ("gemm", US)]))
     assert diagnosis_of(trace(*made.items)).times
+
+
+SHARES = (0, 0, 2, 4, 5, 10, 20, 25, 50, 80, 95, 100)  # the limits of sentences and ranks are among them
+
+
+def some_findings(rng: random.Random) -> list[Finding]:
+    """A few findings of two paths or of the whole recording that lose and gain round parts of their steps."""
+    out = []
+    for at in range(rng.choice((0, 1, 2, 4, 7))):
+        kind = rng.choice((*LEADS, "cpu-code", "exposed-copy", "synchronization", "sleep", "small-grid", "optimizer"))
+        remedy = rng.choice(("", "Do 1.", f"Do {at}."))
+        gain = MS * rng.choice(SHARES) if remedy else 0
+        lost, total = MS * rng.choice(SHARES), 100 * MS
+        low, high = sorted((gain, max(0, gain + rng.choice((0, MS, -MS)))))
+        basis = rng.choice((finding.REPLAYED, finding.BOUND)) if remedy else finding.UNTRIED
+        change = ("--remove", f"cause {at}[0]") if remedy and rng.random() < 0.8 else ()
+        cause = rng.choice((f"cause {at}", finding.SHARED))
+        where = rng.choice(("a[1]", "b", WHOLE)), rng.randrange(2)
+        often = rng.choice((finding.EVERY, finding.EVERY, finding.ONCE, "3 of 20 steps"))
+        values: dict[str, Any] = {
+            **{"kind": kind, "path": where[0], "gpu": where[1], "often": often, "steps": 20, "text": f"text {at}"},
+            **{"cause": cause, "claim": "order", "lost_ns": lost, "remedy": remedy, "change": change, "basis": basis},
+            **{"gain_ns": gain, "gain_low_ns": low, "gain_high_ns": high, "total_ns": total, "step_ns": total / 20},
+            **{"culprits": (f"cause {at - 1}",), "recording_ns": MS * rng.choice((0, 0, 5))},
+        }
+        out.append(Finding(**values))
+    return out
+
+
+LEADS = (finding.PACED, finding.COLD, finding.SLOW, "launch-bound", "launch-latency", "unknown", "pointwise")
+
+
+def test_ranks_of_any_findings_are_as_they_were() -> None:
+    """Which comes first, which are told, and all that each says of itself."""
+    rng, said = random.Random(3), []
+    for _ in range(400):
+        found = some_findings(rng)
+        best = finding.ranked(found)
+        told = [each.text for each in finding.worth_telling(best)]
+        every = [(each.record("$"), each.listed(), text.gain_text(each), each.likely_ns, each.fix) for each in best]
+        asked = [text.next_command(each, "r", rng.choice(("why", "analyze", "steps"))) for each in best]
+        said.append(
+            [
+                told,
+                every,
+                [each.replace(" ", "_") for each in asked],
+                [finding.scaled(each, 1.5, 30) for each in best[:1]],
+            ]
+        )
+    hold(__file__, "any findings", said)
+
+
+class Found(Level):
+    """Steps that were found by their pattern."""
+
+    found = True
+
+
+def test_words_of_any_diagnosis_are_as_they_were(trace: MakeTrace) -> None:
+    """The numbers in all sentences: of steps, found ones and none, of busy and idle GPUs, with and without findings."""
+    made = Program()
+    made.layers(9)
+    planted.code(made)
+    bases = [diagnosis_of(trace(*each.items)) for each in (steps(planted.code), made)]
+    level = bases[0].chosen.level
+    found = Found(**{each.name: getattr(level, each.name) for each in fields(Level)})
+    bases.append(replace(bases[0], chosen=replace(bases[0].chosen, level=found)))
+    rng, said = random.Random(4), []
+
+    def share(of: int = 1) -> float:
+        return of * rng.choice(SHARES) / 100
+
+    for _ in range(600):
+        recorded = rng.choice((100, 1000)) * MS
+        parts = [[MS * rng.choice(SHARES) for _ in range(4)] for _ in range(rng.choice((0, 1, 1, 2)))]
+        values: dict[str, Any] = {
+            "findings": tuple(finding.ranked(some_findings(rng)) if parts and rng.random() < 0.5 else ()),
+            "times": tuple(StepTimes("a", gpu, 7, 7, *each) for gpu, each in enumerate(parts)),
+            "once": tuple((f"load {at}", ns * MS) for at, ns in enumerate(rng.sample((300, 100, 11, 10, 5), 2))),
+            **{name: share() for name in ("idle_share", "early_share", "outside_share")},
+            **{name: round(share(recorded)) for name in ("busy_ns", "migrated_ns", "idle_outside_ns", "gap_ns")},
+            **{"recorded_ns": recorded, "left_out": rng.randrange(3), "steps": 7 * bool(parts)},
+            **{name: rng.choice(("", f"8{at}1")) for at, name in enumerate(("busiest", "outside", "during"))},
+            "mostly": rng.choice(("", "9 %", f"{CAUSE} 77 %")),
+            "tried": rng.random() < 0.5,
+            "launches": rng.randrange(2),
+            "before": ("init 4", rng.choice((0, 1, 100, 1000)) * MS),
+        }
+        answer = replace(rng.choice(bases), **values)
+        texts = [make(answer) for make in (text.nothing_text, text.once_text, text.steps_text)]
+        texts += [text.headline(answer, "r", device) for device in ("", "GPU 9")]
+        texts += [
+            text.findings_text(answer, "r", by, most) for by in ("why", "analyze", "forecast") for most in (None, 3)
+        ]
+        texts += [text.kernels_first(answer)] if answer.findings else []
+        said.append([texts, [each != "" for each in texts], answer.nothing, text.records(answer, "r", "why")])
+    hold(__file__, "any diagnosis", said)
