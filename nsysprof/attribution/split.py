@@ -80,7 +80,7 @@ def _slices(attribution: Attribution, by: str) -> tuple[AnyInts, AnyInts | None,
     nobody = len(trace.threads)  # of ops without a launch
     owner, launch = attribution.op_owner, trace.ops.launch
     thread = np.append(trace.launches.thread.astype(np.int32), np.int32(nobody))[launch]
-    thread = pick(trace.ranges.thread, owner, thread)
+    thread = pick(trace.ranges.thread, owner, thread).astype(np.int32)
     names = [*thread_labels(trace), "no launch row"]
     together, labels = _fewer(trace, np.append(thread, trace.ranges.thread), names, "threads")
     return together[: len(thread)], together[len(thread) :], labels
