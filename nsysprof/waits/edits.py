@@ -133,13 +133,10 @@ def remove(network: Network, cause: Cause) -> None:
 
 def spare_host(network: Network, thread: AnyInts, start: Ints, end: Ints) -> None:
     """Remove intervals of host time from threads (codes), including hand-overs inside these intervals."""
-    bounds = np.searchsorted(network.thread, np.arange(int(network.thread.max(initial=-1)) + 2))
     own, other = network.edges
     for code in np.unique(thread).tolist():
         mine = thread == code
-        low, high = bounds[code : code + 2].tolist() if code + 1 < len(bounds) else (0, 0)
-        if high - low < 2:
-            continue
+        low, high = np.searchsorted(network.thread, [code, code + 1]).tolist()
         time = network.time[low:high]
         less = covered(merge(start[mine], end[mine]), time[:-1], time[1:])
         node = network.node[low + 1 : high]

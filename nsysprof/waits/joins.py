@@ -46,7 +46,7 @@ def sync_joins(
     scope = np.array(
         [next((at for at, word in enumerate(words) if word in name and "Sync" in name), 2) for name in names], np.int8
     )
-    scope = scope[calls.name[host.sync_call]] if len(names) else np.empty(0, np.int8)
+    scope = scope[calls.name[host.sync_call]]
     count = len(start)
     to, time, op = np.full(count, NEVER, np.int32), np.full(count, LONG_AGO), np.full(count, -1, np.int32)
     key = np.full(count, LONG_AGO)

@@ -38,6 +38,7 @@ def gaps_of(path: Path, name: str = "run", calls: str | None = None) -> Gaps:
 def rows(gaps: Gaps) -> list[tuple[int, int, str]]:
     """Start, end and reason of each piece of a gap."""
     kinds = [WAITING_FOR[kind].removeprefix("idle: ") for kind in gaps.kind.tolist()]
+    assert sum(gaps.total_ns(kind) for kind in range(len(WAITING_FOR))) == int((gaps.end - gaps.start).sum())
     return list(zip(gaps.start.tolist(), gaps.end.tolist(), kinds, strict=True))
 
 

@@ -34,7 +34,7 @@ from tests.kit.program import US
 from tests.kit.random_reports import random_report
 from tests.kit.random_waits import random_waits
 from tests.kit.reports import attributed
-from tests.kit.trace import Item, Items, Kernel, Launch, Range
+from tests.kit.trace import Item, Items, Kernel, Launch, Range, launch_kernel
 from tests.waits.test_replay import CHANGES, Programs
 
 ODD: dict[str, dict[str, Any]] = {
@@ -90,6 +90,10 @@ def set_up(seed: int) -> list[Item]:
                 items.append(Kernel(f"k{rng.randint(1, 9)}", end + US, end + 9 * US, id, process=process))
             if number % 8 == 0:
                 items.append(Range("step", at[1], at[1] + 2_000 * US, process=process))
+        items.append(Launch(at[2], at[2] + (150_000 + process) * US, next(ids), 2, process, api="cudaFree_v3020"))
+        items.append(Range("alone", at[2], at[2] + 300_000 * US, 3, process))  # of a thread that calls nothing
+        host, gpu = ((at[2] + 200_000 * US + begin, at[2] + 200_000 * US + end) for begin, end in ((0, 5), (9, 90)))
+        items += launch_kernel("k", host, gpu, id=next(ids), thread=4, process=process)
     return items
 
 
