@@ -71,8 +71,7 @@ def test_slow_steps_and_stretches(trace: MakeTrace, monkeypatch: pytest.MonkeyPa
         assert diagnosis_of(trace(*items)).times
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_programs_with_many_faults(trace: MakeTrace, seed: int) -> None:
+def many_faults(seed: int) -> list[Items]:
     """Some faults in each step, some in a few, and kernels of all shapes."""
     rng = random.Random(seed)
     often, seldom = rng.sample(ACTS, 4), rng.sample(ACTS, 3)
@@ -103,7 +102,13 @@ def test_programs_with_many_faults(trace: MakeTrace, seed: int) -> None:
                 {name: [rng.randint(9 * at, 9 * at + 40) for _ in range(length)] for at, name in enumerate(metrics)}
             )
         )
-    assert diagnosis_of(trace(*items)).times
+    return items
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_programs_with_many_faults(trace: MakeTrace, seed: int) -> None:
+    """Of steps."""
+    assert diagnosis_of(trace(*many_faults(seed))).times
 
 
 @pytest.mark.parametrize("seed", range(5))

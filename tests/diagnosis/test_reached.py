@@ -1,21 +1,42 @@
 """What kernels reach of the peaks of their GPU."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nsysprof.diagnosis.busy import busy_kernels
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.diagnose import case_of
-from nsysprof.diagnosis.reached import COMPUTE, MEMORY, Reached, Sources, roofs_of
+from nsysprof.diagnosis.reached import (
+    COMPUTE,
+    COUNTERS,
+    MEMORY,
+    METRICS,
+    SHAPES,
+    Reached,
+    Roofs,
+    Sources,
+    roofs_of,
+    shares_of,
+)
+from nsysprof.diagnosis.reached import _checked as checked
+from nsysprof.diagnosis.reached import _rate as rate
+from nsysprof.diagnosis.reached import _unit as unit_of
 from nsysprof.formats.counters import read_counters
+from nsysprof.hardware.peaks import GpuLimits
 from nsysprof.kernels.classify import kinds_of
+from nsysprof.trace import about
 from tests.conftest import MakeTrace
+from tests.diagnosis.test_kept import many_faults
 from tests.kit.counters import Counted, write_counters
+from tests.kit.kept import hold
 from tests.kit.program import MS, Program
 from tests.kit.reports import attributed
 from tests.kit.trace import CudaDevice, Gpu, Item
+from tests.summaries.test_kept import of_pytorch
 
 PEAK, BANDWIDTH = 132 * 1980e6, 4_814_304_000_000  # of an H200: FLOP/s per FLOP in a clock, bytes per s
 
@@ -30,10 +51,10 @@ def steps(name: str, *items: Item, device: int = 0) -> list[Item]:
     return [*program.items, *items]
 
 
-def case(path: Path) -> Case:
+def case(path: Path, select: str | None = "step") -> Case:
     """What is to be diagnosed of a report."""
     attribution = attributed(path)
-    return case_of(attribution, "step", kinds_of(attribution.trace), None)
+    return case_of(attribution, select, kinds_of(attribution.trace), None)
 
 
 @pytest.mark.parametrize(
@@ -93,3 +114,42 @@ def test_roofs_are_those_of_the_gpu_or_of_the_only_kind(
     assert here is not None
     assert here.name == at_place
     assert (anywhere.name if anywhere else None) == without
+
+
+def test_units_rates_and_limits_are_as_they_were() -> None:
+    """The unit of each kind of kernel, what is known of some kernels, and shares at and above a peak."""
+    types, kinds = ("", "fp32", "fp64", "fp16"), ("FP32 FMA", "tensor core", "")
+    units = [unit_of(*each) for each in product(types, kinds, ("gemm", "attention", "conv", ""))]
+    some = [np.array(each) for each in ([1.0, np.nan, 3.0], [np.nan, np.nan, 5.0], [np.nan] * 3, [0.0, 7.0, np.nan])]
+    rates = [rate(each, np.array(length)) for each in some for length in ([1, 1, 1], [1, 2, 3], [0, 0, 0], [9, 1, 1])]
+    measured = GpuLimits(measured_bytes_per_s=5.0, measured_flops={"fp16": 7.0}, bytes_per_s=9.0)
+    roofs = [
+        Roofs(*each) for each in product((None, about.Gpu(0, "a", l2_bytes=50)), (measured, GpuLimits()), (True, False))
+    ]
+    shares = [dict(zip((COMPUTE, MEMORY), each, strict=True)) for each in product((np.nan, 0.4, 1.0, 1.25), repeat=2)]
+    found = [Reached(basis, share) for basis in (COUNTERS, SHAPES, METRICS) for share in shares]
+    every = [checked(each, moved, roof) for each in found for moved in (49.0, 50.0, 51.0) for roof in roofs]
+    reachable = [[roof.reachable(kind) for kind in (COMPUTE, MEMORY)] for roof in roofs]
+    peaks = [[roof.bytes_per_s, *(roof.flops(each) for each in types)] for roof in roofs]
+    words = [[each.shares, each.suspect.replace(" ", "_")] for each in every]
+    named = [text.replace(" ", "_") for each in units for text in each]
+    hold(__file__, "peaks", {"units": named, "rates": rates, "checked": words, "roofs": [reachable, peaks]})
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_parts_of_peaks_are_as_they_were(trace: MakeTrace, tmp_path: Path, seed: int) -> None:
+    """By counters, shapes and GPU metrics: of kernels of many names, sampled or not."""
+    path = trace(Gpu(0), CudaDevice(0, 0), *many_faults(seed)) if seed else of_pytorch(tmp_path, 2)
+    some, out = case(path, "step*" if seed else None), list[Any]()
+    for place in some.places:
+        busy, roofs = busy_kernels(some, place), roofs_of(some, place)
+        names = np.unique(busy.name).tolist()
+        counted = [
+            Counted("", some.facts.attribution.trace.op_names[code], 90 * code, 10**7, "264x1x1" if seed % 2 else "") for code in names
+        ]
+        file = read_counters(write_counters(tmp_path / "c.csv", counted[1:] or counted))
+        rows = [np.flatnonzero(busy.name == code) for code in names]
+        sources = [Sources(busy, roofs, rows, counters) for counters in (None, file)]
+        out.append([[[*source.of(at)] for at in range(len(rows))] for source in sources])
+        out.append([shares_of(busy, each) for each in rows])
+    hold(__file__, f"reached {seed}", out)
