@@ -145,7 +145,8 @@ def test_parts_of_peaks_are_as_they_were(trace: MakeTrace, tmp_path: Path, seed:
         busy, roofs = busy_kernels(some, place), roofs_of(some, place)
         names = np.unique(busy.name).tolist()
         counted = [
-            Counted("", some.facts.attribution.trace.op_names[code], 90 * code, 10**7, "264x1x1" if seed % 2 else "") for code in names
+            Counted("", some.facts.attribution.trace.op_names[code], 90 * code, 10**7, "264x1x1" if seed % 2 else "")
+            for code in names
         ]
         file = read_counters(write_counters(tmp_path / "c.csv", counted[1:] or counted))
         rows = [np.flatnonzero(busy.name == code) for code in names]
