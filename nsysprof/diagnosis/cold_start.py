@@ -14,7 +14,7 @@ from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import COLD, COUNTED, FAILED, ONCE, SHARED, Finding
 from nsysprof.diagnosis.kinds import of_host
 from nsysprof.diagnosis.page_fault import SOME_FAULTS, fault_share
-from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION
+from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION, Trace
 from nsysprof.waits.purposes import (
     ALLOCATE,
     COMPILE,
@@ -54,7 +54,9 @@ _WORDS = {**_MEMORY, MODULE: "module loading", COMPILE: "compilation"}
 _SET_UP_TOO = ("allocation", "pinning", "context", "profiler-overhead", "unknown")
 _EACH_LAUNCH = ("launch-bound", "launch-latency", "synchronization", "cpu-code", "optimizer")
 _CHECK = "check the error codes of CUDA calls, and record until cudaDeviceSynchronize() has returned"
+_ENDED = "look at the program's output and exit code: it may have ended before its GPU work"
 _REPEAT = "run the work once as a warm-up, then record a second run with a realistic problem size"
+_MORE = "record several steps with a realistic problem size"  # where nothing is set up in the recording
 _BEFORE_IT = "shorten the CPU code before the first GPU operation (a CPU profiler or ranges show what it does)"
 _FEW_STEPS = "record many steps after a warm-up, because this recording is mostly set-up or other work"
 _WARM = "record steps after a warm-up, because this pass is mostly set-up"
@@ -151,15 +153,15 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     level = case.chosen.level
     if not busy or not case.places:
         return found
-    total, place = sum(ns for _, ns in once), case.places[0]
-    span = sum(each.total_ns for each in case.places)
-    kernels = int((trace.ops.end - trace.ops.start)[np.isin(trace.ops.kind, (KERNEL, GRAPH))].sum())
+    total, span = sum(ns for _, ns in once), sum(each.total_ns for each in case.places)
+    place, kernels = case.places[0], _kernels_ns(trace)
     if len(level.rows) and not level.found and not 0 < kernels < min(_LITTLE_NS, _NO_WORK * span):
         return found
     inside = 0 if level.found else int(case.pieces["ns"][_set_up_waits(case)].sum())  # takes all waits of the recording
     little = max(busy, span) if level.found else busy
-    hardly = kernels < _LITTLE_NS and busy < min(_SHORT_NS, recorded_ns / _TIMES)
-    hardly |= kernels < _NO_KERNELS * span and busy < _NO_WORK * span and inside < _MOSTLY * place.total_ns
+    hardly = (kernels < _LITTLE_NS and busy < min(_SHORT_NS, recorded_ns / _TIMES)) or (
+        kernels < _NO_KERNELS * span and busy < _NO_WORK * span and inside < _MOSTLY * place.total_ns
+    )
     moves = int((trace.ops.end - trace.ops.start)[trace.ops.kind == MIGRATION].sum())
     small = not len(level.rows) and moves < busy and not any(each.remedy for each in found)
     hardly |= small and kernels < min(_FEW_NS, _NO_WORK * recorded_ns) and busy < _NO_WORK * recorded_ns
@@ -167,21 +169,22 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     gains = any(each.gain_ns >= _SOME * each.total_ns for each in found)
     brief = busy < _SMALL_NS and span < _A_MOMENT * recorded_ns and not gains
     dropped = [each for each in found if each.path == WHOLE and each.kind in _EACH_LAUNCH and each.claim != COUNTED]
-    if not kernels and (launched := int((case.purpose[:-1] == LAUNCH).sum())):
-        none = f"no kernel is recorded, although {plural(launched, 'call')} launched kernels"
-        text, remedy = f"{none}: the program or the recording ended too early, or kernels failed", _CHECK
+    again = _REPEAT if total >= MIN_NS else _MORE
+    if not kernels and (none := _no_kernel(case, hardly)):
+        text, remedy = none
     elif total >= max(_TIMES * busy, span) and (little < _LITTLE_NS or small):
         names = join_words([name for name, ns in once if ns >= MIN_NS] or [name for name, _ in once[:1]])
         who = "the GPU is" if len(trace.gpu_busy) == 1 else "GPUs are"
         text = f"too little GPU work to optimize: {who} busy for {format_ns(busy)}, set-up takes {format_ns(total)}"
-        pages = "; the report does not show how long kernels wait for managed memory" * (
-            fault_share(case) >= SOME_FAULTS
-        )
-        text, remedy = f"{text} ({names}){pages}", _REPEAT
+        pages = "; the report does not show how long kernels wait for managed memory"
+        text, remedy = f"{text} ({names}){pages * (fault_share(case) >= SOME_FAULTS)}", again
     elif hardly if not len(level.rows) else brief:
+        mostly = any(each.lost_ns >= _MOSTLY * each.total_ns for each in dropped)
+        if again is _MORE and kernels >= _NO_KERNELS * span and (mostly or (len(level.rows) and kernels >= _LITTLE_NS)):
+            return found  # about work that is warm
         all_of_it = f" and all GPU operations for {format_ns(busy)}" * (format_ns(kernels) != format_ns(busy))
-        times = f"kernels run for {format_ns(kernels)}{all_of_it}"
-        text, remedy = f"too little GPU work to optimize: {times} of the {format_ns(recorded_ns)} recorded", _REPEAT
+        text = f"too little GPU work to optimize: kernels run for {format_ns(kernels)}{all_of_it}"
+        text, remedy = f"{text} of the {format_ns(recorded_ns)} recorded", again
     elif busy < min(_NO_KERNELS * recorded_ns, _OF_ITS_OWN_NS) and (text := _late_first(case, busy, recorded_ns)):
         remedy = _BEFORE_IT
     elif inside >= _MOSTLY * place.total_ns:
@@ -220,6 +223,25 @@ def outside_steps(case: Case, idle_ns: int, gap_ns: int, during: str) -> Iterato
         COLD, WHOLE, place.gpu, ONCE, place.steps, text, "outside the steps", "order", 0, _FEW_STEPS,
         total_ns=place.total_ns,
     )  # fmt: skip
+
+
+def _no_kernel(case: Case, hardly: bool) -> tuple[str, str] | None:
+    """That no kernel is recorded, and what to check; None if the program may only copy."""
+    if launched := int((case.purpose[:-1] == LAUNCH).sum()):
+        none = f"no kernel is recorded, although {plural(launched, 'call')} launched kernels"
+        return f"{none}: the program or the recording ended too early, or kernels failed", _CHECK
+    return ("no kernel was launched: the GPU only copies or sets memory", _ENDED) if hardly else None
+
+
+def _kernels_ns(trace: Trace) -> int:
+    """For how long GPUs run kernels, one or several at a time."""
+    rows = np.flatnonzero(np.isin(trace.ops.kind, (KERNEL, GRAPH)))
+    lines = (
+        merge(trace.ops.start[mine], trace.ops.end[mine])
+        for gpu in trace.gpu_busy
+        for mine in [rows[trace.op_gpu[rows] == gpu]]
+    )
+    return sum(int((end - start).sum()) for start, end in lines)
 
 
 def _late_first(case: Case, busy: int, recorded_ns: int) -> str:

@@ -65,7 +65,7 @@ class Diagnosis:
     which the GPU computes nothing; ``busy_ns``: the time in which GPUs are busy in the recording; ``times``: the
     `StepTimes` of each path on its GPU; ``left_out``: the number of warm-up steps; ``early_share``: for a recording
     without steps, the share of time spent waiting in warm-up ranges; ``busiest``: the kernels with the most time, and
-    their shares of the step time; ``recorded_ns``: the time from the first to the last of all calls and GPU operations;
+    their shares of the step time; ``recorded_ns``: the length of the recording;
     ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the GPUs' busy time outside all steps; ``outside``:
     the largest contributor to this time, with its time. ``idle_outside_ns``: mean idle time of a GPU outside detected
     steps, between the first and last operations; ``gap_ns``: the longest gap in this time; ``during``: what the CPU
@@ -217,10 +217,14 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         )
         doubt = next((part.doubt for part in parts if part.doubt), "")
     total, compute = sum(each.total_ns for each in times), sum(each.compute_ns for each in times)
-    trace, calls = case.facts.attribution.trace, case.facts.activity.calls
-    each_call = (trace.ops, calls, trace.launches)
-    all_of_it = [(int(each.start.min()), int(each.end.max())) for each in each_call if len(each.start)]
-    recorded_ns = max(end for _, end in all_of_it) - min(start for start, _ in all_of_it) if all_of_it else 0
+    trace = case.facts.attribution.trace
+    lasted = trace.report.about.duration_ns or 0
+    # without it from the first call to the last; system calls of other threads may be reported beyond it
+    times_of = [(each.start, each.end) for each in (trace.ops, trace.launches, trace.ranges)]
+    times_of += [] if lasted else [(case.facts.activity.calls.start, case.facts.activity.calls.end)]
+    all_of_it = [(int(start.min()), int(end.max())) for start, end in times_of if len(start)]
+    span = max(end for _, end in all_of_it) - min(start for start, _ in all_of_it) if all_of_it else 0
+    recorded_ns = max(lasted, span)
     (outside_share, outside), once = side_by_side(
         lambda: _outside(case), lambda: tuple(set_up(case)), apart=trace.apart
     )

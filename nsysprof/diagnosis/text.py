@@ -3,6 +3,8 @@
 from shlex import quote
 from typing import Any
 
+import numpy as np
+
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import join_words, one_line, plural, quote_path
 from nsysprof.core.units import format_ns, format_share
@@ -12,6 +14,7 @@ from nsysprof.diagnosis.diagnose import Diagnosis
 from nsysprof.diagnosis.finding import BOUND, COLD, EVERY, PACED, SLOW, UNTRIED, Finding
 from nsysprof.diagnosis.launch_bound import CAUSE as LAUNCHES
 from nsysprof.results.table import wrap
+from nsysprof.trace.trace import MEMCPY, MIGRATION
 
 _PATH = 60
 _HALF = 0.5  # of the time without compute: from there on kernels do not matter most
@@ -38,8 +41,10 @@ def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
     if not diagnosis.repeats:
         span = format_ns(max(each.total_ns for each in diagnosis.times))
         total = max(sum(each.total_ns for each in diagnosis.times), 1)
+        trace = diagnosis.chosen.attribution.trace
         copies = sum(each.copies_ns for each in diagnosis.times) / total
-        copying = f", copies for {format_share(copies)}," * (copies >= _SOME_COPIES)
+        does = "copies" if np.isin(trace.ops.kind, (MEMCPY, MIGRATION)).any() else "sets memory"
+        copying = f", {does} for {format_share(copies)}," * (copies >= _SOME_COPIES)
         of = f"{computes}{copying} of the {span} from first to last GPU operation{on}"
         return f"{file}: no step repeats; {_set_up_text(diagnosis)}{of}{_migrated_text(diagnosis)}"
     level = diagnosis.chosen.level
@@ -110,7 +115,7 @@ def nothing_text(diagnosis: Diagnosis) -> str:
         why = diagnosis.chosen.attribution.trace.no_work.partition(": ")[2] or "this machine cannot record it"
         lacks = f"The program launches GPU work, but none was recorded: {why}."
         return lacks if diagnosis.launches else "No GPU work to diagnose: record a run that launches kernels."
-    if _before_text(diagnosis) and diagnosis.before[1] >= diagnosis.recorded_ns:
+    if _before_text(diagnosis) and 2 * diagnosis.before[1] >= diagnosis.recorded_ns:
         name = one_line(diagnosis.before[0], _PATH)
         return (
             f"Most of the recording is before the first GPU operation: shorten {name}, or record "

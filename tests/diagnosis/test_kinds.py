@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from nsysprof.attribution.levels import WHOLE
+from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, SHARED, UNTRIED, Finding, ranked
 from nsysprof.diagnosis.text import findings_text, gain_text, headline, kernels_first, nothing_text
@@ -1327,6 +1328,48 @@ def test_kernels_that_are_not_recorded_are_no_little_work(trace: MakeTrace) -> N
     first, *_ = diagnosis_of(trace(*items)).findings
     assert first.text.startswith("no kernel is recorded, although 1 call launched kernels: ")
     assert first.remedy.startswith("check the error codes")
+
+
+@pytest.mark.parametrize("copy_ns", [US, 60 * MS])
+def test_a_program_that_launches_no_kernel_has_ended_early(trace: MakeTrace, copy_ns: int) -> None:
+    """Memory is set, or copied for long as by a test of bandwidth, and nothing else."""
+    program = Program()
+    program.call("cudaMalloc", 200 * MS)
+    program.memset(1 << 10, US) if copy_ns == US else program.copy(1, 1 << 20, copy_ns)
+    diagnosis = diagnosis_of(trace(*program.items))
+    verb = "sets memory" if copy_ns == US else "copies"
+    assert f"the GPU computes for 0 %, {verb} for 100 %, of the" in headline(diagnosis, "r")
+    told = [each.remedy for each in diagnosis.findings if each.text.startswith("no kernel was launched")]
+    assert told == ["look at the program's output and exit code: it may have ended before its GPU work"] * (
+        copy_ns == US
+    )
+
+
+@pytest.mark.parametrize(("set_up", "code_ns", "kind", "remedy"), [
+    (0, 20 * US, "launch-bound", "launch fewer kernels"),
+    (5 * MS, 20 * US, "cold-start", "run the work once as a warm-up"),
+    (0, 2 * US, "cold-start", "record several steps with a realistic problem size"),
+])  # fmt: skip
+def test_a_recording_without_set_up_needs_no_warm_up(
+    trace: MakeTrace, set_up: int, code_ns: int, kind: str, remedy: str
+) -> None:
+    """Sixty kernels of 9 µs in two streams, in 9 ms: launched slowly, or so fast that two run at a time."""
+    program = Program()
+    if set_up:
+        program.call("cudaMalloc", set_up)
+        program.call("cudaMalloc", 10 * US)
+    for number in range(60):
+        program.code(code_ns)
+        program.launch(f"k{number}", 9 * US, stream=7 + number % 2)
+    program.items.append(OsCall("poll", 0, 50 * MS, thread=9))
+    diagnosis = diagnosis_of(trace(*program.items, duration=9 * MS))
+    first = diagnosis.findings[0]
+    assert (first.kind, diagnosis.recorded_ns) == (kind, 9 * MS)
+    assert first.remedy.startswith(remedy)
+    if kind == "cold-start":
+        assert first.text.startswith(
+            f"too little GPU work to optimize: kernels run for {format_ns(diagnosis.busy_ns)} of"
+        )
 
 
 def test_launches_without_gpu_work_are_no_program_without_launches(trace: MakeTrace) -> None:
