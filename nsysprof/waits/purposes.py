@@ -133,7 +133,7 @@ def _creating(trace: Trace, activity: HostActivity, purpose: Bytes) -> list[int]
     calls = activity.calls
     length = calls.end - calls.start
     long = np.flatnonzero(length >= _LONG_NS)
-    long = long[np.isin(purpose[long], _CREATES)]
+    long = _without_work(trace, calls, long[np.isin(purpose[long], _CREATES)])
     if not len(long):
         return []
     process = (calls.threads & PROCESS_OF_THREAD)[calls.thread]
@@ -165,10 +165,16 @@ def _loading(trace: Trace, length: Ints, calls: CallList, purpose: Bytes) -> Ind
     long, last = frees[length[frees] >= _LOADING_NS], trace.ops.end.max(initial=0)
     long = long[calls.start[long] < last]
     if len(long):
-        long = long[length[long] >= _TIMES_LOADING * _usual(length[frees])]
-        busy = union(*trace.gpu_busy.values())
-        long = long[2 * covered(busy, calls.start[long], calls.end[long]) < length[long]]
+        return _without_work(trace, calls, long[length[long] >= _TIMES_LOADING * _usual(length[frees])])
     return long
+
+
+def _without_work(trace: Trace, calls: CallList, rows: Index) -> Index:
+    """The calls for most of whose time all GPUs idle: others wait for a kernel, or copy."""
+    if not len(trace.ops):
+        return rows
+    busy = union(*trace.gpu_busy.values())
+    return rows[2 * covered(busy, calls.start[rows], calls.end[rows]) < calls.end[rows] - calls.start[rows]]
 
 
 def _usual(length: Ints) -> float:

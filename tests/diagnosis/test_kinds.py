@@ -24,7 +24,7 @@ from tests.kit.kineto import annotation, launch, operator, write_trace
 from tests.kit.kineto import collective as all_ranks
 from tests.kit.program import MS, STARTS, US, Program
 from tests.kit.reports import attributed
-from tests.kit.trace import Gpu, GraphTrace, Items, Kernel, Launch, Memcpy, OsCall, Range, launch_kernel
+from tests.kit.trace import Gpu, GraphTrace, Items, Kernel, Launch, Memcpy, OsCall, Range, launch_kernel, launch_memcpy
 from tests.why.test_why import NCCL
 
 STEPS = 12
@@ -541,6 +541,18 @@ def test_kernels_that_fill_the_gpu_are_told_without_a_gain(trace: MakeTrace, bus
     mine = [each for each in found if each.cause == "attention in FP32"]
     assert [(each.basis, each.gain_ns) for each in mine] == [(UNTRIED, 0)] * told
     assert all(each.remedy.startswith("if bfloat16 is precise enough") for each in mine)
+
+
+def test_a_copy_to_one_gpu_creates_no_context_of_another(trace: MakeTrace) -> None:
+    """A call that copies to the first GPU for 150 ms comes before all work of the second one."""
+    items: list[Items] = []
+    for gpu, begin in enumerate((0, 160 * MS)):
+        for number in range(20):
+            length = (150 if number == 0 else 1) * MS
+            call, op = (begin, begin + length + 2 * US), (begin + US, begin + length)
+            items.append(launch_memcpy(call, op, id=20 * gpu + number + 1, stream=7 + gpu, device=gpu, host=0))
+            begin += length + 4 * US
+    assert diagnosis_of(trace(*items)).once == ()
 
 
 def test_a_context_is_made_once(trace: MakeTrace) -> None:
