@@ -6,7 +6,7 @@ import numpy as np
 
 from nsysprof.core.arrays import Index, Ints, Mask
 from nsysprof.core.columns import distinct, pick
-from nsysprof.core.intervals import covered, union
+from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bandwidth, format_bytes
 from nsysprof.diagnosis.case import Case, made_once
@@ -39,6 +39,8 @@ _FEW = 16  # kernels of one pass: each copied array is used by one of them, and 
 _HIDES = 4  # times the compute: it hides little of copies that take longer
 _WORTH = 0.05  # of the steps: with less compute the link is the limit
 _BESIDES = 0.25  # as long as copies, other work that overlap could hide beside them
+_FULL = 0.95  # of the steps: from here on the link is the limit, whatever runs beside
+ONLY_BYTES = "so only copying fewer bytes helps"
 _SLOW, _LARGE = 8e9, 1 << 20  # bytes per second over PCIe 3 x16, and bytes of a copy that could reach them
 _DIRECTIONS = {"HtoD": "to the GPU", "DtoH": "to the host", "DtoD": "on the GPU", "PtoP": "between GPUs"}
 _PIN = {
@@ -275,17 +277,28 @@ def _link(case: Case, group: Group) -> str:
     sizes, ns = case.facts.copy_sizes[op], int((trace.ops.end[op] - trace.ops.start[op]).sum())
     rate = sizes.sum() / max(ns, 1) * 1e9
     speed = format_bandwidth(rate)
+    if _fills(case, group, op):
+        return f"; these copies fill the steps, at {speed}, {ONLY_BYTES}, and faster kernels do not"
     slow = rate < _SLOW and np.median(sizes) >= _LARGE
     if not slow and "pageable" in group.cause and _again(case, group) and _beside(case, group, op):
         return (
             f"; copies run at {speed}: pin these buffers, and overlap both directions and kernels in separate streams"
         )
     if not slow:
-        little = " and there is little compute to hide them, so only copying fewer bytes helps"
+        little = f" and there is little compute to hide them, {ONLY_BYTES}"
         return f"; copies run at {speed}{'' if _computes(case, group) else little}"
     if "pageable" in group.cause:
         return f"; copies at {speed} are slow: pin these buffers once and reuse them, with a stream for each direction"
     return f"; {speed} is slow for pinned memory: check the PCIe link width with nvidia-smi -q"
+
+
+def _fills(case: Case, group: Group, op: Index) -> bool:
+    """Whether copies in the direction of some run nearly all the time of the steps, with kernels beside them."""
+    trace, windows = case.facts.attribution.trace, case.windows.take(group.place.windows)
+    rows = np.flatnonzero((trace.ops.name == trace.ops.name[op[0]]) & (trace.op_gpu == group.place.gpu))
+    rows = rows[np.argsort(trace.ops.start[rows], kind="stable")]
+    line = merge(trace.ops.start[rows], trace.ops.end[rows])
+    return int(covered(line, windows.start, windows.end).sum()) >= _FULL * group.place.total_ns
 
 
 def _beside(case: Case, group: Group, op: Index) -> bool:

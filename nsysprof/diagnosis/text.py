@@ -10,6 +10,7 @@ from nsysprof.core.text import join_words, one_line, plural, quote_path
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.cold_start import MIN_NS
+from nsysprof.diagnosis.copies import ONLY_BYTES
 from nsysprof.diagnosis.diagnose import Diagnosis
 from nsysprof.diagnosis.finding import BOUND, COLD, EVERY, PACED, SLOW, UNTRIED, Finding
 from nsysprof.diagnosis.launch_bound import CAUSE as LAUNCHES
@@ -167,7 +168,8 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     little |= first.kind in ("exposed-copy", "launch-latency") and first.path == WHOLE and compute >= _HALF
     fixed = [each for each in diagnosis.findings if each.remedy]
     little |= first.kind == "sleep" and not first.remedy
-    known = first.kind in (COLD, PACED, SLOW) or any(each.kind in KERNEL_KINDS for each in fixed)
+    known = first.kind in (COLD, PACED, SLOW) or ONLY_BYTES in first.text
+    known |= any(each.kind in KERNEL_KINDS for each in fixed)
     if known or not (little and diagnosis.busiest):
         return ""
     of = "step time" if diagnosis.repeats else "time from the first GPU operation to the last"

@@ -2036,6 +2036,22 @@ def test_nobody_sets_the_blocks_of_a_library(trace: MakeTrace) -> None:
         assert all(each.startswith(str(remedy)) for each in remedies)
 
 
+def test_copies_that_fill_the_steps_come_before_kernels(trace: MakeTrace) -> None:
+    """Copies back to back, under which kernels hide; not with half of these copies."""
+    for ns, fills in ((1210 * US, True), (600 * US, False)):
+        program, done = Program(), 0
+        for number in range(24):
+            with program.range(f"step{number}"):
+                program.copy(1, 64 << 20, ns, stream=8)
+                program.stream_waits(program.record(8))
+                program.wait(until=done)
+                program.launch("gemm", 900 * US)
+                done = program.free[7]
+        found = diagnosis_of(trace(*program.items))
+        text = findings_text(found, "r", "analyze", 3, 300)
+        assert ("these copies fill the steps, at 55.5 GB/s, so only copying fewer bytes helps" in text) is fills, text
+
+
 def test_a_free_of_half_a_second_loads_a_library(trace: MakeTrace) -> None:
     """Others of its name take microseconds, and the GPU is idle; not where a kernel runs meanwhile."""
     for ns, kind in ((MS, "module-loading"), (600 * MS, None)):
