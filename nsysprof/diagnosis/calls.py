@@ -157,7 +157,7 @@ SLEEPING = replace(
 )
 
 
-_OUTPUT = re.compile(r"p?writev?\d*$|fwrite|fsync|fdatasync|fflush|f?puts|v?f?printf")
+OUTPUT = re.compile(r"p?writev?\d*$|fwrite|fsync|fdatasync|fflush|f?puts|v?f?printf")
 
 
 @made_once
@@ -194,7 +194,7 @@ def source_sleeps(case: Case, group: Group) -> bool:
 def writes(case: Case) -> Mask:
     """Mark pieces in long calls that write to a file or a terminal."""
     calls = case.facts.activity.calls
-    named = np.array([*(_OUTPUT.match(name) is not None for name in calls.names), False], bool)
+    named = np.array([*(OUTPUT.match(name) is not None for name in calls.names), False], bool)
     return _each_step(purposes.INPUT_OUTPUT, long=True)(case) & named[np.append(calls.name, -1)[case.pieces["call"]]]
 
 

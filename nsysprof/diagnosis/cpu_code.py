@@ -11,7 +11,7 @@ from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import expand_ranges, merge
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_share
-from nsysprof.diagnosis.calls import OVERLAP, writes
+from nsysprof.diagnosis.calls import OUTPUT, OVERLAP, writes
 from nsysprof.diagnosis.case import Case, made_once
 from nsysprof.diagnosis.copies import SPARE
 from nsysprof.diagnosis.finding import BOUND, NAME
@@ -57,6 +57,7 @@ _SOME_WRITING = 0.01  # of a wait: a call that writes what a library then waits 
 _FILES = re.compile(
     r"pwritev?\d*$|fwrite|f(?:data)?sync"
 )  # no plain write, which may be for another thread or a terminal
+_OPENS = re.compile(r"f?(?:re)?open(?:at)?(?:64)?$")
 _ENOUGH, _HARDLY = 20, 0.1  # samples of a thread that runs; part of these in one that sleeps
 _FEW_SAMPLES = 5
 _STARTS = {"main", "_start", "__libc_start_main", "__libc_start_call_main", "__libc_start_main_impl", "start_thread"}
@@ -127,7 +128,7 @@ def _move(case: Case, group: Group) -> Iterable[Remedy]:
         yield replace(removal(dialect_text(case, SPARE), group), basis=BOUND)
     if _asleep(case, group):
         yield removal(_OUTPUT if _file_call(case, group) else _AWAITED, group)
-    if _for_output(case, group):
+    if _for_output(case, group) or _ends_in_writes(case, group):
         yield removal(_OUTPUT, group)
     if _operators(case)[group.rows].any():
         yield replace(removal(dialect_text(case, _OPERATOR), group), basis=BOUND)
@@ -152,6 +153,21 @@ def _for_output(case: Case, group: Group) -> bool:
     window, rows = case.pieces["window"], _usual(case, group)
     ns, mine = case.pieces["ns"][rows], np.isin(window[rows], window[writes(case)])
     return 2 * int(ns[mine].sum()) > int(ns.sum()) and _of_results(case, group)
+
+
+def _ends_in_writes(case: Case, group: Group) -> bool:
+    """Whether most of this work ends in calls that write, by threads that open files in the same steps."""
+    calls, pieces, ns = case.facts.activity.calls, case.pieces, 0
+    writing, opening = (np.array([of.match(name) is not None for name in calls.names], bool) for of in (OUTPUT, _OPENS))
+    for code in np.unique(pieces["thread"][group.rows]).tolist():
+        mine = group.rows[pieces["thread"][group.rows] == code]
+        at = calls.of_thread(int(case.facts.attribution.trace.threads[code]))
+        start, name, window = calls.start[at], calls.name[at], pieces["window"][mine]
+        then, opens = np.searchsorted(start, pieces["end_ns"][mine]), start[opening[name]]
+        first, last = (np.searchsorted(opens, each[window]) for each in (case.windows.start, case.windows.end))
+        writes = np.append(writing[name], False)[then] & (last > first)
+        ns += int(pieces["ns"][mine][writes].sum())
+    return 2 * ns > group.waited_ns
 
 
 def _at_input(case: Case, group: Group) -> bool:

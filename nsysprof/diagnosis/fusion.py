@@ -6,11 +6,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.arrays import Floats, Index, Mask
-from nsysprof.core.units import format_ns
+from nsysprof.core.arrays import Floats, Index, Ints, Ints32, Mask
+from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.finding import OFTEN_SO, Finding
 from nsysprof.diagnosis.kinds import dialect_text
+from nsysprof.diagnosis.launch_bound import updates
 from nsysprof.diagnosis.reached import least_part, shares_of
 from nsysprof.kernels.classify import OTHER_SOFTMAX
 from nsysprof.trace.trace import KERNEL
@@ -65,6 +66,8 @@ _NOT_CHAINED = ("optimizer", "gather/scatter", "embedding", "embedding backward"
 _FUSED = 1 / 3
 _ALIKE = 0.8  # of the time of all fills
 _LONGEST, _SHORTEST = 24, 3  # kernels between two products; in a row
+_AGAIN = 0.9  # of the kernels of a row: so many have the name of the kernel a period before
+_SOME = 0.25  # of the time of pointwise kernels: so much of the optimizer has a remedy of its own
 _TINY = "tiny kernels in a row"
 _ONE_KERNEL = {
     "pytorch": "run these kernels as one: fuse them with torch.compile, or capture them in a CUDA graph",
@@ -216,6 +219,22 @@ def _attention(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
         yield busy.finding("unfused-attention", _ATTENTION, text, remedy, gain, int(length.sum()))
 
 
+def _again(name: Ints32, row: Ints) -> Mask:
+    """Mark the kernels of a row at which the names begin again, as for the next parameter or the next head: what is
+    computed of other data stays a kernel of its own.
+    """
+    out, whole = np.zeros(len(name), bool), np.zeros(len(name), bool)
+    count = np.bincount(row, minlength=1)
+    position = np.arange(len(name)) - (np.cumsum(count) - count)[row]
+    for period in range(_SHORTEST, _LONGEST + 1):
+        same = np.append(np.zeros(period, bool), name[period:] == name[:-period])[: len(name)] & (position >= period)
+        of_row = np.bincount(row, same, minlength=1)
+        cut = (of_row >= _AGAIN * (count - period)) & (count >= 2 * period)
+        out |= cut[row] & ~whole & (position % period == 0)
+        whole |= cut[row]
+    return out
+
+
 def _chains(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
     """Pointwise kernels one behind the other: as one kernel they take as long as the longest of them."""
     trace = busy.case.facts.attribution.trace
@@ -228,6 +247,7 @@ def _chains(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
     near = np.maximum(length[1:], length[:-1]) < _UNEQUAL * np.maximum(np.minimum(length[1:], length[:-1]), 1)
     near &= (stream[1:] == stream[:-1]) & (step[1:] == step[:-1])
     first = ~np.append(False, fits[1:] & fits[:-1] & near)[: len(ops)]
+    first |= _again(name, np.cumsum(first) - 1)
     row = np.cumsum(first) - 1
     changes = np.append(False, name[1:] != name[:-1])[: len(ops)] & ~first
     count, several = np.bincount(row, minlength=1)[row], np.bincount(row, changes, minlength=1)[row] > 0
@@ -236,13 +256,21 @@ def _chains(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
         return
     starts = first[mine]
     most = np.maximum.reduceat(length[mine], np.flatnonzero(starts))
-    fused = np.repeat(most, np.diff(np.append(np.flatnonzero(starts), len(mine))))
+    several = np.diff(np.append(np.flatnonzero(starts), len(mine)))
+    fused = np.repeat(most, several)
     ns = int(length[mine].sum())
     if not busy.enough(ns - int(most.sum())):
         return
     gain = busy.merged(ops[mine], starts, fused)
     if busy.enough(gain):
         used[mine] = True
-        some = f"{len(mine) / busy.place.steps:,.0f} {_CHAINS}"
+        low, high = int(several.min()), int(several.max())
+        rows = f"rows of {low:,}" + f" to {high:,}" * (low < high) if len(several) > busy.place.steps else "a row"
+        some = f"{len(mine) / busy.place.steps:,.0f} pointwise kernels in {rows}"
         text = f"{some} each read and write memory: {{amount}}"
-        yield busy.finding("pointwise", _CHAINS, text, dialect_text(busy.case, _COMPILE), gain, ns)
+        remedy, updated = dialect_text(busy.case, _COMPILE), updates(busy.case)[ops[mine]]
+        of_optimizer = int(length[mine][updated].sum()) / ns
+        if remedy == _COMPILE["pytorch"] and of_optimizer >= _SOME:
+            part = f"the optimizer, {format_share(of_optimizer)} of their time"
+            remedy += f"; for {part}, use one of torch.optim with fused=True"
+        yield busy.finding("pointwise", _CHAINS, text, remedy, gain, ns)

@@ -25,7 +25,11 @@ from nsysprof.waits.walk import BARRIER, EVENT
 from nsysprof.waits.whole import Cause
 
 _MIN_EXPOSED = 0.05  # of the steps
-_EARLIER = "start collectives earlier so compute hides them (PyTorch: lower bucket_cap_mb or set async_op=True)"
+_EARLIER = {
+    "pytorch": "start collectives earlier so compute hides them (lower bucket_cap_mb or set async_op=True)",
+    "cuda": "start collectives earlier, in a separate stream, so compute that does not need them hides them (in a halo"
+    " exchange: the interior)",
+}
 # Of exposed communication: with less compute to hide it behind, overlap is not the remedy.
 _HIDES = 0.5
 _MIN_BESIDE = 0.03  # of the steps
@@ -108,7 +112,7 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
         text += f"; all compute takes {each_step(place, most)}, too little to hide it"
         remedy, most = _LESS.format(halves=_HALVES * single), lost
     else:
-        waits, remedy = waits or _INFERENCE * (not _trains(case)), _EARLIER
+        waits, remedy = waits or _INFERENCE * (not _trains(case)), dialect_text(case, _EARLIER)
     found = counted(place, "communication-exposed", "exposed communication", text, remedy, lost, min(lost, most))
     untold = found.untried(text=f"{text}; {waits}", remedy="")
     yield untold if waits else found

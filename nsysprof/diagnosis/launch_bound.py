@@ -65,8 +65,8 @@ def _one(_: Case, rows: Index) -> Ints:
     return np.zeros(len(rows), np.int64)
 
 
-def _updates(case: Case) -> Mask:
-    """Which GPU ops are the optimizer's: by the names of their ranges, or where ops of its kind are."""
+def updates(case: Case) -> Mask:
+    """Mark the GPU ops of the optimizer: by the names of their ranges, or where ops of its kind are."""
     trace, attribution = case.facts.attribution.trace, case.facts.attribution
     named = np.array([_OPTIMIZER.search(name.text) is not None for name in trace.range_names], bool)
     inside = np.zeros(len(trace.ranges) + 1, bool)
@@ -101,7 +101,7 @@ def _of_optimizer(case: Case) -> Mask:
     op, claimed = case.pieces["op"], launching(case)
     if not claimed.any() or case.dialect != "pytorch":
         return np.zeros(len(op), bool)
-    mine = claimed & (op >= 0) & np.append(_updates(case), False)[op]
+    mine = claimed & (op >= 0) & np.append(updates(case), False)[op]
     ns = case.pieces["ns"]
     enough = int(ns[mine].sum()) >= _MIN_SHARE * int(ns[claimed].sum())
     return mine if enough else np.zeros(len(op), bool)
@@ -146,7 +146,7 @@ def _whole(case: Case, group: Group) -> Cause:
 
 
 def _whole_optimizer(case: Case, group: Group) -> Cause:
-    launch = case.facts.attribution.trace.ops.launch[_updates(case)]
+    launch = case.facts.attribution.trace.ops.launch[updates(case)]
     return launching_time(case, group.place, case.program.wholes.of_launch[np.unique(launch[launch >= 0])])
 
 

@@ -1074,6 +1074,25 @@ def test_a_pass_in_which_the_gpu_hardly_works_is_nothing_to_tune(trace: MakeTrac
     assert first(100 * MS).kind == "cpu-code"
 
 
+def test_rows_of_pointwise_kernels_end_where_their_names_begin_again(trace: MakeTrace) -> None:
+    """Twelve parameters of one size, four kernels each: four kernels become one, not 48; one chain of four is a row."""
+    for count, rows in ((12, "48 pointwise kernels in rows of 4 each"), (1, "4 pointwise kernels in a row each")):
+        found = diagnosis_of(
+            trace(*steps(in_a_row(PRODUCT, *(SCALE, ADD, GELU, MEAN) * count, PRODUCT)).items)
+        ).findings
+        [chain] = [each for each in found if each.kind == "pointwise"]
+        assert rows in chain.text
+        assert chain.gain_ns == pytest.approx(3 * count * SCORES * STEPS, rel=0.01)
+
+    def optimizer_of(program: Program) -> None:
+        with program.range("optimizer"):
+            in_a_row(*(SCALE, ADD, GELU) * 12)(program)
+
+    found = diagnosis_of(trace(*steps(optimizer_of).items)).findings
+    [chain] = [each for each in found if each.kind == "pointwise"]
+    assert "; for the optimizer, 100 % of their time, use one of torch.optim with fused=True" in chain.remedy
+
+
 def test_what_costs_little_beside_others_and_has_no_remedy_is_not_told(trace: MakeTrace) -> None:
     """Copies on the GPU of 20 % of a step: a finding where nothing else costs more than twice as much."""
     for blocks, kinds in ((264, ["copy-layout"]), (1, ["small-grid"])):
@@ -1995,6 +2014,27 @@ def test_work_on_output_is_no_work_for_the_gpu(trace: MakeTrace) -> None:
         found = diagnosis_of(trace(*steps(act).items)).findings
         [swap] = [each for each in found if each.kind == "cpu-code"]
         assert swap.remedy.startswith(remedy)
+
+
+def test_code_between_writes_to_a_file_is_output(trace: MakeTrace) -> None:
+    """Text is made and written to a file of each step; to a terminal, or where code only begins with a write, it is not
+    known to be.
+    """
+    for opens, writes, remedy in ((1, 8, "write less often"), (0, 8, "do this work"), (1, 1, "do this work")):
+
+        def act(program: Program, opens: int = opens, writes: int = writes) -> None:
+            program.launch("gemm", 2 * MS)
+            program.copy(2, 1 << 20, 200 * US)
+            program.wait()
+            if opens:
+                program.os("open64", 5 * US)
+            for number in range(8):
+                program.code(150 * US)
+                if number < writes:
+                    program.os("write", 8 * US)
+
+        [text] = [each for each in diagnosis_of(trace(*steps(act).items)).findings if each.kind == "cpu-code"]
+        assert text.remedy.startswith(remedy)
 
 
 def test_few_large_blocks_hold_enough_threads(trace: MakeTrace) -> None:
