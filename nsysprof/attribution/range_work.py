@@ -131,8 +131,7 @@ def overlapping(attribution: Attribution, of: Ints32, rows: AnyInts) -> Mask:
 def crossing(attribution: Attribution, depth: Ints32) -> Mask:
     """Mark the push/pop ranges that end before a range that starts inside them (possible across domains).
 
-    ``depth`` is the number of ranges around each range. If exactly ``depth`` ranges are open at the start of each
-    range, no ranges cross.
+    ``depth`` is the number of ranges around each range. Ranges nest if as many are open at the start of each range.
     """
     ranges = attribution.trace.ranges
     out = np.zeros(len(ranges), bool)

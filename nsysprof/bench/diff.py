@@ -65,14 +65,14 @@ def compare_runs(
 ) -> BenchDiff:
     """The `BenchDiff` of two runs.
 
-    Raises `NsysprofError` if the runs measured different things or have no point in common, or (unless ``unlike``
+    Raises `NsysprofError` if the runs have different settings or no point in common, or (unless ``unlike``
     allows it) if machine, software or method differ; the message names the difference.
     """
     for name in _SAME:
         old, new = getattr(before, name), getattr(after, name)
         if old != new:
             raise NsysprofError(
-                f"{before.path} and {after.path} measured different things: {name} is {old} in one, {new} in the other",
+                f"{before.path} and {after.path} are not comparable: {name} is {old} and {new}",
                 "compare two runs of one command",
             )
     differences = tuple(environment_differences(before, after))

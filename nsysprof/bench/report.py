@@ -247,7 +247,7 @@ def _method(results: BenchResults) -> Iterator[str]:
         f"- intervals and verdicts hold {scope_of(runs)}{_SEVERAL if runs > 1 else _ONE_RUN}",
         f"- TFLOP/s: {about.flops}; peak: SMs × sampled clock × FLOPs per clock per SM, on tensor cores for "
         "fp16 and bf16",
-        "- peak memory: the most memory that PyTorch requests during one call: inputs, outputs, "
+        "- peak memory: the most memory in use at any moment of one call (as requested from PyTorch): inputs, outputs, "
         "temporaries, and workspaces that libraries keep between calls (cuBLAS)",
         f"- GB/s: {about.traffic_words}",
         *(f"- `{name}`: {_IS[name]}" for name in results.backends if name in _IS),

@@ -148,8 +148,8 @@ def case_of(
     """Make the case to diagnose: the steps that the glob ``select`` matches, or by default the steps that
     `choose_level` finds.
 
-    ``kinds`` are the kinds of the op names. ``chosen``, ``rows`` (the windows that count; by default, all except
-    warm-up), ``facts`` and the launches are computed if not given.
+    ``kinds`` are the kinds of the op names. ``chosen``, ``rows`` (the windows to use; default: all except warm-up),
+    ``facts`` and the launches are computed if not given.
     """
     chosen = chosen or choose_windows(attribution, kinds.communication, select, merge_names)
     if rows is None:

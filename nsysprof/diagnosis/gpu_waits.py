@@ -38,8 +38,8 @@ _LATER = {
     "cuda": "call cudaStreamWaitEvent only where the result is read, after the kernels that do not need it",
 }
 _NO_BARRIER = {
-    "pytorch": "create both streams with torch.cuda.Stream(): the default stream and others wait for each other",
-    "cuda": "create the streams with cudaStreamNonBlocking: the default stream and other streams wait for each other",
+    "pytorch": "create both streams with torch.cuda.Stream(); otherwise they synchronize with the default stream",
+    "cuda": "create the streams with cudaStreamNonBlocking; otherwise they synchronize with the default stream",
 }
 _LEAST_NS = 200_000  # of a collective, beside its bytes over 1 GB/s: what takes longer waits for other ranks
 _LESS = "communicate less: keep results sharded and gather only what is read, {halves}or use a faster link"

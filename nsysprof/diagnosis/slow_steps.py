@@ -117,7 +117,7 @@ def _kernel(case: Case, place: Place, slow: np.ndarray) -> str:
 
 
 def between_steps(case: Case, place: Place) -> Iterator[Finding]:
-    """Find the GPU's idle time in pauses that belong to no step, because the GPU also computes there for other ranges.
+    """Find GPU idle time in pauses between steps in which the GPU also works for other ranges.
 
     Its total is an upper bound of the gain. One long pause, or pauses between a few steps, are other work.
     """

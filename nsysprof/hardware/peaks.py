@@ -1,8 +1,8 @@
 """Peaks of GPUs, and the share of a peak that was reached.
 
-The data-sheet peak is computed from its factors, so that it applies to the clock of the samples: SMs × clock × FLOPs
-per clock and SM. The last factor depends on the architecture. It is for dense products (no structured sparsity) that
-accumulate float16 and bfloat16 in float32, as attention kernels do; a multiply-add counts as two FLOPs.
+The peak is computed for the clock of the samples: SMs × clock × FLOPs per clock and SM. The last factor depends on the
+architecture. It is for dense products (no structured sparsity) that accumulate float16 and bfloat16 in float32, as
+attention kernels do; a multiply-add counts as two FLOPs.
 """
 
 import math

@@ -130,9 +130,9 @@ def history(
 
     ``select`` is a glob for the ranges that are steps; by default, the same ranges as in all commands. ``order`` is one
     of `ORDERS`: recorded start, name, file time, or the commit's place in the repository of the current folder.
-    ``since`` (a date or a commit) and ``last`` leave out earlier runs. ``cache`` is the SQLite file with earlier
-    readings, which are renewed if a report or nsysprof's version changes. ``attribution_of`` replaces the function that
-    opens a report; ``reading`` identifies this function. Raises `NsysprofError` if no report can be read.
+    ``since`` (a date or a commit) and ``last`` leave out earlier runs. ``cache`` is the SQLite file with cached
+    results, recomputed if a report or nsysprof's version changes. ``attribution_of`` replaces the function that opens a
+    report; ``reading`` identifies this function. Raises `NsysprofError` if no report can be read.
     """
     names = [os.fspath(each) for each in ([reports] if isinstance(reports, str | os.PathLike) else reports)]
     files, notes = find_reports(names)

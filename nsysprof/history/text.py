@@ -107,7 +107,7 @@ def _machine_text(change: Change) -> str:
 
 
 def next_command(answer: History, change: Change) -> str:
-    """Return the command that explains a change from the reports before and after it."""
+    """Return the command that compares the reports before and after a change."""
     before, after = (quote_path(Path(answer.runs[row].file)) for row in (change.before, change.run))
     return f"nsysprof compare {before} {after}"
 

@@ -13,7 +13,7 @@ from nsysprof.scrub.secrets import Secrets, environment_secrets
 
 _UNKNOWN = {name: f"{name} unknown to nsysprof" for name in ("tables", "columns", "properties")}
 Form = Literal["name", "fact", "text"]
-"""Removed from names: credentials and known secrets; from hardware facts: ids too; from texts: all private data."""
+"""Names lose credentials and known secrets; facts about hardware also lose ids; texts lose all private data."""
 
 
 @dataclass(frozen=True)

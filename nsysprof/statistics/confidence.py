@@ -22,8 +22,7 @@ _DRAWS_AT_ONCE, _MAX_DRAWS, _MIN_RESAMPLES = 4_000_000, 50_000_000, 1_000
 
 @dataclass(frozen=True)
 class ConfidenceInterval:
-    """An interval from ``low`` to ``high`` (both included) that contains the true value in the share ``level`` of all
-    cases.
+    """A confidence interval from ``low`` to ``high`` (both included) at confidence level ``level``.
 
     ``level`` is the requested level, or less if there are too few samples and the interval is the range of the samples
     (``method`` "range").
@@ -86,10 +85,10 @@ def median_ratio(
     Research 21, "MOVER"). Swapped sides give the reciprocal and the same p-value. Neither median may be 0; a limit of 0
     counts as half the smallest positive sample.
 
-    The limits of independent samples are not expanded here, because the limits of both sides are rarely wrong at once.
-    The limits of correlated samples are expanded as distances, by the degrees of freedom of Welch and Satterthwaite;
-    distances can exceed the range of samples that hardly differ. The p-value is from Student's t with the degrees of
-    freedom of the side with fewer blocks. If the p-value is below 1 - level, the interval excludes 1.
+    Limits of independent samples are not widened here, because the limits of both sides are rarely wrong at once. If
+    samples are correlated, the distance of each limit from the median is widened for the degrees of freedom of Welch
+    and Satterthwaite, so a limit can lie outside the range of the samples. The p-value is from Student's t with the
+    degrees of freedom of the side with fewer blocks. If the p-value is below 1 - level, the interval excludes 1.
     """
     limits, far = [], []
     for values, order in zip(sides, orders, strict=True):

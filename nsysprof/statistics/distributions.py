@@ -20,7 +20,7 @@ from nsysprof.core.arrays import AnyInts, Floats, Ints, Mask
 class Quartiles:
     """The smallest value, the quartiles and the largest value of each group, int64 in the unit of the values.
 
-    Quartiles interpolate linearly, like `numpy.quantile`, and are rounded to the unit. A group without values has
+    Quartiles are interpolated linearly, like `numpy.quantile`, and rounded to integers. A group without values has
     zeros.
     """
 

@@ -20,7 +20,7 @@ _ROUNDS, _HUBER = 20, 1.345
 
 @dataclass(frozen=True)
 class Feature:
-    """The cost of one more unit of a number in step names: ``ns`` with 95 % interval; ``name``: the word before it."""
+    """How much longer a step takes per unit of a number in its name: ``ns``, 95 % interval, and the word before it."""
 
     name: str
     ns: float

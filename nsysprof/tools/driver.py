@@ -18,8 +18,8 @@ from nsysprof.tools.nsight import run_tool
 from nsysprof.tools.nsys import Nsys
 
 PERMISSION_FIX = (
-    "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/nsight.conf;"
-    " reboot (or as root; a container: --cap-add SYS_ADMIN)"
+    "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/nsight.conf && sudo reboot;"
+    " or run as root, or start the container with --cap-add SYS_ADMIN"
 )
 _PARAMS = Path("/proc/driver/nvidia/params")
 _STATUS = Path("/proc/self/status")

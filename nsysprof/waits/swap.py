@@ -60,7 +60,7 @@ def times_by_name(trace: Trace, path: Path) -> dict[int, int]:
         if high > _MAX_SPREAD * low:
             raise AbstainError(
                 f"{one_line(short_name(name), 60)} takes {format_ns(low)} to {format_ns(high)} in {path}: "
-                "the applicable time is unknown",
+                "the time to use is unknown",
                 "--set 'KERNEL=TIME' says it",
             )
     if not found:

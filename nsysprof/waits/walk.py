@@ -117,7 +117,7 @@ def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ..
     if not _WAIT_CALLS & set(activity.calls.names):
         return ()
     if dependencies.unnamed:
-        return (f"the events for which streams wait ({dependencies.unnamed:,} waits name no event)",)
+        return (f"the events that streams wait for (unknown for {dependencies.unnamed:,} waits)",)
     both = (("waits for events", dependencies.waits), ("records of events", dependencies.records))
     return tuple(f"{name} ({dependencies.recorded_by})" for name, events in both if not len(events))
 
@@ -280,7 +280,7 @@ def lanes_of(trace: Trace) -> Lanes:
 
 
 def barriers(dependencies: Dependencies, lanes: Lanes) -> Ints32:
-    """Return each op's dependency through the legacy default stream: an op there, or in a blocking stream."""
+    """Return the op that each op waits for through the legacy default stream, in this stream or a blocking one."""
     found = np.full(len(lanes.order), -1, np.int32)
     null, blocking = dependencies.null, dependencies.blocking
     context = dependencies.context

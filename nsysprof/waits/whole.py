@@ -24,7 +24,7 @@ class Cause:
     """Everything that disappears with a cause: `edits.remove` removes it from a network.
 
     ``calls``: rows of `HostActivity.calls`, which then neither take time nor wait; ``launches``, the launches among
-    them, as rows of `Trace.launches`; ``ops``, rows of `Trace.ops`, which take no time; ``thread`` (code of
+    them, as rows of `Trace.launches`; ``ops``, rows of `Trace.ops` whose durations become 0; ``thread`` (code of
     `Trace.threads`), ``start`` and ``end`` (ns), intervals of code between calls; ``queued``, ops that start as soon as
     they can; ``late``: no rank arrives late at a collective.
     """

@@ -1,4 +1,4 @@
-"""Measure the error of replays from dependencies and constants; paths with large errors get no ceilings."""
+"""Measure the error of replays that use only dependencies and constants; with a large error, a path has no ceilings."""
 
 from collections.abc import Iterator
 
