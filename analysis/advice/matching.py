@@ -21,6 +21,7 @@ KINDS = {
     "stream-dependency": {"kernel"}, "page-fault": {"pages"}, "unified-memory": {"pages"}, "small-grid": {"grid"},
     "tiny-blocks": {"grid"}, "paced": {"paced"}, "unknown": {"unknown"}, "profiler-overhead": {"profiler"},
     "cold-start": {"set-up"}, "training-mode": {"kernel"}, "casts": {"kernel"}, "spills": {"grid"},
+    "full-memory": {"kernel"},
 }  # fmt: skip
 # ... and of words, for findings of other kinds.
 CAUSES = {

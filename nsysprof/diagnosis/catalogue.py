@@ -8,6 +8,7 @@ from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.copies import EXPOSED, LAYOUT, MEMSETS, PAGEABLE, SMALL_COPIES
 from nsysprof.diagnosis.cpu_code import COMPILING, CPU_CODE, LOADER
 from nsysprof.diagnosis.finding import Finding
+from nsysprof.diagnosis.full_memory import full_memory
 from nsysprof.diagnosis.fusion import fusion_findings
 from nsysprof.diagnosis.geometry import geometry_findings
 from nsysprof.diagnosis.kinds import Kind
@@ -39,6 +40,7 @@ OF_KERNELS: dict[str, Callable[[Busy], Iterator[Finding]]] = {
     "tensor-cores, misaligned": tensor_core_findings,
     "weight-bound": weight_findings,
     "unfused-attention, pointwise, training-mode, memset, casts, channels-last": fusion_findings,
+    "full-memory": full_memory,
     "stream-dependency": gpu_waits.stream_findings,
 }
 KERNEL_KINDS = frozenset(kind for kinds in OF_KERNELS for kind in kinds.split(", "))

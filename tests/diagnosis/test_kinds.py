@@ -1606,6 +1606,20 @@ def test_layers_of_a_cold_pass_are_no_steps(trace: MakeTrace, layer: str, cold: 
     assert not found or found[0].endswith(", 199 ms of it at once; all steps take 96.2 ms")
 
 
+@pytest.mark.parametrize(("names", "slower", "told"), [(3, 20, True), (2, 20, False), (3, 6, False)])
+def test_pointwise_kernels_are_slow_when_memory_is_full(trace: MakeTrace, names: int, slower: int, told: bool) -> None:
+    """From the fourth step on, all of several pointwise kernels take far longer; and products, which prove nothing."""
+    program = Program()
+    for number in range(STEPS):
+        with program.range(f"step{number}"):
+            for kernel in (SCALE, ADD, GELU)[:names]:
+                program.launch(kernel, MS // 10 * (slower if number >= 4 else 1))
+            program.launch("gemm", MS // 10 * (slower if number >= 4 else 1))
+    found = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "full-memory"]
+    assert bool(found) == told
+    assert not found or "take up to 20 times as long at the same grid (2.00 ms instead of 100 µs)" in found[0].text
+
+
 def test_what_lies_outside_found_steps_is_told(trace: MakeTrace) -> None:
     """Twelve rounds of eight kernels without annotation, then a copy of 48 ms."""
     program = Program()
