@@ -226,7 +226,7 @@ def _again(name: Ints32, row: Ints) -> Mask:
     out, whole = np.zeros(len(name), bool), np.zeros(len(name), bool)
     count = np.bincount(row, minlength=1)
     position = np.arange(len(name)) - (np.cumsum(count) - count)[row]
-    for period in range(_SHORTEST, _LONGEST + 1):
+    for period in range(_SHORTEST, min(_LONGEST, int(count.max()) // 2) + 1):
         same = np.append(np.zeros(period, bool), name[period:] == name[:-period])[: len(name)] & (position >= period)
         of_row = np.bincount(row, same, minlength=1)
         cut = (of_row >= _AGAIN * (count - period)) & (count >= 2 * period)

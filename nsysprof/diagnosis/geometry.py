@@ -74,16 +74,16 @@ def geometry_findings(busy: Busy) -> Iterator[Finding]:
     laid_out = np.isin(np.arange(len(busy.op)), norms_of_layout(busy)[1])  # another layout has other kernels
     used = part_used(found)
     few = known & (found.blocks <= (1 - MIN_EMPTY) * found.sms)
-    small = few[row] & ~laid_out & ~_same_time(busy, found, few[row])
+    same = _same_time(busy, found, few[row])
+    small = few[row] & ~laid_out & ~same
     whole, own = _beside_small(busy, small)
     beside = max(int(whole[small].sum()) / max(int(own[small].sum()), 1), 1.0)  # so many of these run at a time
     idle = {"small-grid": np.where(small, np.maximum(1 - used[row] * beside, 0), 0.0)}
     if faults < MANY_FAULTS:
         tiny = known & ~few & (found.threads < FULL)
         names = busy.case.facts.attribution.trace.op_names
-        set_by_library = busy.matches(lambda code: _OF_LIBRARY.match(names[code]) is not None)
-        set_by_library |= _same_time(busy, found, few[row])
-        idle["tiny-blocks"] = np.where(tiny[row] & ~set_by_library, 1 - used[row], 0.0)
+        of_library = busy.matches(lambda code: _OF_LIBRARY.match(names[code]) is not None)
+        idle["tiny-blocks"] = np.where(tiny[row] & ~of_library & ~same, 1 - used[row], 0.0)
         unpiped = ~busy.matches(lambda code: busy.case.facts.kinds.family[code] in PIPELINED)
         rest = unpiped & ~laid_out & (known & ~few & ~tiny)[row]
         tail = np.where(busy.length >= _LONG_WAVE_NS * np.ceil(np.nan_to_num(found.waves))[row], _tail(found)[row], 0.0)
@@ -105,7 +105,7 @@ def _same_time(busy: Busy, found: Launches, few: Mask) -> Mask:
     piped = busy.matches(lambda code: busy.case.facts.kinds.family[code] in PIPELINED)
     many = (found.blocks > found.sms)[row] & ~piped
     kernel, out = distinct(busy.name, found.threads[row])[1], np.zeros(len(few), bool)
-    for code in np.unique(kernel[many]).tolist():
+    for code in np.intersect1d(kernel[few], kernel[many]).tolist():
         mine = kernel == code
         here, there = busy.length[mine & few], busy.length[mine & many]
         if min(len(here), len(there)) >= _SOME and np.median(there) <= _SAME * np.median(here):
