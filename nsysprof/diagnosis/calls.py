@@ -1,16 +1,19 @@
 """Find GPU waits while the host is in a call: allocation, pinning, a lock, input, and one-time work."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
+from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.arrays import Index, Mask
 from nsysprof.core.columns import pick
-from nsysprof.core.text import one_line
+from nsysprof.core.intervals import union
+from nsysprof.core.text import one_line, plural
+from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.case import Case, made_once
-from nsysprof.diagnosis.finding import NAME
+from nsysprof.diagnosis.finding import NAME, ONCE, Finding
 from nsysprof.diagnosis.kinds import (
     BY_ROWS,
     DIRECTIVES,
@@ -41,7 +44,10 @@ _REUSE = {
     "cuda": "allocate once before the loop and reuse the memory, or use cudaMallocAsync with a memory pool",
     "openacc": "keep the arrays on the GPU with an enter data directive before the loop",
 }
+LOST_GRAPHS, _HIDDEN = "CUDA graphs that are not recorded", 0.05  # a cause; of the time from first to last operation
 OVERLAP = "; start MPI_Isend and MPI_Irecv before independent work, and balance the ranks"
+_CACHE = "switch the caching allocator on: unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING"
+_OF_LAUNCHES, _RUNS, _LOOP = 4, 10, 100  # launches for each allocation, for each time that it frees, and in all
 _SOON = 0.25  # of a wait for input: another thread that woke up within so much of its end made the input then
 _CALL = "the GPU waits for {cause}: {amount}"
 
@@ -125,9 +131,23 @@ def _reuse(case: Case, group: Group) -> Iterable[Remedy]:
     return [removal(BY_ROWS, group)] if case.dialect in DIRECTIVES else ()
 
 
+@made_once
+def _uncached(case: Case) -> bool:
+    """Whether PyTorch's allocator keeps no memory: it allocates for many kernels, and frees between few of them."""
+    if case.dialect != "pytorch":
+        return False
+    calls, purpose = case.facts.activity.calls, case.purpose[:-1]
+    order = np.lexsort((calls.start, calls.thread))
+    order = order[np.isin(purpose[order], (*_ALLOCATES, purposes.LAUNCH))]
+    count, frees = np.bincount(purpose, minlength=len(purposes.PURPOSES)), purpose[order] == purposes.FREE
+    runs = int((frees[1:] & ~frees[:-1]).sum())  # of empty_cache() each frees much
+    least = min(_OF_LAUNCHES * count[purposes.ALLOCATE], _RUNS * runs)
+    return count[purposes.LAUNCH] >= _LOOP and least >= count[purposes.LAUNCH]
+
+
 ALLOCATION = Kind(
     "allocation",
-    _allocates,
+    lambda case: _allocates(case) & (not _uncached(case)),
     lambda case, rows: np.zeros(len(rows), np.int64),
     _allocator,
     _CALL,
@@ -137,6 +157,15 @@ ALLOCATION = Kind(
     note=lambda case, group: (
         "; PyTorch's allocator still grows, so record later steps" * (case.dialect == "pytorch" and _grows(case, group))
     ),
+)
+# Its calls are made in all operators, where a replay does not know which thread waits for which.
+UNCACHED = replace(
+    ALLOCATION,
+    claims=lambda case: _allocates(case) & _uncached(case),
+    symptom="PyTorch's caching allocator is off, so operators call the driver for memory; the GPU waits for {cause}:"
+    " {amount}",
+    remedies=lambda case, group: [removal(_CACHE, group)],
+    tried=False,
 )
 PINNING = _kind(
     "pinning",
@@ -243,6 +272,27 @@ RECOMPILING = _kind(
         "cuda": "move this compilation, loading or capture out of the loop",
     },
 )
+
+
+def graphs_not_recorded(case: Case) -> Iterator[Finding]:
+    """Find launches of CUDA graphs of whose GPU work nothing is recorded: all other waits are then doubtful."""
+    trace, calls = case.facts.attribution.trace, case.facts.activity.calls
+    rows = np.flatnonzero(case.purpose[:-1] == purposes.GRAPH_LAUNCH)
+    used = [trace.call_names[name] for name in np.unique(trace.launches.name).tolist() if name >= 0]
+    if not len(rows) or not case.places or any(purposes.purpose_of(name) == purposes.GRAPH_LAUNCH for name in used):
+        return
+    start, end = union(*trace.gpu_busy.values())
+    gaps = np.unique(np.searchsorted(start[1:], calls.start[rows], side="right"))
+    gaps = gaps[gaps < len(start) - 1]
+    ns, place = int((start[1:] - end[:-1])[gaps].sum()), case.places[0]
+    if trace.ops.from_graph.any() or ns < _HIDDEN * int(end[-1] - start[0]):
+        return
+    text = f"{plural(len(rows), 'call')} launched CUDA graphs whose GPU work is not recorded, so the GPU may compute"
+    text += f" for up to {format_ns(ns)} in which it seems idle"
+    remedy = "record again with nsys profile --cuda-graph-trace=node" if trace.report.reader.recorder == "nsys" else ""
+    yield Finding(
+        "unknown", WHOLE, place.gpu, ONCE, place.steps, text, LOST_GRAPHS, "abstain", 0, remedy, total_ns=place.total_ns
+    )
 
 
 def _loading(case: Case, row: int) -> str:

@@ -21,7 +21,15 @@ from nsysprof.diagnosis.tensor_cores import tensor_core_findings, weight_finding
 KINDS: tuple[Kind, ...] = (
     *(CPU_CODE, LOADER, COMPILING, LAUNCH_BOUND, OPTIMIZER, SYNCHRONIZATION),
     *(PAGEABLE, SMALL_COPIES, EXPOSED, LAYOUT, MEMSETS),
-    *(calls.ALLOCATION, calls.PINNING, calls.SLEEPING, calls.WRITING, calls.WAITING_FOR_INPUT, calls.LOCKED),
+    *(
+        calls.ALLOCATION,
+        calls.UNCACHED,
+        calls.PINNING,
+        calls.SLEEPING,
+        calls.WRITING,
+        calls.WAITING_FOR_INPUT,
+        calls.LOCKED,
+    ),
     *(calls.COLLECTIVES, calls.MESSAGES, calls.HOST_PAGES, calls.GRAPHS, calls.RECOMPILING),
     *(gpu_waits.LATE_RANK, gpu_waits.STREAMS, gpu_waits.LATENCY, gpu_waits.NOT_RECORDED, gpu_waits.PROFILER),
     *calls.SET_UP,

@@ -13,6 +13,7 @@ from nsysprof.core.parallel import side_by_side
 from nsysprof.core.text import join_words, one_line
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.busy import busy_kernels
+from nsysprof.diagnosis.calls import graphs_not_recorded
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import OF_KERNELS, OF_STEPS
 from nsysprof.diagnosis.cold_start import cold_start, failed_calls, outside_steps, set_up
@@ -240,6 +241,8 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         with left_out_if_faulty(FAILED):
             if failed := [*failed_calls(case)]:  # little work, as it failed
                 found = [*failed, *(each for each in found if each.kind != COLD)]
+        with left_out_if_faulty("unknown"):
+            found = [*graphs_not_recorded(case)] or found
     return Diagnosis(
         chosen=case.chosen,
         findings=tuple(found),

@@ -8,6 +8,7 @@ import numpy as np
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import join_words, one_line, plural, quote_path
 from nsysprof.core.units import format_ns, format_share
+from nsysprof.diagnosis.calls import LOST_GRAPHS
 from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.cold_start import MIN_NS
 from nsysprof.diagnosis.copies import ONLY_BYTES
@@ -39,6 +40,7 @@ def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
     if not gpus:
         return f"{file}: no GPU work{' in these ranges' * (diagnosis.busy_ns > 0)}"
     computes, on = f"{who} for {format_share(1 - diagnosis.idle_share)}", f"; {device}" if device else ""
+    computes += " outside CUDA graphs" * any(each.cause == LOST_GRAPHS for each in diagnosis.findings)
     if not diagnosis.repeats:
         span = format_ns(max(each.total_ns for each in diagnosis.times))
         total = max(sum(each.total_ns for each in diagnosis.times), 1)

@@ -91,7 +91,10 @@ def call(name: str, ns: int = 2 * MS) -> Act:
     def act(program: Program) -> None:
         program.wait()
         with program.range("data"):
-            program.call(name, ns)
+            id = program.call(name, ns)
+        if name == "cudaGraphLaunch":  # a graph of a moment
+            program.items.append(GraphTrace(program.now + STARTS, program.now + STARTS + US, id))
+            program.free[7] = program.now + STARTS + US
 
     return act
 
@@ -827,6 +830,27 @@ def test_an_allocator_that_grows_calls_no_empty_cache(trace: MakeTrace) -> None:
         assert ("still grows" in found.text) == (not remedy)
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_an_allocator_that_keeps_nothing_should_keep_its_memory(trace: MakeTrace, cached: bool) -> None:
+    """PyTorch allocates and frees for each of twelve kernels, or as often at the end of each step: empty_cache()."""
+    program = Program()
+    for number in range(STEPS):
+        with program.range(f"step{number}"):
+            for _ in range(12):
+                program.launch(SCALE, 60 * US)
+                program.wait()
+                if not cached:
+                    program.call("cudaMalloc", 50 * US)
+                    program.call("cudaFree", 200 * US)
+            for name in ("cudaFree", "cudaMalloc") * cached:
+                for _ in range(12):
+                    program.call(name, 100 * US)
+    [found] = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "allocation"]
+    assert found.text.startswith("PyTorch's caching allocator is off") is not cached
+    assert found.remedy.startswith("remove empty_cache()" if cached else "switch the caching allocator on")
+    assert cached or found.lost_ns == pytest.approx(STEPS * 12 * 250 * US, rel=0.1)
+
+
 def test_fills_of_one_shape_flush_a_benchmarks_cache(trace: MakeTrace) -> None:
     """Of one shape before each kernel that is measured, in no step; fills of several shapes are a program's."""
     for sizes, kinds in (((1320, 1320), []), ((1320, 2640), ["memset"])):
@@ -1401,6 +1425,33 @@ def test_a_recording_without_set_up_needs_no_warm_up(
         assert first.text.startswith(
             f"too little GPU work to optimize: kernels run for {format_ns(diagnosis.busy_ns)} of"
         )
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_graphs_that_are_not_recorded_are_no_idle_time(trace: MakeTrace, recorded: bool) -> None:
+    """Eight launches of a graph, a wait of 20 ms and a value read behind each; the graph is recorded, or not."""
+    program = Program()
+    program.call("cudaMalloc", 100 * MS)
+    for _ in range(8):
+        id = program.call("cudaGraphLaunch", MS)
+        if recorded:
+            program.items.append(GraphTrace(program.now + US, program.now + 20 * MS, id))
+        program.wait(until=program.now + 20 * MS)
+        program.launch("difference", 10 * US)
+        program.copy(2, 8, 2 * US)
+        program.wait()
+    diagnosis = diagnosis_of(trace(*program.items))
+    told = [each.text for each in diagnosis.findings if "CUDA graphs" in each.text]
+    assert ("% outside CUDA graphs of the" in headline(diagnosis, "r")) is not recorded
+    if recorded:
+        assert not told
+        return
+    [first] = diagnosis.findings
+    assert first.text == (
+        "8 calls launched CUDA graphs whose GPU work is not recorded, so the GPU may compute for up to 147 ms in which"
+        " it seems idle"
+    )
+    assert first.remedy == "record again with nsys profile --cuda-graph-trace=node"
 
 
 def test_launches_without_gpu_work_are_no_program_without_launches(trace: MakeTrace) -> None:
