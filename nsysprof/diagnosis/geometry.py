@@ -14,7 +14,7 @@ from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.finding import NAME, Finding
 from nsysprof.diagnosis.fusion import norms_of_layout
 from nsysprof.diagnosis.kinds import dialect_text
-from nsysprof.diagnosis.page_fault import MANY_FAULTS, fault_share
+from nsysprof.diagnosis.page_fault import MANY_FAULTS, fault_share, known_fault_share
 from nsysprof.diagnosis.reached import MEMORY, least_part, roofs_of, shares_of
 from nsysprof.hardware.occupancy import LIMITERS
 from nsysprof.kernels.launches import Launches
@@ -195,6 +195,8 @@ def _worst(
     shape = _shape(found, kind, most, found.blocks[found.of[busy.op[mine]]])
     text = f"{cause.replace('{', '{{').replace('}', '}}')} runs {shape}: {{amount}}"
     told = busy.finding(kind, cause, text, _remedy(busy, found, kind, most, name), gain, int(own[mine].sum()))
+    if kind == "small-grid":  # few blocks are slow by themselves, too
+        faults = known_fault_share(busy.case, busy.place)
     yield told.untried(remedy="") if faults >= MANY_FAULTS else told
 
 

@@ -54,6 +54,16 @@ def fault_share(case: Case) -> float:
     return min(moves * _FAULT_NS / max(busy, 1), 1.0)
 
 
+def known_fault_share(case: Case, place: Place) -> float:
+    """Return the share of the steps in which kernels run while pages migrate to them, or `fault_share` if that is
+    next to nothing.
+    """
+    windows = case.windows.take(place.windows)
+    found = paging(case.facts.attribution.trace, place.gpu, windows.start, windows.end)
+    known = 0.0 if found is None else int(found.kernel_ns.sum()) / place.total_ns
+    return known if known >= MIN_SHARE else fault_share(case)
+
+
 def _unknown_faults(case: Case, place: Place) -> Iterator[Finding]:
     """Kernels that may wait for pages, of which the recording does not say for how long."""
     windows = case.windows.take(place.windows)

@@ -168,6 +168,7 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     little |= compute >= _BUSY and 0 < first.gain_ns < _IDLE * first.total_ns
     little |= first.kind == "synchronization" and compute >= (_BUSY if first.remedy else _HALF)
     little |= first.kind in ("exposed-copy", "launch-latency") and first.path == WHOLE and compute >= _HALF
+    little |= first.kind == "pageable-copy" and not first.remedy and compute >= _MUCH  # copied once, so nothing follows
     fixed = [each for each in diagnosis.findings if each.remedy]
     little |= first.kind == "sleep" and not first.remedy
     known = first.kind in (COLD, PACED, SLOW) or ONLY_BYTES in first.text

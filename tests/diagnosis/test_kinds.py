@@ -700,6 +700,14 @@ def test_one_copy_is_not_worth_pinning(trace: MakeTrace) -> None:
     assert first.text.endswith("2.10 GB/s is slow for pinned memory: check the PCIe link width with nvidia-smi -q")
 
 
+@pytest.mark.parametrize(("work", "said"), [(3 * MS, True), (MS // 2, False)])
+def test_copies_that_are_made_once_are_not_what_to_begin_with(trace: MakeTrace, work: int, said: bool) -> None:
+    """Pageable memory is copied once in 4 ms, then a kernel runs for a good part of that, or for little."""
+    diagnosis = diagnosis_of(trace(*one_pass(MS // 4, work, copy(1, host=0, blocks=True), 264).items))
+    assert (diagnosis.findings[0].kind, diagnosis.findings[0].remedy) == ("pageable-copy", "")
+    assert ("begin with add (43 %)" in kernels_first(diagnosis)) is said
+
+
 def test_a_copy_costs_no_more_than_the_gpu_waits(trace: MakeTrace) -> None:
     """Kernels of four streams, each behind a copy that blocks the CPU: at the same time they may take longer."""
     program = Program()
@@ -1532,14 +1540,15 @@ def test_managed_memory_may_be_what_a_kernel_waits_for(trace: MakeTrace) -> None
     prefetches, or the pages that moved explain little of its 20 ms.
     """
 
-    def managed(api: str, moved: int = 0, kind: int = 11, others: int = 0) -> list[Finding]:
+    def managed(api: str, moved: int = 0, kind: int = 11, others: int = 0, each_ns: int = 10) -> list[Finding]:
         program = one_pass(MS, 20 * MS)
         for _ in range(others):
             program.call("cudaMalloc", 10)
         program.call(api, 10 * US)
         program.call("cudaMallocManaged", 10 * US)
         program.items += [
-            Memcpy(2 * MS + at, 2 * MS + at + 9, None, 4096, kind, cause=2) for at in range(0, 10 * moved, 10)
+            Memcpy(2 * MS + at, 2 * MS + at + each_ns - 1, None, 4096, kind, cause=2)
+            for at in range(0, each_ns * moved, each_ns)
         ]
         return [*diagnosis_of(trace(*program.items)).findings]
 
@@ -1555,6 +1564,9 @@ def test_managed_memory_may_be_what_a_kernel_waits_for(trace: MakeTrace) -> None
     assert [each.kind for each in managed("cudaMalloc", 100)] == ["small-grid", "page-fault"]
     assert [each.kind for each in managed("cudaMalloc", 300)] == ["page-fault", "small-grid"]
     assert next(each.kind for each in managed("cudaMalloc", 300, kind=12)) == "small-grid"  # to the host, behind it
+    few, many = (managed("cudaMalloc", 300, each_ns=each_ns) for each_ns in (20 * US, 50 * US))  # 30 %, 75 %
+    assert [(each.kind, bool(each.remedy)) for each in few] == [("small-grid", True), ("page-fault", True)]
+    assert [(each.kind, bool(each.remedy)) for each in many] == [("page-fault", True), ("small-grid", False)]
 
 
 @pytest.mark.parametrize(
