@@ -71,7 +71,7 @@ def distinct(*columns: Array) -> tuple[Index, Index]:
     return first, place.reshape(-1)
 
 
-def pick(values: Array, rows: AnyInts, missing: int | AnyInts) -> Ints:
+def pick(values: Array, rows: AnyInts, missing: int | AnyInts = -1) -> Ints:
     """Return ``values[rows]`` of an integer column as int64; for rows -1 and past the end ``missing``, or its entry."""
     out = np.full(len(rows), missing, np.int64)
     some = np.flatnonzero((rows >= 0) & (rows < len(values)))

@@ -200,7 +200,7 @@ def _fed(case: Case) -> Mask:
         low, high = np.searchsorted(launches.thread, [code, code + 1]).tolist()
         mine = thread == code
         at = low + np.searchsorted(launches.start[low:high], end[mine])
-        name = np.where(at < high, pick(case.program.wholes.copy_name, at, -1), -1)
+        name = np.where(at < high, pick(case.program.wholes.copy_name, at), -1)
         mask[rows[mine]] = inputs[name]
     return mask
 

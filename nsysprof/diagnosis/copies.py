@@ -111,8 +111,8 @@ def _codes(case: Case, rows: Index) -> Ints:
     trace = case.facts.attribution.trace
     texts = case.facts.texts
     size = pick(_sizes(case), op, 0)
-    owner = pick(case.facts.attribution.owner, pick(trace.ops.launch, op, -1), -1)
-    where = pick(case.facts.name_code, pick(trace.ranges.name, owner, -1), -1)
+    owner = pick(case.facts.attribution.owner, pick(trace.ops.launch, op))
+    where = pick(case.facts.name_code, pick(trace.ranges.name, owner))
     memory = pick(case.facts.copy_memory, op, 0)
 
     def describe(name: int, memory: int, size: int, where: int) -> str:

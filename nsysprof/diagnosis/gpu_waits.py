@@ -122,7 +122,7 @@ def _for_others(case: Case, talks: Index) -> str:
     """That collectives mostly wait for other ranks, because their bytes need far less time over the slowest link."""
     ops, known = case.facts.attribution.trace.ops, case.facts.collectives
     row = known.of_ops(len(ops))[talks]
-    size = pick(known.size_bytes, row, -1)
+    size = pick(known.size_bytes, row)
     length = ops.end[talks] - ops.start[talks]
     more = np.where(size >= 0, np.maximum(length - _LEAST_NS - size, 0), 0)  # a byte takes a ns at 1 GB/s
     if 2 * int(more.sum()) <= int(length.sum()):

@@ -80,7 +80,7 @@ def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> Ints:
 
 def examples(trace: Trace, ops: OpsOfCalls, copied: Ints) -> Ints:
     """For each copy that a launch made, return the copy that represents all copies with the same description."""
-    launch = pick(trace.ops.launch, copied, -1)
+    launch = pick(trace.ops.launch, copied)
     return ops.example[launch].astype(np.int64)
 
 

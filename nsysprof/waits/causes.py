@@ -109,7 +109,7 @@ def idle_pieces(
     ops = attribution.trace.ops
     pieces = walk(attribution.trace, facts.reasons, start, end, op)
     late = np.flatnonzero(pieces.kind == walked.HOST)
-    launch = pick(ops.launch, pieces.op[late], -1).astype(np.int64)
+    launch = pick(ops.launch, pieces.op[late])
     whose = np.zeros(len(late), np.int64) if thread is None else thread[pieces.gap[late]]
     blamed = threads_to_blame(attribution, facts.activity, launch, pieces.start[late], pieces.end[late], whose)
     host = host_time(attribution, facts.activity, *blamed)

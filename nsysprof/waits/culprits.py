@@ -67,7 +67,7 @@ def account(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windows) 
         OTHER_KERNEL,
     )
     culprit, range_name = np.zeros(len(rest), np.int64), np.zeros(len(rest), np.int64)
-    late, ranks = peer[rest] >= 0, pick(facts.peers.last, op, -1) >= 0 if facts.peers else runs & False
+    late, ranks = peer[rest] >= 0, pick(facts.peers.last, op) >= 0 if facts.peers else runs & False
     activity = np.select([late, runs & ranks], [LATE, MOVES], ALONE)
     culprit[runs], range_name[runs] = _op_texts(facts, op[runs], activity[runs], peer[rest][runs])
     unknown = ~runs & (kind != walk.LATENCY)
@@ -96,7 +96,7 @@ def account(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windows) 
 def _host_parts(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windows) -> dict[str, Array]:
     trace, calls = facts.attribution.trace, facts.activity.calls
     late = np.flatnonzero(pieces.kind == walk.HOST)
-    launch = pick(trace.ops.launch, pieces.op[late], -1).astype(np.int64)
+    launch = pick(trace.ops.launch, pieces.op[late])
     start, end = pieces.start[late], pieces.end[late]
     at = window[pieces.gap[late]]
     of, since = windows.range[at], 2 * windows.start[at] - windows.end[at]  # a window's length before it
@@ -106,14 +106,14 @@ def _host_parts(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windo
         facts.activity,
         *threads_to_blame(facts.attribution, facts.activity, launch, start, end, thread),
     )
-    name = pick(calls.name, time.call, -1)
-    owner = pick(facts.attribution.owner, launch, -1)
+    name = pick(calls.name, time.call)
+    owner = pick(facts.attribution.owner, launch)
     own = pick(trace.launches.thread, launch, thread)
     of_range = pick(trace.ranges.thread, owner, own)
     helps = np.where((time.thread != of_range[time.piece]) & (time.range < 0), time.thread, -1)
     followed = _where_open(facts, owner[time.piece], time.start, time.end)
     where = _merged_name(facts, np.where(helps >= 0, followed, time.range))
-    around = pick(facts.attribution.parent, of, -1)[time.piece]
+    around = pick(facts.attribution.parent, of)[time.piece]
     paused = (time.end <= windows.begin[at][time.piece]) & (of[time.piece] >= 0) & (time.range == around)
     where = np.where(paused & (helps < 0), _PAUSE, where)
     copied, on = copies_of(trace, facts.ops_of_calls, time), facts.ops_of_calls.on[time.call].astype(np.int64)
@@ -193,18 +193,18 @@ def _op_texts(facts: Facts, op: Ints, activity: Ints | None = None, peer: Ints32
     If its ``activity``, a code of `_OF_RANKS`, is LATE, ``peer`` is the op of the late rank.
     """
     trace = facts.attribution.trace
-    owner = pick(facts.attribution.owner, trace.ops.launch[op], -1)
+    owner = pick(facts.attribution.owner, trace.ops.launch[op])
     if facts.op_owner is not None:
         owner = facts.op_owner[op].astype(np.int64)
     collective = facts.collectives.of_ops(len(trace.ops))[op]
     size = np.where(trace.ops.kind[op] == MEMCPY, facts.copy_sizes[op], -1)
     size = pick(facts.collectives.size_bytes, collective, size)
-    group = pick(facts.collectives.group, collective, -1)
+    group = pick(facts.collectives.group, collective)
     memory = facts.copy_memory[op]
 
     activity = np.zeros(len(op), np.int64) if activity is None else activity
     peer = np.full(len(op), -1, np.int32) if peer is None else peer
-    gpu, process = (pick(each, peer, -1) for each in (trace.op_gpu, trace.op_process))
+    gpu, process = (pick(each, peer) for each in (trace.op_gpu, trace.op_process))
 
     def describe(name: int, size: int, memory: int, group: int, row: int, activity: int, gpu: int, process: int) -> str:
         text = short_name(trace.op_names[name]) + MEMORY[memory]
@@ -256,7 +256,7 @@ def _where_open(facts: Facts, rows: AnyInts, start: Ints, end: Ints) -> AnyInts:
 
 def _merged_name(facts: Facts, rows: AnyInts) -> Ints:
     """The merged name of each range, as its place in `Facts.names`; -1 for none."""
-    return pick(facts.name_code, pick(facts.attribution.trace.ranges.name, rows, -1), -1)
+    return pick(facts.name_code, pick(facts.attribution.trace.ranges.name, rows))
 
 
 def _exposing(facts: Facts, call: Ints, owner: Ints) -> Ints:
@@ -266,9 +266,9 @@ def _exposing(facts: Facts, call: Ints, owner: Ints) -> Ints:
     of a few bytes is `.item()`, or `nonzero()` if one of the two ops before has that name.
     """
     trace, calls = facts.attribution.trace, facts.activity.calls
-    tid = pick(calls.threads, pick(calls.thread, call, -1), 0)
+    tid = pick(calls.threads, pick(calls.thread, call), 0)
     thread = np.searchsorted(trace.threads, tid)
-    known = (call >= 0) & (pick(trace.threads, thread, -1) == tid)
+    known = (call >= 0) & (pick(trace.threads, thread) == tid)
     thread = np.where(known, thread, -1)
     start = pick(calls.start, call, 0)
     end = pick(calls.end, call, 0)
@@ -297,4 +297,4 @@ def _exposing(facts: Facts, call: Ints, owner: Ints) -> Ints:
             what = "nonzero()" if any("nonzero" in each for each in names) else ".item()"
         return f"{what}{_where(facts, row)}"
 
-    return facts.texts.each(describe, pick(calls.name, call, -1), copied, own, _merged_name(facts, rows))
+    return facts.texts.each(describe, pick(calls.name, call), copied, own, _merged_name(facts, rows))

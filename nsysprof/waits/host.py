@@ -50,7 +50,7 @@ def threads_to_blame(
     """
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
-    owner = pick(attribution.owner, launch, -1)
+    owner = pick(attribution.owner, launch)
     own = pick(launches.thread, launch, thread).astype(np.int32)
     of_range = pick(ranges.thread, owner, own).astype(np.int32)
     helped = own != of_range
@@ -181,7 +181,7 @@ def _innermost(columns: Ranges | CallList, rows: Index, begin: Ints, stop: Ints)
     """The row of the innermost of some ranges, or calls, that is open from each ``begin`` to its ``stop``; -1: none."""
     if len(rows) == 0:
         return np.full(len(begin), -1, np.int32)
-    return pick(rows, nest(columns.start[rows], columns.end[rows]).innermost(begin, stop), -1).astype(np.int32)
+    return pick(rows, nest(columns.start[rows], columns.end[rows]).innermost(begin, stop)).astype(np.int32)
 
 
 def exposed_by(

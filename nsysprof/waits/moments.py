@@ -40,7 +40,7 @@ def host_of(trace: Trace, activity: HostActivity, asked: Moments) -> Host:
     rows = np.flatnonzero((activity.kind == SYNCHRONIZING) | _implied_waits(trace, activity))
     tid = calls.threads[calls.thread[rows]] if len(rows) else np.empty(0, np.int64)
     thread = np.searchsorted(trace.threads, tid)
-    here = pick(trace.threads, thread, -1) == tid
+    here = pick(trace.threads, thread) == tid
     rows, thread = rows[here], thread[here]
     waits = np.zeros(len(launches), bool)
     launch = np.full((2, len(launches)), -1, np.int32)

@@ -148,7 +148,7 @@ def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Ints3
     of_op[start] = np.arange(len(start))
     gap = np.append(0, np.diff(host.time))[: len(host.time)]
     gap[every] = 0
-    node = pick(number, node, -1).astype(np.int32)
+    node = pick(number, node).astype(np.int32)
     return Network(
         host.thread, host.time, gap, anchor.astype(np.int32), node, start, number[done], length, np.zeros_like(length),
         (ordered[0], ordered[1]), np.zeros(len(order), np.int64), recorded, of_op, waits,

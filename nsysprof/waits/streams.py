@@ -24,7 +24,7 @@ def measure_lags(trace: Trace, host: Host, items: Items, launched: Ints32) -> La
     """The `Lags` of a trace."""
     ops = trace.ops
     before = items.before[items.of_op]
-    row = pick(items.op, before, -1)
+    row = pick(items.op, before)
     ready = pick(ops.end, row, pick(items.time, before, LONG_AGO))
     called = pick(host.time, launched, LONG_AGO)
     came = np.maximum(ready, called)
@@ -77,7 +77,7 @@ def stream_edges(
     ops = trace.ops
     one, other = parts.edges
     before = items.before
-    earlier = pick(items.op, before, -1)
+    earlier = pick(items.op, before)
     other.to[:] = np.where(before < 0, NEVER, pick(done, earlier, before + 2))
     other.op[:] = earlier
     awaited = np.flatnonzero(items.record >= 0)

@@ -215,7 +215,7 @@ class Lanes:
     def behind(self, stream: AnyInts, place: Index) -> Index:
         """Return the next op in each stream after a position returned by `before`, if there is one."""
         following = np.where(place >= 0, place + 1, np.searchsorted(self.stream, stream))
-        return self.order[following[pick(self.stream, following, -1) == stream]]
+        return self.order[following[pick(self.stream, following) == stream]]
 
 
 def event_calls(dependencies: Dependencies) -> tuple[Ints32, Ints, Ints32]:
@@ -239,7 +239,7 @@ def _awaited(dependencies: Dependencies, lanes: Lanes, place: Index) -> Ints32:
     stream, time, event = event_calls(dependencies)
     is_wait = np.arange(len(stream)) >= len(records)
     ends, order = lanes.end, lanes.order
-    last_op = pick(order, place, -1)
+    last_op = pick(order, place)
     recorded: dict[int, int] = {}  # event -> the op that ends last of what it stands for
     pending: dict[int, tuple[int, int]] = {}  # stream -> since which place it waits, and for which op
 

@@ -56,7 +56,7 @@ class Wholes:
         calls = facts.activity.calls
         tid = pick(calls.threads, calls.thread, 0)
         self.thread = np.minimum(np.searchsorted(self.trace.threads, tid), max(len(self.trace.threads) - 1, 0))
-        self.thread[pick(self.trace.threads, self.thread, -1) != tid] = -1  # that thread launches nothing
+        self.thread[pick(self.trace.threads, self.thread) != tid] = -1  # that thread launches nothing
 
     @cached_property
     def of_launch(self) -> Ints32:
@@ -109,7 +109,7 @@ class Wholes:
         syncs, launch = self.behind_launch
         copied[syncs] = self.copy_name[launch]
         range_of = ranges_around(self.facts.attribution.launched, self.thread, calls.start, calls.end)
-        name = pick(self.facts.name_code, pick(self.trace.ranges.name, range_of, -1), -1)
+        name = pick(self.facts.name_code, pick(self.trace.ranges.name, range_of))
         _, group = distinct(calls.name, self.thread, name, copied)
         return self.of_calls(np.flatnonzero(np.isin(group, group[cause.calls]))) | cause
 
