@@ -108,10 +108,6 @@ class Diagnosis:
         """Return whether only the kernels themselves are left to fix."""
         return not self.findings and self.idle_share < _IDLE and self.idle_outside_ns < _IDLE * self.recorded_ns
 
-    def of_path(self, path: str) -> list[Finding]:
-        """The findings of a path."""
-        return [each for each in self.findings if each.path == path]
-
 
 def diagnose(case: Case) -> Diagnosis:
     """Diagnose the steps of a case. In large recordings, diagnose only some steps in the middle of each path.

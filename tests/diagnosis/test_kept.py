@@ -12,6 +12,7 @@ from nsysprof.diagnosis import diagnose, finding, text
 from nsysprof.diagnosis.diagnose import StepTimes
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.launch_bound import CAUSE
+from nsysprof.kernels.classify import kinds_of
 from tests.conftest import MakeTrace
 from tests.diagnosis import test_kinds as planted
 from tests.diagnosis.test_kinds import SCORES, call, copy, diagnosis_of, os, steps
@@ -19,8 +20,8 @@ from tests.forecast.test_kept import program as of_all_changes
 from tests.kit.gpu_samples import STEP_NS, gpu_samples
 from tests.kit.kept import hold
 from tests.kit.program import MS, US, Program
-from tests.kit.reports import BLOCK, TRACES, TWO
-from tests.kit.trace import Items, Kernel
+from tests.kit.reports import BLOCK, TRACES, TWO, attributed
+from tests.kit.trace import Item, Items, Kernel, Range
 from tests.steps.test_kept import SLOW
 from tests.steps.test_steps import program
 from tests.summaries.test_kept import of_pytorch
@@ -40,6 +41,10 @@ KERNELS = (
     *(planted.PRODUCT, planted.SOFTMAX, planted.NORM, planted.TO_NHWC, planted.CAST, planted.SCALE, planted.ADD),
     *(planted.GELU, planted.FILL, planted.MEAN, "ampere_sgemm_128x64_tn", "sm80_xmma_gemm_f64f64_f64f64_f64_nn"),
     *("cutlass_80_tensorop_f16_s16816gemm_f16_128x128_nn_align1", "stencil", "heavy"),
+)
+MODELS = (
+    *("fused_moe_kernel", "void bn_fw_tr_1C11_kernel_NCHW<float>(x)", "void cudnn::ops::nchwToNhwcKernel<float>(x)"),
+    *("void gemv2T_kernel_val<int, __half>(x)", "void at::native::multi_tensor_apply_kernel<x>(y)", *KERNELS[:5]),
 )
 
 
@@ -65,16 +70,28 @@ def test_traces_of_pytorch(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("most", [diagnose.MAX_OPS, 0])
 def test_slow_steps_and_stretches(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """Whole programs, and stretches of them as of recordings that are too large."""
+    """Whole programs, and stretches of them as of recordings that are too large, of which nothing else was read."""
     monkeypatch.setattr(diagnose, "MAX_OPS", most)
     for items in (program(SLOW).items, of_all_changes()):
-        assert diagnosis_of(trace(*items)).times
+        attribution = attributed(trace(*items))
+        assert diagnosis_of(attribution.trace.report.path).times
+        assert diagnose.diagnose(diagnose.case_of(attribution, None, kinds_of(attribution.trace), None)).times
+
+
+def decoding(item: Item) -> Item:
+    """Steps that decode, in which no range is of an optimizer."""
+    if not isinstance(item, Range):
+        return item
+    name = str(item.name)
+    return replace(item, name="update" if "Optimizer" in name else name.replace("step", "decode"))
 
 
 def many_faults(seed: int) -> list[Items]:
     """Some faults in each step, some in a few, and kernels of all shapes."""
     rng = random.Random(seed)
     often, seldom = rng.sample(ACTS, 4), rng.sample(ACTS, 3)
+    decodes = seed >= 5  # and updates parameters in no range of its own
+    often += [planted.optimizer(30)] * decodes
     shapes: dict[str, dict[str, Any]] = {
         name: {
             "block": (rng.choice([32, 64, 128, 256, 512]), rng.choice([1, 1, 2]), 1),
@@ -83,7 +100,7 @@ def many_faults(seed: int) -> list[Items]:
             "registers": rng.choice([32, 32, 64, 128, 168, 255]),
             "local": rng.choice([0, 0, 0, 64, 4096]),
         }
-        for name in rng.sample(KERNELS, 7)
+        for name in rng.sample(MODELS if decodes else KERNELS, 7)
     }
     lengths = {name: rng.randint(5 * US, SCORES) for name in shapes}
 
@@ -93,7 +110,7 @@ def many_faults(seed: int) -> list[Items]:
         for name, shape in shapes.items():
             program.launch(name, lengths[name], **shape)
 
-    items: list[Items] = [*steps(act).items]
+    items: list[Items] = [*map(decoding, steps(act).items)] if decodes else [*steps(act).items]
     if seed % 2:  # sampled
         length = max(item.end for item in items if isinstance(item, Kernel)) // STEP_NS + 5
         metrics = ("sm_active", "sm_issue", "tensor_active", "dram_read", "dram_write")
@@ -105,7 +122,7 @@ def many_faults(seed: int) -> list[Items]:
     return items
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(9))
 def test_programs_with_many_faults(trace: MakeTrace, seed: int) -> None:
     """Of steps."""
     assert diagnosis_of(trace(*many_faults(seed))).times
