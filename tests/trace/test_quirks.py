@@ -440,22 +440,6 @@ def test_quirk_19_devices_are_told_apart_by_process(trace: MakeTrace) -> None:
     assert (one.totals["busy_ns"], one.ranges["devices"].tolist()) == (70, [1])
 
 
-def test_quirk_19_without_the_device_table_the_gpu_id_is_the_device(trace: MakeTrace) -> None:
-    """Older reports list GPUs alone; also `cuDevice`, which says something else, is not believed."""
-    found = answer(
-        trace(
-            Gpu(0, more={"cuDevice": 1}),
-            Gpu(1, more={"cuDevice": 0}),
-            Range("a", 0, 50),
-            launch_kernel("k", (1, 2), (100, 150), id=1, device=1),
-            style="2022.4",
-            duration=END,
-        ),
-        by="device",
-    )
-    assert found.ranges["device"].tolist() == ["GPU 1"]
-
-
 def test_quirk_19_no_list_of_gpus(trace: MakeTrace) -> None:
     """Without any list of GPUs devices are those of the processes."""
     path = trace(*STEP, gpus=False, duration=END)
