@@ -45,6 +45,7 @@ _MASK = {
     ),
     "cuda": "keep the size on the GPU",
 }
+_READS = "a copy of a few bytes to the host"  # what is .item() in Python
 _UNSET = "unset CUDA_LAUNCH_BLOCKING (or turn off the debug mode that sets it), and record again"
 # Kernels of 20 µs or more whose launch ends behind them, of how many, and how far the clocks may differ. Other
 # programs, of 200 public ones, have no more than 66 %.
@@ -85,7 +86,8 @@ def _of_regions(case: Case) -> Mask:
 def _words(case: Case, row: int) -> str:
     code, waits = int(_calls_of(case, np.array([row]))[0]), _of_regions(case)
     if not waits[code]:
-        return one_line(case.facts.texts.words[code], NAME)
+        text = case.facts.texts.words[code]
+        return one_line(text.replace(".item()", _READS) if case.dialect in ("cuda", *DIRECTIVES) else text, NAME)
     mine = np.flatnonzero(_claims(case) & (case.place_of == case.place_of[row]))
     codes = _calls_of(case, mine)
     ns = case.pieces["ns"][mine] * waits[codes]
@@ -118,7 +120,7 @@ def _read(case: Case, group: Group) -> bool:
 def _drop(case: Case, group: Group) -> Iterable[Remedy]:
     if group.place.path == WHOLE or _read(case, group):
         return
-    reads = ".item()" in group.cause or "DtoH" in group.cause
+    reads = any(each in group.cause for each in (".item()", _READS, "DtoH"))
     texts = _READ if reads else _MASK if "nonzero()" in group.cause else WAIT
     yield removal(dialect_text(case, texts), group)
 

@@ -24,7 +24,19 @@ from tests.kit.kineto import annotation, launch, operator, write_trace
 from tests.kit.kineto import collective as all_ranks
 from tests.kit.program import MS, STARTS, US, Program
 from tests.kit.reports import attributed
-from tests.kit.trace import Gpu, GraphTrace, Items, Kernel, Launch, Memcpy, OsCall, Range, launch_kernel, launch_memcpy
+from tests.kit.trace import (
+    Gpu,
+    GraphTrace,
+    Items,
+    Kernel,
+    Launch,
+    Memcpy,
+    OsCall,
+    Process,
+    Range,
+    launch_kernel,
+    launch_memcpy,
+)
 from tests.why.test_why import NCCL
 
 STEPS = 12
@@ -383,6 +395,19 @@ def test_a_program_that_has_it(
     assert bool(remedy) == bool(first.remedy) == (first.gain_ns > 0)
     assert 0 <= first.gain_low_ns <= first.gain_ns <= first.gain_high_ns <= first.total_ns
     assert not diagnosis.nothing
+
+
+@pytest.mark.parametrize(("name", "cause"), [(SCALE, ".item()"), ("scale", "a copy of a few bytes to the host")])
+def test_a_value_is_read_in_the_words_of_the_language(trace: MakeTrace, name: str, cause: str) -> None:
+    """PyTorch's kernels, or those of CUDA C++, behind a copy of four bytes."""
+
+    def act(program: Program) -> None:
+        read_back(program)
+        program.launch(name, US)
+
+    first = diagnosis_of(trace(*steps(act).items, Process(1, "./solver"))).findings[0]
+    assert first.cause == f"{cause} in log"
+    assert (".item()" in first.remedy) is (cause == ".item()")
 
 
 def test_many_short_launches_are_launch_bound(trace: MakeTrace) -> None:
