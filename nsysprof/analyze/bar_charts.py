@@ -142,7 +142,6 @@ def plan_kernel_breakdown(breakdown: Breakdown, rows: ChartRows) -> Bars:
 
 
 def _totals(rows: ChartRows, by_family: Array) -> BarPanel:
-    """Plan the bars of busy time."""
     divisor, unit = scale_ns(int(rows.busy_ns.max(initial=0)))
     parts, ends = stack(by_family / divisor, rows.groups)
     cut, end = _cut(rows, ends)
@@ -213,7 +212,6 @@ def _time_columns(rows: ChartRows) -> list[Column]:
 
 
 def _medians(rows: ChartRows) -> list[Column]:
-    """Make the column of the kernels' median duration, if known."""
     texts = [format_ns(ns) if ns else "" for ns in rows.call_ns.tolist()]
     return [Column("median", texts)] if any(texts) else []
 

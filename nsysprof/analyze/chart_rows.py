@@ -167,7 +167,6 @@ def _one_row(**values: Any) -> ColumnTable:
 
 
 def _together(rows: ColumnTable, kind: str) -> ColumnTable:
-    """Make one row for all of these rows."""
     known = {name: not (rows[name] == unknown).any() for name, unknown in (("launches", -1), ("span_ns", 0))}
     return _one_row(
         text="",

@@ -33,7 +33,6 @@ OP_KINDS = ("kernel", "memcpy", "memset", "graph", "migration")
 
 
 def _same(declared: Table, *names: str) -> dict[str, str]:
-    """Take columns of a table of an analysis, with the same words."""
     return {name: declared.about[name] for name in names}
 
 

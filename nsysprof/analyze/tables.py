@@ -28,7 +28,6 @@ Columns = Mapping[str, tuple[str, Callable[[_S], Column]]]  # name -> what it ho
 
 
 def _make(columns: Columns[_S], source: _S) -> dict[str, Column]:
-    """Make the values of all columns."""
     return {name: values(source) for name, (_, values) in columns.items()}
 
 

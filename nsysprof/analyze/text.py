@@ -43,7 +43,7 @@ _KERNEL_COLUMNS = (
     Column("kind", "family, unit and cause", head="family"),
     Column("count", "number of GPU ops"),
     Column("sum_ns", "sum of durations", head="sum"),
-    Column("share", "of that of all", head="of GPU time"),
+    Column("share", "of the time of all GPU ops", head="of GPU time"),
     Column("median_ns", "of the durations", head="median"),
     Column("min_ns", "of the durations", head="min"),
     Column("max_ns", "of the durations", head="max"),
@@ -279,7 +279,6 @@ def _cells(row: dict[str, Any], total: int, width: int = 0) -> dict[str, Any]:
 
 
 def _summaries(breakdown: Breakdown, top: int, width: int) -> Iterator[str | Rows]:
-    """Show each summary: its sentence and its rows."""
     for answer in breakdown.summaries.values():
         if answer.finding:
             yield wrap(answer.finding, "", "", width)

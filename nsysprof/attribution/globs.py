@@ -152,8 +152,8 @@ def side_names(base: str, new: str) -> tuple[str, str, str]:
     """Return the names of the two ranges of a pair, and of their common part: `('math', 'flash', 'S=4096')`.
 
     If two paths differ in one piece, this piece and the common text around it are the names; other paths keep their
-    full names. Names are split at ``::``. Within one name, text before the piece is part of the piece (`aten::mm`),
-    except in names of the workloads (`RUN::math::S4096`).
+    full names. Names are split at ``::``. The piece includes the text before it in its name (`aten::mm`), except in
+    names of the workloads (`RUN::math::S4096`).
     """
     tokens = [_tokens(path) for path in (base, new)]
     if base == new or [mark for mark, _ in tokens[0]] != [mark for mark, _ in tokens[1]]:

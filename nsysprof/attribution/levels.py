@@ -266,7 +266,6 @@ class _Busy:
 
     @cached_property
     def _warm_up(self) -> Index:
-        """The outermost ranges of warm-up."""
         early = np.flatnonzero(self.preparation[self.of])
         return early[
             ~self.preparation[np.append(self.of, 0)[self.attribution.parent[early]]]

@@ -98,7 +98,6 @@ def _decisions(results: BenchResults) -> Iterator[str]:
 
 
 def _limits(results: BenchResults) -> Iterator[str]:
-    """The limit of each shape, and what to optimize first."""
     heads = (
         "shape = label | backend | first = words | bound by = bound | times = bound_by | at the least = least_ns"
         " | without launches = now_ns | launches = launching_ns"

@@ -87,7 +87,6 @@ def bench_summary(results: BenchResults) -> str:
 
 
 def _legend(results: BenchResults, head: Sequence[str]) -> str:
-    """Explain the columns that fit."""
     unit = results.about.unit
     finds = "; detectable: smallest difference found with 80 % power" * ("detectable" in head)
     meanings = {

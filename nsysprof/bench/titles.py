@@ -154,7 +154,7 @@ def selection_title(results: BenchResults, auto: pd.DataFrame, prefix: str) -> s
         return f"PyTorch's choice: too few samples at each of the {unsure} shapes"
     if behind.empty:
         told = f"any of {len(auto)}" if not unsure else f"{len(auto) - unsure} of {len(auto)}"
-        return f"Nothing is clearly faster than PyTorch's choice at {told} shapes{few}"
+        return f"No backend is clearly faster than PyTorch's choice at {told} shapes{few}"
     worst = words.largest(behind, f"{prefix}speedup")
     best, times = worst[f"{prefix}best"], format_ratio(worst[f"{prefix}speedup"])
     where = results.labels[worst["configuration"]]

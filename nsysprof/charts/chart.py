@@ -164,7 +164,6 @@ def _cores() -> int:
 
 
 def _stop(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal to the process and its children."""
     if process.poll() is None:
         with contextlib.suppress(OSError):
             if hasattr(os, "killpg"):

@@ -180,7 +180,6 @@ def _draw_flat(axes: Axes, plan: Roofs, rows: Sequence[float], high: float) -> N
 
 
 def _marks(axes: Axes, bubbles: Sequence[Bubble]) -> list[Box]:
-    """The squares around the bubbles."""
     return [
         around(inches(axes, one.x, one.y), max(math.sqrt(one.size) * _MAX_BUBBLE, _MIN_BUBBLE) / 2) for one in bubbles
     ]

@@ -261,7 +261,6 @@ def _range(path: Path, number: int, values: dict[str, Any], stat: str) -> RangeB
 
 
 def _caps(table: _Range, values: Mapping[str, Any], where: str) -> Iterator[tuple[str, float]]:
-    """The limits of `RangeBudget`, in the order of the file."""
     for key in values:
         name = key.removeprefix("max_").removesuffix("_ns")
         if key.endswith("_ns") and f"max_{name}" in values:

@@ -203,7 +203,6 @@ def _checked(breakdown: Breakdown, budget: Budget, baselines: Sequence[Baseline]
 
 
 def _missing(asked: RangeBudget, finder: RangeFinder, budget: Budget, *, near: bool) -> Outcome:
-    """The outcome of a glob that matches nothing."""
     names = [cut(name, _MAX_NAME) for name in near_names(finder.texts, asked.glob)[:3]] if near else []
     which = f" that has {instances_text(budget.instances)}" if budget.instances else ""
     evidence = f"no range{which} matches" + (f"; there is {', '.join(names)}" if names else "")

@@ -105,7 +105,6 @@ def draft_budget(breakdown: Breakdown, rules: Rules, others: Sequence[Breakdown]
 
 
 def _chosen(breakdown: Breakdown) -> Index:
-    """The rows of ``merged`` to put limits on."""
     merged = breakdown.merged
     parent = merged["parent"].to_numpy().astype(np.int32)
     works = merged["launches"].to_numpy() > 0

@@ -124,7 +124,6 @@ def _table(broken: pd.DataFrame, path: int, why: int) -> TextTable:
 
 
 def _rule(row: Any) -> str:
-    """The limit with its statistic."""
     return f"{row.rule}, {row.stat}" if row.stat in ("median", "p95", "max") else str(row.rule)
 
 

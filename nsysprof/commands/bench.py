@@ -199,7 +199,6 @@ def _grids(preset: BenchPreset | None, calls: ShapeOptions) -> Sequence[Grid]:
 
 
 def _gpu_bytes() -> int | None:
-    """The memory of the largest GPU, or None without a GPU."""
     from nsysprof.tools.driver import ask_driver
 
     driver, _ = ask_driver()
@@ -297,7 +296,7 @@ def diff_benches(
 @options_unfolded
 def report_bench(
     samples: Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="A samples.json(.xz), or its folder.")],
-    output: Annotated[Path | None, folder_option("that of DIR")] = None,
+    output: Annotated[Path | None, folder_option("the folder DIR")] = None,
     force: Annotated[bool, option("Replace existing results.", "--force")] = False,
     *,
     made: ResultOptions,
@@ -340,7 +339,6 @@ def _folder(place: Path, made: ResultOptions, **more: Any) -> ResultFolder:
 
 
 def _make_results(folder: Path, *, charts: bool) -> BenchResults:
-    """Make all results of the ``samples.json`` in a folder."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # starting more takes longer than what they do here
     from nsysprof.bench.files import write_bench_results
     from nsysprof.bench.results import read_bench_results

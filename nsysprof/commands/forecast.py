@@ -81,7 +81,6 @@ def _list_changes(
     reading: options.ReadingOptions,
     writing: options.ResultOptions,
 ) -> None:
-    """Print the changes with the largest gains."""
     from nsysprof.attribution.paths import DEFAULT_MERGE
     from nsysprof.commands.progress import progress_bar
     from nsysprof.forecast.forecast import changes_that_help

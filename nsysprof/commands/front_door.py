@@ -131,7 +131,6 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _reports_in(folder: Path) -> list[str]:
-    """The reports in a folder that is not itself a report."""
     if not folder.is_dir() or any(folder.glob("*.parquet")):
         return []
     from nsysprof.trace.report import report_endings

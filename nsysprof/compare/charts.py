@@ -148,7 +148,6 @@ def _common_names(shown: Sequence[Difference]) -> tuple[str, str]:
 
 
 def _single_title(difference: Difference) -> str:
-    """The finding: the slowdown, and the causes with most of it."""
     row, names = difference.row, shorten_both(*difference.pair.names, _NAME)
     text = compared(row, names, shorten(row["place"], _NAME) if row["place"] else "")
     if row["verdict"] == NO_CLEAR_CHANGE:

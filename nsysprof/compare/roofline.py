@@ -270,7 +270,6 @@ def _subtitle(comparison: Comparison, roofs: Roofline) -> str:
 
 
 def _why_none(roofs: Roofline | None) -> list[str]:
-    """Why there is no roofline, and what to do."""
     if roofs is None or roofs.points.empty:
         refused = [f"{text}." for text in (roofs.refused.values() if roofs else ())]
         nothing = "No roofline: no kernel of the pair with the largest difference has counters of memory traffic."

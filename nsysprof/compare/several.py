@@ -98,7 +98,6 @@ def _median(side: Selection) -> float:
 
 
 def _like(attribution: Attribution, side: Selection, rules: Rules, merge: Sequence[str] | None) -> Selection:
-    """The same range of another recording."""
     loaded = load_report(attribution, rules, merge, {})
     if not side.is_whole and side.loaded.merged.kind[side.code] == FOUND:
         loaded = loaded.among(choose_level(attribution, None, merge).attribution, merge)

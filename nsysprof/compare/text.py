@@ -198,8 +198,8 @@ def clock_table(difference: Difference) -> TextTable:
         ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"],
         rows,
         "lrrrrl",
-        f"median {difference.noun} ± half the IQR{few}{step}; span: from the first GPU op of a call"
-        " to that of the next call",
+        f"median {difference.noun} ± half the IQR{few}{step}; span: time between"
+        " the first GPU ops of consecutive calls",
         spare=["95 % interval"],
     )
 
@@ -254,7 +254,6 @@ def _interval(row: Mapping[str, Any]) -> str:
 
 
 def _evidence(difference: Difference, top: int, markdown: bool) -> list[str]:
-    """A table of the evidence for each cause."""
     gaps, head = difference.gaps.head(top), f"Evidence, {difference.each}"
     texts = {cause: text for cause, text in zip(gaps["cause"], gaps["evidence"], strict=True) if text}
     width = min(max(map(len, texts), default=0), _NAME_WIDTH, screen_width() // 4) + 2

@@ -71,7 +71,7 @@ class CountingRun:
 
 
 def plan_runs(available: Collection[str] | None, *, quick: bool = False) -> list[CountingRun]:
-    """Plan the runs for a chip with these metrics (names without suffixes; None: unknown, so those of an H100).
+    """Plan the runs for a chip with these metrics (names without suffixes; None: unknown, as for an H100).
 
     ``quick`` leaves out the run that replays kernels.
     """

@@ -184,7 +184,6 @@ def _of_all(case: Case, part: Diagnosis, finding: Finding) -> tuple[float, int]:
 
 
 def _diagnosis_of(case: Case) -> Diagnosis:
-    """The `Diagnosis` of a case."""
     found: list[Finding] = []
     if len(case.windows):
         found = [*of_waits(case)]

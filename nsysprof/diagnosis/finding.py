@@ -72,7 +72,7 @@ class Finding:
         return max(self.gain_ns - self.recording_ns, 0) * (_HALF if bound else 1.0)
 
     def of_step(self, ns: float) -> float:
-        """Return an amount over all steps as that of one step."""
+        """Convert a total over all steps to the amount per step."""
         if self.usual_ns:
             return ns / max(self.lost_ns, 1) * self.usual_ns
         return ns / max(self.total_ns, 1) * self.step_ns

@@ -290,7 +290,6 @@ def _cannot_wait(case: Case, row: int) -> bool:
 
 
 def _record(case: Case, group: Group) -> str:
-    """How to record what is missing."""
     if group.cause == _LATE and case.facts.lacks:
         return f"; record {case.facts.lacks[0]}"
     return "; record again without other processes on the GPU (nvidia-smi lists them)" * (group.cause == SHARED)

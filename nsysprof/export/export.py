@@ -244,7 +244,6 @@ def _is_trace(path: Path) -> bool:
 
 
 def _files(to: str) -> list[str]:
-    """Name the files of tables in a format."""
     return [f"{table.file}{_ENDINGS[to]}" for table in TABLES]
 
 

@@ -1,4 +1,4 @@
-"""Keep runs read from reports in SQLite: a row per report with its ledger, renewed if the report changes."""
+"""Keep runs read from reports in SQLite: a row per report with its ledger, replaced if the report changes."""
 
 from __future__ import annotations
 

@@ -159,7 +159,6 @@ def _counters(trace: Trace, file: str | os.PathLike[str] | None) -> tuple[Counte
 
 
 def _measured(trace: Trace, path: Path) -> GpuLimits:
-    """The peaks that were measured."""
     limits = read_bench_samples(path).limits
     if not limits.measured_flops and not limits.measured_bytes_per_s:
         raise NsysprofError(
@@ -329,8 +328,6 @@ def _replay(case: Case, place: Place, spots: list[Spot], tried: int) -> None:
 
 
 def _table(spots: Sequence[Spot], known: Launches | None, main: Ints) -> ColumnTable:
-    """The columns of `HOTSPOTS`."""
-
     def texts(name: str) -> Texts:
         return Texts(np.arange(len(spots)), [getattr(each, name) for each in spots])
 

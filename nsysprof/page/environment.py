@@ -62,7 +62,6 @@ def _keeps_arguments(record: Mapping[str, Any]) -> bool:
 
 
 def _record(path: Path, record: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """List what ``nsysprof capture`` recorded."""
     if not _keeps_arguments(record):
         record = without_arguments(record)
     yield "Run record", [("file", visible(path.name)), *_flat({name: record.get(name) for name in _RECORDED}, "")]

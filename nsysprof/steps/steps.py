@@ -249,19 +249,16 @@ def _empty(table: str) -> ColumnTable:
 
 
 def _place(chain: Chain, paths: Sequence[str], count: int) -> dict[str, Column]:
-    """The columns that name a chain."""
     path = Texts(np.full(count, paths.index(chain.path)), paths)
     return {"path": path, "gpu": np.full(count, chain.gpu), "pid": np.full(count, chain.pid)}
 
 
 def _ledger(facts: Facts, chain: Chain, paths: Sequence[str]) -> ColumnTable:
-    """The columns of `tables.LEDGER` of a chain."""
     ledger = chain.excess.table(facts)
     return ColumnTable({**_place(chain, paths, len(ledger)), **ledger.columns})
 
 
 def _columns(facts: Facts, windows: Windows, chain: Chain, paths: Sequence[str], names: Texts) -> ColumnTable:
-    """The columns of `tables.STEPS` of a chain."""
     busy = np.zeros(len(windows), np.int64)
     if chain.gpu != NO_GPU:
         lines = gpu_lines(facts.attribution.trace, facts.communication, chain.gpu)

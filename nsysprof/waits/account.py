@@ -131,7 +131,6 @@ def _window_columns(facts: Facts, windows: Windows, paths: Sequence[str]) -> Col
 
 
 def _fill_times(table: ColumnTable, windows: Windows, gpu: int, lines: GpuLines, pieces: dict[str, Array]) -> None:
-    """Fill in the times of the parts of one GPU's windows."""
     mine = np.flatnonzero(windows.gpu == gpu)
     start, end = windows.start[mine], windows.end[mine]
     compute = covered(lines.compute, start, end)
@@ -187,7 +186,6 @@ def _rows(facts: Facts, windows: ColumnTable, group: Index, parts: Sequence[dict
 
 
 def _rank(column: Column) -> Array:
-    """Numbers in the order of the values of a column."""
     if not isinstance(column, Texts):
         return column
     place = {text: number for number, text in enumerate(sorted(set(column.words)))}
@@ -195,7 +193,6 @@ def _rank(column: Column) -> Array:
 
 
 def _places(windows: ColumnTable, group: Index, asked: Ints) -> dict[str, Column]:
-    """Path, GPU and process of the groups that are asked for."""
     example = np.unique(group, return_index=True)[1][asked]
     return {name: windows.columns[name][example] for name in PLACE}
 

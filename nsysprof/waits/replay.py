@@ -89,7 +89,6 @@ class Network:
 
 
 def _shared(columns: Edges | Network) -> dict[str, Any]:
-    """The columns, read-only."""
     views = {name: column.view() for name, column in vars(columns).items() if isinstance(column, np.ndarray)}
     for view in views.values():
         view.flags.writeable = False

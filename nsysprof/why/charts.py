@@ -104,7 +104,6 @@ def _bars(parts: Sequence[WindowPart], length: int) -> Iterator[marks.Marks]:
 
 
 def _ranges(instance: Instance) -> Iterator[marks.Marks]:
-    """Lanes of the ranges inside the instance, on its thread."""
     trace, place = instance.answer.attribution.trace, dict[int, int]()
     ranges, label = trace.ranges, "host: ranges inside"
     for inside in islice(instance.ranges(), 1, _MAX_LEVELS + 1):

@@ -67,7 +67,7 @@ CPU          998 ns (all)  998 ns (all)    1.00x                   too few sampl
 CUDA events
 span              1.00 µs       1.00 µs    1.00x                   too few samples
 busy         600 ns (all)  150 ns (all)    4.00x                   too few samples
-median call ± half the IQR; span: from the first GPU op of a call to that of the next call
+median call ± half the IQR; span: time between the first GPU ops of consecutive calls
 
 work                            launches  math         work is
 ----------------------------  ----------  -----------  ---------
@@ -128,7 +128,7 @@ mean ns per call (n = 2 of iter\\*), adding up to the span of the whole range; m
 | span        |      1.00 µs |      1.00 µs |   1.00x |                 | too few samples |
 | busy        | 600 ns (all) | 150 ns (all) |   4.00x |                 | too few samples |
 
-median call ± half the IQR; span: from the first GPU op of a call to that of the next call
+median call ± half the IQR; span: time between the first GPU ops of consecutive calls
 
 | work                           |   launches | math        | work is   |
 |:-------------------------------|-----------:|:------------|:----------|

@@ -211,7 +211,6 @@ def launches_graph(texts: list[str]) -> Mask:
 
 
 def _call_names(texts: list[str]) -> CallNames:
-    """What is known of calls by their names."""
     waits = np.array([waits_for_gpu(text) for text in texts], bool)
     return CallNames(texts, np.full(len(texts), CUDA_CALL, np.uint8), waits, np.zeros(len(texts), np.int32))
 
@@ -219,7 +218,6 @@ def _call_names(texts: list[str]) -> CallNames:
 def _gpu_ops(
     events: Events, stream: Ints32, launch: Ints32, by_graph: Mask
 ) -> tuple[dict[str, Array], list[str], trace.Copies]:
-    """The columns of `Ops`, the names of ops, and the `Copies`."""
     gpu = events.gpu
     texts, name = coded(events, gpu["name"])
     kinds = np.zeros(len(texts), np.uint8)

@@ -48,7 +48,6 @@ def read_call_list(events: Events, threads: Threads) -> details.CallList:
 
 
 def _calls(events: Events, rows: Ints, of: Ints) -> details.CallList:
-    """Host events as calls of threads, in thread order."""
     host = events.host
     ids, thread = np.unique(of, return_inverse=True)
     names, name = coded(events, host["name"][rows])

@@ -345,7 +345,6 @@ _SYSTEM_NAME = re.compile(r"thread -?\d+ \((.*)\)\Z", re.DOTALL)
 
 
 def _add_label(out: Events, event: Event) -> None:
-    """Record the name of a thread or process."""
     name, pid, tid = event.args.name if event.args else None, _id(event.pid), _id(event.tid)
     if not isinstance(name, str) or not isinstance(pid, int):
         return

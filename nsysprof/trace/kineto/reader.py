@@ -105,7 +105,6 @@ class KinetoReader(Reader):
         )
 
     def _faults(self) -> Iterator[str]:
-        """What could not be read."""
         text, events = self.text, self.events
         if text.cut:
             last = format_ns(max(events.last - events.first, 0))
@@ -212,7 +211,6 @@ def _json(beside: dict[str, bytes], name: str) -> Any:
 
 
 def _gpus(properties: Any) -> Iterator[Gpu]:
-    """The GPUs of ``deviceProperties``."""
     for each in properties if isinstance(properties, list) else ():
         if not isinstance(each, dict):
             continue

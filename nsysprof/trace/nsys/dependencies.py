@@ -58,7 +58,6 @@ def _rows(source: Source, table: str, needs: tuple[str, ...], others: tuple[str,
 
 
 def _contexts(source: Source) -> dict[tuple[object, object], int]:
-    """The device of each context, by process and number."""
     rows = named_rows(source, "TARGET_INFO_CUDA_CONTEXT_INFO", "processId", "contextId", "deviceId")
     return {(pid, context): device for pid, context, device in rows if isinstance(device, int)}
 

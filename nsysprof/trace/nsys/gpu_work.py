@@ -137,7 +137,6 @@ def read_work(
 
 
 def _memory_kind(block: Block, name: str) -> Ints:
-    """The column as indexes of `MEMORY_KINDS`."""
     unknown = len(trace.MEMORY_KINDS) - 1
     kind = column(block, name, missing=unknown)
     return np.where((kind >= 0) & (kind < unknown), kind, unknown)

@@ -235,7 +235,6 @@ def _call_columns(
 
 
 def _named(source: Source, names: Coder, kind: int) -> list[_Name]:
-    """The name of each code of `_call_columns`."""
     texts = _call_names(source, names, f"{details.CALL_KINDS[kind].upper()} call")
     return [(kind, text, value & _RESULT) for text, value in zip(texts, names.values.tolist(), strict=True)]
 

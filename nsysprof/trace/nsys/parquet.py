@@ -177,7 +177,6 @@ def _integers(array: Any) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _as_integers(array: Any) -> Any:
-    """Times and truth values as integers."""
     import pyarrow  # noqa: PLC0415
 
     if pyarrow.types.is_boolean(array.type):
