@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -31,6 +31,7 @@ _WATCH_PERIOD_S = 0.02
 _MAX_FILL, _MIN_RELEASE_BYTES = 0.6, 1 << 26
 _MIN_FILE_BYTES = 1 << 16  # shorter columns stay in memory
 _CHUNK = 1 << 16  # rows at a time: temporaries stay in the cache, and small
+_MANY_ROWS = 250_000  # giving memory back takes a few ms
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
@@ -128,6 +129,15 @@ class ColumnArena:
 
 
 IN_MEMORY = ColumnArena()
+
+
+def give_back(rows: int) -> None:
+    """Give freed memory back to the system, of which glibc keeps a tenth of all; if ``rows`` (of a report) are many."""
+    if rows >= _MANY_ROWS:
+        from ctypes import CDLL  # noqa: PLC0415 (a few ms)
+
+        with suppress(AttributeError, OSError, TypeError):  # other C libraries
+            CDLL(None).malloc_trim(0)
 
 
 def sort_groups(

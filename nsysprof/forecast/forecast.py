@@ -20,7 +20,7 @@ from nsysprof.core.intervals import union_length
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.diagnosis.case import Case
-from nsysprof.diagnosis.diagnose import Diagnosis, case_of, diagnose
+from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose
 from nsysprof.diagnosis.tried import removal_of
 from nsysprof.errors import NsysprofError
 from nsysprof.forecast.path import PathParts, path_parts
@@ -185,7 +185,10 @@ def forecast(
         program.notes.append(f"the replay needs about {format_bytes(needed)} of memory, over the limit")
     if doubt := program.doubt:
         raise AbstainError(*doubt)
-    return _answered(case, steps, question, record, as_profiled)
+    answer = _answered(case, steps, question, record, as_profiled)
+    if len(attribution.trace.ops) > MAX_OPS:
+        del vars(case)["program"]  # the diagnosis of large recordings replays stretches, and this takes memory
+    return answer
 
 
 def changes_that_help(
@@ -344,7 +347,8 @@ def _busy(spans: Spans, times: Times, rows: Index) -> Ints:
     """How long a GPU runs GPU ops of each of some steps: no step is shorter than that, whatever else is removed."""
     ends = np.append(spans.first, len(spans.ops))
     of = (spans.ops[ends[row] : ends[row + 1]] for row in rows.tolist())
-    return np.array([union_length(times.start[ops], times.end[ops]) for ops in of], np.int64)
+    start, end = times.start, times.end
+    return np.array([union_length(start[ops], end[ops]) for ops in of], np.int64)
 
 
 def _interval(values: Ints) -> tuple[float, float, float]:

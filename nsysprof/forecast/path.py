@@ -39,7 +39,8 @@ class PathParts:
 def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: Index, stop: int) -> PathParts:
     """Return the parts of a step from ``start`` to the end of the last of ``ops``, or to the time ``stop``."""
     offset, length = offsets(network), np.append(network.length, 0)
-    last = int(ops[np.argmax(times.end[ops])])
+    end = times.node[network.done[ops]] + network.length[ops]
+    last = int(ops[np.argmax(end)])
     ns, by_op = [0] * len(PARTS), dict[int, int]()
 
     def ran(op: int, now: int, less: int = 0) -> int:
@@ -49,9 +50,10 @@ def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: In
         by_op[op] = by_op.get(op, 0) + now - begin
         return begin
 
-    now = int(times.end[last])
-    if stop >= 0 and times.moment[stop] > now:
-        now = int(times.moment[stop])
+    now = int(end.max())
+    stopped = times.node[network.node[network.anchor[stop]]] + offset[stop] if stop >= 0 else now
+    if stopped > now:
+        now = int(stopped)
         node = int(network.node[network.anchor[stop]])
         now = _take(ns, HOST, now, int(offset[stop]), start)
     else:

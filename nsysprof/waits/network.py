@@ -5,7 +5,8 @@ from dataclasses import fields, replace
 import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.arrays import Ints, Ints32
+from nsysprof.core.arena import give_back
+from nsysprof.core.arrays import Index, Ints, Ints32
 from nsysprof.core.columns import pick
 from nsysprof.trace.details import Dependencies, HostActivity
 from nsysprof.trace.trace import Trace
@@ -13,7 +14,7 @@ from nsysprof.waits.items import Items, Parts, edges_of, items_of, no_edges
 from nsysprof.waits.joins import Joins, copy_joins, distinct_joins, first_joins, handover_joins, queue_joins, sync_joins
 from nsysprof.waits.moments import Host, Moments, host_of, launched_behind
 from nsysprof.waits.peers import Peers
-from nsysprof.waits.replay import LONG_AGO, NEVER, ZERO, Edges, Lags, Network
+from nsysprof.waits.replay import BLOCK, LONG_AGO, NEVER, ZERO, Edges, Lags, Network, delays, offsets
 from nsysprof.waits.streams import measure_lags, stream_edges
 from nsysprof.waits.walk import lanes_of
 
@@ -34,11 +35,13 @@ def network_of(
     """
     attribution = attribution.launched
     trace = attribution.trace
+    give_back(len(trace.ops))
     lanes = lanes_of(trace)
     host = host_of(trace, activity, asked)
     launched = launched_behind(trace, host)
     called = pick(host.time, launched, LONG_AGO)
     items = items_of(trace, lanes, dependencies, called, peers)
+    del called
     parts = Parts(len(items.op))
     done, length = _ends(trace, items, peers, parts)
     known = lags or measure_lags(trace, host, items, launched)
@@ -50,8 +53,10 @@ def network_of(
         *handover_joins(attribution, host),
         *first_joins(trace, host),
     ]
-    network = _assembled(host, items, distinct_joins(joins, host), parts, done, length, known)
-    del items, joins, lanes, parts
+    joined = distinct_joins(joins, host)
+    del joins, lanes, launched
+    network = _assembled(host, items, joined, parts, done, length, known)
+    del items, joined, parts
     network = _with_extras(network)
     return replace(network, part=_parts(trace, network))
 
@@ -105,76 +110,83 @@ def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Ints3
     count = 2 + parts.count
     node = np.full(len(host.time), -1, np.int32)
     node[moments] = np.arange(count, count + len(moments))
-    anchor = np.maximum.accumulate(np.where(node >= 0, np.arange(len(node)), 0)) if len(node) else node
-    first = [edges_of(np.full(2, NEVER)), parts.edges[0], *(each[0] for each in parts.more), no_edges(len(begins))]
-    second = [edges_of(np.full(2, NEVER)), parts.edges[1], *(each[1] for each in parts.more), no_edges(len(begins))]
+    anchor = np.arange(len(node), dtype=np.int32)
+    anchor[node < 0] = 0
+    np.maximum.accumulate(anchor, out=anchor)
     own = replace(edges_of(np.full(len(joins.at), ZERO), lag=joins.own), moment=joins.at - np.int32(1))
     own.drop(np.flatnonzero(first_of[joins.at]))
     awaited = replace(edges_of(joins.to, joins.op, joins.lag), moment=joins.moment)
-    edges = [_joined([*first, own]), _joined([*second, awaited])]
-    del first, second
-    parts.edges = ()  # long columns, now joined
-    for each in edges:
-        some = np.flatnonzero(each.moment >= 0)
-        each.to[some] = node[anchor[each.moment[some]]]
+    edges = [
+        [
+            edges_of(np.full(2, NEVER)),
+            parts.edges[at],
+            *(each[:2][at] for each in parts.more),
+            no_edges(len(begins)),
+            last,
+        ]
+        for at, last in enumerate((own, awaited))
+    ]
     time = [np.array([0, LONG_AGO]), items.time, *(each[2] for each in parts.more), host.time[moments]]
     key = [np.array([LONG_AGO, LONG_AGO]), items.key, *(each[3] for each in parts.more), 2 * host.time[moments]]
-    kind = (
-        [_HOST] * 2,
-        [_ITEM] * len(items.op),
-        *([_LATE] * len(each[2]) for each in parts.more),
-        [_HOST] * len(moments),
-    )
-    kinds = np.concatenate([np.array(each, np.int8) for each in kind])
+    late = count - 2 - len(items.op)
+    kinds = np.repeat(np.array([_HOST, _ITEM, _LATE, _HOST], np.int8), [2, len(items.op), late, len(moments)])
     kinds[2 + items.marks] = _MARK
     rank = np.zeros(len(kinds), np.int32)
     rank[2 + items.marks] = np.arange(len(items.marks))
     keys = np.concatenate(key)
     keys[:2] = [np.iinfo(np.int64).min, np.iinfo(np.int64).min + 1]
     order = np.lexsort((rank, kinds, keys)) if len(items.marks) else np.lexsort((kinds, keys))
+    del key, keys, kinds, rank
     number = np.empty(len(order), np.int32)
     number[order] = np.arange(len(order))
     recorded, waits = np.concatenate(time)[order], np.zeros(len(order), bool)
     waits[number[node[joins.at]]] = joins.waits
-    ordered = []
-    while edges:
-        each = edges.pop(0).take(order)
-        ordered.append(each)
+    ordered = [_joined(each, order) for each in edges]
+    for each in ordered:
+        some = np.flatnonzero(each.moment >= 0)
+        each.to[some] = node[anchor[each.moment[some]]]
         each.to[:] = number[each.to]
-        late = each.to >= np.arange(len(order))
-        each.drop(np.flatnonzero(late))
+        each.drop(np.flatnonzero(each.to >= np.arange(len(order))))
     of_op = np.full(len(order), -1, np.int32)
     start = number[items.of_op + 2]
     of_op[start] = np.arange(len(start))
-    gap = np.append(0, np.diff(host.time))[: len(host.time)]
+    gap = host.time.copy()
+    gap[1:] -= host.time[:-1]
     gap[every] = 0
-    node = pick(number, node).astype(np.int32)
+    node[moments] = number[node[moments]]
+    behind, extra = np.zeros(len(length), np.int64), np.zeros(len(order), np.int64)
     return Network(
-        host.thread, host.time, gap, anchor.astype(np.int32), node, start, number[done], length, np.zeros_like(length),
-        (ordered[0], ordered[1]), np.zeros(len(order), np.int64), recorded, of_op, waits,
+        host.thread, host.time, gap, anchor, node, start, number[done], length, behind,
+        (ordered[0], ordered[1]), extra, recorded, of_op, waits,
         host.launch, host.sync_call, host.sync, host.asked, lags, of_op,
     )  # fmt: skip
 
 
-def _joined(parts: list[Edges]) -> Edges:
-    return Edges(
-        **{field.name: np.concatenate([getattr(each, field.name) for each in parts]) for field in fields(Edges)}
-    )
+def _joined(parts: list[Edges], order: Index) -> Edges:
+    """The edges of all parts, in this order; the parts lose each column as soon as it is joined."""
+    columns = {
+        name: np.concatenate([vars(part).pop(name) for part in parts])[order]
+        for name in (field.name for field in fields(Edges))
+    }
+    return Edges(**columns)
 
 
 def _with_extras(network: Network) -> Network:
     """Give each node its delay after its latest dependency, and nodes without dependencies their time."""
-    offset = np.append(network.time - network.time[network.anchor], 0)
-    length = np.append(network.length, 0)
-    came = np.full(len(network.extra), LONG_AGO)
-    for each in network.edges:
-        arrived = network.recorded[each.to] + each.lag + offset[each.moment] + length[each.op]
-        came = np.maximum(came, np.where(each.to == NEVER, LONG_AGO, arrived))
-    known = came > LONG_AGO // 2
-    alone = np.flatnonzero(~known & (network.recorded > LONG_AGO // 2))[1:]  # the first is the moment 0
+    offset, extra = offsets(network), np.zeros(len(network.recorded), np.int64)
+    unknown = [np.empty(0, np.intp)]
+    for low in range(0, len(extra), BLOCK):
+        rows = slice(low, low + BLOCK)
+        recorded, came = network.recorded[rows], np.full(len(extra[rows]), LONG_AGO)
+        for each in network.edges:
+            arrived = network.recorded[each.to[rows]] + delays(network, each, offset, rows)
+            came = np.maximum(came, np.where(each.to[rows] == NEVER, LONG_AGO, arrived))
+        known = came > LONG_AGO // 2
+        extra[rows] = np.where(known, recorded - came, 0)
+        unknown.append(low + np.flatnonzero(~known & (recorded > LONG_AGO // 2)))
+    alone = np.concatenate(unknown)[1:]  # the first is the moment 0
     for each in network.edges:
         each.drop(alone)
     network.edges[0].to[alone] = ZERO
-    extra = np.where(known, network.recorded - came, 0)
     extra[alone] = network.recorded[alone]
     return replace(network, extra=extra)

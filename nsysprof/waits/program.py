@@ -11,6 +11,7 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import find_matches
 from nsysprof.attribution.paths import merged_paths, range_paths
 from nsysprof.attribution.range_work import index_work
+from nsysprof.core.arena import give_back
 from nsysprof.core.arrays import Array, Floats, Index, Ints
 from nsysprof.waits import edits
 from nsysprof.waits.account import wait_pieces
@@ -109,7 +110,9 @@ class Program:
     @cached_property
     def spans(self) -> Spans:
         """The steps in the network."""
-        return spans_of(self.attribution, self.windows, self.rows, self.network, self.facts.communication)
+        spans = spans_of(self.attribution, self.windows, self.rows, self.network, self.facts.communication)
+        give_back(len(self.attribution.trace.ops))
+        return spans
 
     @property
     def doubt(self) -> tuple[str, str | None] | None:

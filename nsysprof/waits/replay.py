@@ -19,7 +19,7 @@ from nsysprof.core.columns import pick
 
 ZERO, NEVER = 0, 1  # the nodes of the moment 0, and of one long ago, for what waits for nothing
 LONG_AGO = -(1 << 61)  # to which durations can be added
-_CHUNK = 1 << 16  # nodes at a time where their numbers become numbers of Python
+BLOCK = 1 << 14  # nodes at a time, where several columns or numbers of Python are computed from them
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,11 @@ class Times:
     @property
     def moment(self) -> Ints:
         """Return the time of each host moment."""
-        return self.node[self.network.node[self.network.anchor]] + offsets(self.network)[:-1]
+        return self.at(slice(None))
+
+    def at(self, moments: slice | AnyInts) -> Ints:
+        """Return the times of some host moments."""
+        return self.node[self.network.node[self.network.anchor[moments]]] + offsets(self.network)[:-1][moments]
 
     @property
     def start(self) -> Ints:
@@ -151,20 +155,20 @@ def replay(network: Network) -> Times:
     thread are derived from these.
     """
     offset, node = offsets(network), network.recorded.copy()
-    rows, times = _changed(network, offset), node.data
-    for low in range(0, len(rows), _CHUNK):  # numbers of Python take four times the memory
-        some = rows[low : low + _CHUNK]
+    changed, times = _changed(network, offset), node.data
+    for low in range(0, len(node), BLOCK):  # numbers of Python take four times the memory
+        some = low + np.flatnonzero(changed[low : low + BLOCK])
         columns: list[AnyInts] = [some]
         for each in network.edges:
-            columns += [each.to[some], _delays(network, each, offset, some)]
+            columns += [each.to[some], delays(network, each, offset, some)]
         for at, one, ahead, other, behind in zip(*(column.tolist() for column in columns), strict=True):
             here, there = times[one] + ahead, times[other] + behind
             times[at] = here if here >= there else there
     return Times(network, node)
 
 
-def _delays(network: Network, edges: Edges, offset: Ints, rows: slice | Index) -> Ints:
-    """The time from the dependency of each node to the node."""
+def delays(network: Network, edges: Edges, offset: Ints, rows: slice | Index) -> Ints:
+    """Return the time from the dependency of each node to the node; ``offset`` as of `offsets`."""
     lag = edges.lag[rows] + network.extra[rows]
     return lag + offset.take(edges.moment[rows]) + pick(network.length, edges.op[rows], 0)
 
@@ -173,24 +177,26 @@ def offsets(network: Network) -> Ints:
     """Return the ns from the anchor of each host moment to the moment, and a last 0 that stands for "no moment"."""
     out = np.zeros(len(network.gap) + 1, np.int64)
     np.cumsum(network.gap, out=out[:-1])
-    out[:-1] -= out.take(network.anchor)
+    for high in range(len(network.gap), 0, -BLOCK):  # from the last one on: anchors are not behind their moments
+        some = slice(max(high - BLOCK, 0), high)
+        out[some] -= out.take(network.anchor[some])
     return out
 
 
-def _changed(network: Network, offset: Ints) -> Index:
-    """The nodes that may differ from the recording: of each process from the first that does, or waits for another
+def _changed(network: Network, offset: Ints) -> Mask:
+    """Mark the nodes that may differ from the recording: of each process from the first that does, or waits for another
     process that may.
     """
     found = [np.empty(0, np.intp)]
-    for low in range(0, len(network.recorded), _CHUNK):
-        some = slice(low, low + _CHUNK)
-        came = (network.recorded.take(each.to[some]) + _delays(network, each, offset, some) for each in network.edges)
+    part, count = network.part, len(network.recorded)
+    for low in range(0, count, BLOCK):
+        some = slice(low, low + BLOCK)
+        came = (network.recorded.take(each.to[some]) + delays(network, each, offset, some) for each in network.edges)
         found.append(low + np.flatnonzero(np.maximum(*came) != network.recorded[some]))
     differs = np.concatenate(found)
     differs = differs[differs > NEVER]
     if not len(differs):
-        return differs
-    part, count = network.part, len(network.recorded)
+        return np.zeros(count, bool)
     first = np.full(int(part.max()) + 2, count)
     np.minimum.at(first, part[differs], differs)
     since, across = first.tolist(), list[list[int]]()
@@ -200,8 +206,7 @@ def _changed(network: Network, offset: Ints) -> Index:
     for node, to, here, there in sorted(across):
         if since[there] <= to and node < since[here]:
             since[here] = node
-    low = min(since)
-    return low + np.flatnonzero(np.arange(low, count) >= np.array(since)[part[low:]])
+    return np.arange(count, dtype=np.int32) >= np.array(since, np.int32)[part]
 
 
 def as_usual(network: Network) -> Network:

@@ -66,7 +66,7 @@ class Spans:
         follows[self.heads[1:] - 1] = NO_TIME
         follows = np.minimum(follows, pick(times.start, self.until, NO_TIME))
         done = np.maximum(computed, np.minimum(done, follows))
-        start, end = times.moment[self.begin].copy(), np.maximum(done, times.moment[self.stop])
+        start, end = times.at(self.begin), np.maximum(done, times.at(self.stop))
         joined = self.windows.start < self.windows.begin  # to the one before, by the pause in between
         for rows in np.split(np.arange(len(done)), self.heads[1:]):
             before = np.maximum.accumulate(end[rows])[:-1]

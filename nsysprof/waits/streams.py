@@ -3,6 +3,8 @@
 Also measure the usual delays before GPU ops start.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from nsysprof.core.arrays import AnyInts, Ints, Ints32, Mask
@@ -17,22 +19,26 @@ from nsysprof.waits.walk import Lanes, barriers
 
 UNEXPLAINED_NS = 20_000  # before an op starts that could: no latency is that long
 _PREPARED_NS = 2_000  # before a copy starts behind another op: no GPU needs so long
+_BLOCK = 1 << 16  # GPU ops at a time
 _ENGINE_NS = 10_000  # so soon behind another copy in its direction a copy starts that waited for it
 
 
 def measure_lags(trace: Trace, host: Host, items: Items, launched: Ints32) -> Lags:
     """The `Lags` of a trace."""
-    ops = trace.ops
-    before = items.before[items.of_op]
-    row = pick(items.op, before)
-    ready = pick(ops.end, row, pick(items.time, before, LONG_AGO))
-    called = pick(host.time, launched, LONG_AGO)
-    came = np.maximum(ready, called)
-    lag, known = ops.start - came, ~_carried(trace, came, called)  # what never came is behind, and not soon
-    known[_in_turn(trace)[0]] = False
-    behind = known & (ready >= called) & (lag >= 0)
-    soon = behind & (lag <= UNEXPLAINED_NS)
-    op = mean_latency(lag[soon & (row >= 0)], 0)
+    ops, turns = trace.ops, marked(_in_turn(trace)[0], len(trace.ops))
+    found: list[list[Ints]] = [[], [], []]
+    for rows in _blocks(len(ops)):
+        row, ready, called = _before(trace, host, items, launched, rows)
+        came = np.maximum(ready, called)
+        lag = ops.start[rows] - came
+        known = ~_carried(trace, came, called, rows) & ~turns[rows] & (lag >= 0)  # what never came is behind, not soon
+        behind = known & (ready >= called)
+        soon = behind & (lag <= UNEXPLAINED_NS)
+        for lags, some in zip(found, (soon & (row >= 0), soon & (row < 0), known & ~behind), strict=True):
+            lags.append(lag[some])
+    none = np.empty(0, np.int64)
+    behind_op, behind_event, behind_launch = (np.concatenate([none, *lags]) for lags in found)
+    op = mean_latency(behind_op, 0)
     kernels = marked(ops.launch[(ops.kind == KERNEL) & (ops.launch >= 0)], len(trace.launches))
     lengths = (trace.launches.end - trace.launches.start)[kernels if kernels.any() else slice(None)]
     last = np.sort(ops.end)
@@ -42,23 +48,38 @@ def measure_lags(trace: Trace, host: Host, items: Items, launched: Ints32) -> La
     blocked = (place >= 0) & (len(last) > 0) & (after < ends - host.time[host.sync[0]])
     return Lags(
         behind_op=op,
-        behind_event=mean_latency(lag[soon & (row < 0)], op),
-        behind_launch=mean_latency(lag[known & ~behind & (lag >= 0)], 0),
+        behind_event=mean_latency(behind_event, op),
+        behind_launch=mean_latency(behind_launch, 0),
         returning=mean_latency(after[blocked], 0),
         launch=min(int(np.median(lengths)), 1 << 62) if len(lengths) else 0,  # as a float it may be beyond int64
         in_graph=op,
     )
 
 
-def _carried(trace: Trace, came: Ints, called: Ints) -> Mask:
+def _blocks(count: int) -> Iterator[slice]:
+    """Rows of long columns, some at a time, as several columns are computed from them."""
+    for low in range(0, count, _BLOCK):
+        yield slice(low, low + _BLOCK)
+
+
+def _before(trace: Trace, host: Host, items: Items, launched: Ints32, rows: slice) -> tuple[Ints, Ints, Ints]:
+    """The op before each of some ops in its stream (-1: none), when the item before it was done, and when the host had
+    launched it.
+    """
+    before = items.before[items.of_op[rows]]
+    op = pick(items.op, before)
+    ready = pick(trace.ops.end, op, pick(items.time, before, LONG_AGO))
+    return op, ready, pick(host.time, launched[rows], LONG_AGO)
+
+
+def _carried(trace: Trace, came: Ints, called: Ints, rows: slice) -> Mask:
     """Copies that start during their call, and not right when they ``came``, because the host prepares them.
 
     This is not a GPU latency, and each copy has its own.
     """
-    ops, launches, launch = trace.ops, trace.launches, trace.ops.launch
-    returned = pick(launches.end, launch, 0)
-    found: Mask = (ops.kind == MEMCPY) & (launch >= 0) & (ops.start <= returned)
-    found &= (came == called) | (ops.start - came > _PREPARED_NS)
+    start, launch = trace.ops.start[rows], trace.ops.launch[rows]
+    found: Mask = (trace.ops.kind[rows] == MEMCPY) & (launch >= 0) & (start <= pick(trace.launches.end, launch, 0))
+    found &= (came == called) | (start - came > _PREPARED_NS)
     return found
 
 
@@ -74,38 +95,38 @@ def stream_edges(
     parts: Parts,
 ) -> None:
     """Fill in the dependencies of items: for ops, the launch and previous items; for waits, the record."""
-    ops = trace.ops
-    one, other = parts.edges
-    before = items.before
-    earlier = pick(items.op, before)
-    other.to[:] = np.where(before < 0, NEVER, pick(done, earlier, before + 2))
-    other.op[:] = earlier
+    ops, of, (one, other) = trace.ops, items.of_op, parts.edges
+    for rows in _blocks(len(items.op)):
+        before = items.before[rows]
+        earlier = pick(items.op, before)
+        other.to[rows] = np.where(before < 0, NEVER, pick(done, earlier, before + 2))
+        other.op[rows] = earlier
     awaited = np.flatnonzero(items.record >= 0)
     one.to[awaited] = items.record[awaited] + 2
-    of = items.of_op
-    behind = earlier[of]
-    ready = pick(ops.end, behind, pick(items.time, before[of], LONG_AGO))
-    null = barriers(dependencies, lanes)
-    null[(null == behind) | (pick(ops.end, null, 0) > ops.start)] = -1
-    held = pick(ops.end, null, LONG_AGO)
-    called = pick(host.time, launched, LONG_AGO)
-    came = np.maximum(np.maximum(called, held), np.where(ready <= ops.start, ready, LONG_AGO))
-    own, carried = ops.start - came, _carried(trace, came, called)
-    slack = ops.start - ready
-    usual = np.where(behind >= 0, lags.behind_op, lags.behind_event)
-    usual = np.where(carried, own, np.minimum(usual, np.where(slack < 0, slack, usual)))
-    other.usual[of], other.lag[of] = usual, np.minimum(slack, usual)
-    other.drop(of[slack < -EARLY_NS])
-    rows = np.flatnonzero(launched >= 0)
-    at = of[rows]
-    one.to[at], one.moment[at] = ZERO, launched[rows]  # the node of the moment's anchor is known later
-    late = (ops.start - called)[rows]
-    soon = np.where(late < 0, late, lags.behind_launch)  # some start before their call returns
-    one.usual[at] = np.where(carried[rows], own[rows], soon)
-    one.lag[at] = np.minimum(late, one.usual[at])
-    since = np.maximum(called, np.where(slack < -EARLY_NS, LONG_AGO, ready))
+    null, since, carried = barriers(dependencies, lanes), np.empty(len(ops), np.int64), np.empty(len(ops), bool)
+    for rows in _blocks(len(ops)):
+        start = ops.start[rows]
+        behind, ready, called = _before(trace, host, items, launched, rows)
+        null[rows][(null[rows] == behind) | (pick(ops.end, null[rows], 0) > start)] = -1
+        held = pick(ops.end, null[rows], LONG_AGO)
+        came = np.maximum(np.maximum(called, held), np.where(ready <= start, ready, LONG_AGO))
+        own, alone, slack = start - came, _carried(trace, came, called, rows), start - ready
+        usual = np.where(behind >= 0, lags.behind_op, lags.behind_event)
+        usual = np.where(alone, own, np.minimum(usual, np.where(slack < 0, slack, usual)))
+        at = of[rows]
+        other.usual[at], other.lag[at] = usual, np.minimum(slack, usual)
+        other.drop(at[slack < -EARLY_NS])
+        since[rows] = np.maximum(np.maximum(called, np.where(slack < -EARLY_NS, LONG_AGO, ready)), held)
+        carried[rows] = alone
+        some = np.flatnonzero(launched[rows] >= 0)
+        at = at[some]
+        one.to[at], one.moment[at] = ZERO, launched[rows][some]  # the node of the moment's anchor is known later
+        late = (start - called)[some]
+        soon = np.where(late < 0, late, lags.behind_launch)  # some start before their call returns
+        one.usual[at] = np.where(alone[some], own[some], soon)
+        one.lag[at] = np.minimum(late, one.usual[at])
     _behind_null(trace, items, null, done, lags, parts)
-    _behind_copies(trace, items, np.maximum(since, held), carried, done, lags, parts)
+    _behind_copies(trace, items, since, carried, done, lags, parts)
 
 
 def _behind_null(trace: Trace, items: Items, null: Ints32, done: Ints32, lags: Lags, parts: Parts) -> None:

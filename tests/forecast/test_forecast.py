@@ -156,10 +156,10 @@ def test_a_critical_path_has_each_ns_once(
     ]
     network = SimpleNamespace(
         gap=np.array([5]), anchor=np.array([0]), length=np.array([100, 70]), behind=[behind, 0], edges=edges,
-        done=[first, second], node=[ZERO], of_op=[-1, -1, 0, 1], waits=[0] * 4, extra=[0] * 4,
+        done=np.array([first, second]), node=[ZERO], of_op=[-1, -1, 0, 1], waits=[0] * 4, extra=[0] * 4,
     )  # fmt: skip
     begins = 100 + lag
-    times = SimpleNamespace(end=np.array([100, begins + 70]), moment=np.array([0]), node=[0, -(1 << 61), 0, begins])
+    times = SimpleNamespace(node=np.array([0, -(1 << 61), 0, begins]))
     ops = SimpleNamespace(kind=[kind, KERNEL], name=[0, 0])
     facts = SimpleNamespace(attribution=SimpleNamespace(trace=SimpleNamespace(ops=ops)), communication=[False])
     found = path_parts(facts, network, times, -50, np.array([0, 1]), -1)  # type: ignore[arg-type]
