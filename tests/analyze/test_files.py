@@ -508,6 +508,10 @@ def test_results_are_a_third_of_the_report(name: str, tmp_path: Path, run: Run) 
     assert run("analyze", report, "-o", "out").code == 0
     written = sum(file.stat().st_size for file in (tmp_path / "out").iterdir())
     assert written <= max(report.stat().st_size, 1_000_000) / 3
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "kernels.csv.gz").write_text("by hand")
+    assert "mine holds kernels.csv.gz, not written by an analysis" in run("analyze", report, "-o", "mine").err
+    assert (tmp_path / "mine" / "kernels.csv.gz").read_text() == "by hand"
 
 
 def test_instances_are_left_out_last(trace: MakeTrace, tmp_path: Path, run: Run) -> None:
