@@ -62,13 +62,11 @@ def write_tables(
     if packed or most < MAX_ROWS:
         left_out = write_json(breakdown, document, most, packed)
     notes = []
-    if left_out:
+    if left_out and most == MAX_ROWS:  # of fewer rows the document itself says so
         files = " and ".join(each["file"] for each in left_out.values())
         notes.append(f"analysis.json has the top {most:,} rows by GPU time; all rows are in {files}")
     if not kept:
         notes.append(f"instances.csv is left out: it would have {count:,} rows; --instances writes it")
-    if packed:
-        notes.append("large tables are compressed: zcat, pandas and DuckDB read .csv.gz")
     return [path.with_name(packed.get(path.name, path.name)) for path in written], notes
 
 
