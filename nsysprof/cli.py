@@ -206,7 +206,6 @@ def main() -> None:
 
 
 def _fail(error: NsysprofError) -> NoReturn:
-    """Print one line and the hint, and exit."""
     print(f"nsysprof: {visible(error.message)}", file=sys.stderr)
     if error.hint:
         print(f"  hint: {visible(error.hint)}", file=sys.stderr)

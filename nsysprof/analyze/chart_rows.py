@@ -298,7 +298,6 @@ def _own_busy(breakdown: Breakdown, texts: set[str]) -> tuple[int, int]:
 
 
 def _kernel_rows(breakdown: Breakdown) -> ColumnTable:
-    """Make a row per kernel name, over the whole result."""
     rows = breakdown.columns("whole_kernels")
     rows = rows.take(~rows.texts("family").equal("migration"))
     kinds = rows.summed(["kernel", "family", "group"], ["count", "sum_ns"])

@@ -253,7 +253,6 @@ class _Rows:
                 yield PageRow(group, label, "ranges", *self._clipped(start[at], end[at]), columns=columns)
 
     def _call_row(self, thread: int, group: str, label: str) -> Iterator[PageRow]:
-        """Make the row of the host calls of a thread that caused GPU work."""
         launches = self.trace.launches
         ops = np.bincount(self.trace.ops.launch + 1, minlength=len(launches) + 1)[1:]
         first, last = np.searchsorted(launches.thread, [thread, thread + 1]).tolist()

@@ -194,7 +194,6 @@ def plan_selection(results: BenchResults) -> marks.Bars:
 
 
 def _selections(results: BenchResults) -> pd.DataFrame:
-    """The shapes at which `auto` can be compared with others."""
     return results.auto[results.auto["best"].notna()]
 
 

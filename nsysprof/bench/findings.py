@@ -35,7 +35,6 @@ def bench_findings(results: BenchResults) -> Iterator[str]:
 
 
 def _crossovers(results: BenchResults) -> Iterator[str]:
-    """Compare every backend along S with the baseline."""
     base, size = results.base, results.about.size
     rows = results.crossovers[results.crossovers["kind"] == "eager"]
     rows = rows[(rows["loser"] == base) | (rows["winner"] == base)]

@@ -37,7 +37,6 @@ def _without_repeats(texts: Sequence[str]) -> list[str]:
 
 
 def _joined(*parts: Iterable[str]) -> str:
-    """The non-empty parts, separated by empty lines."""
     lines = [line for part in map(list, parts) if part for line in ("", *part)][1:]
     return "".join(f"{visible(line)}\n" for line in lines)
 

@@ -180,7 +180,6 @@ def _draw_boxes(axes: Axes, lane: marks.Marks | marks.CallLane, pixel: float, to
 
 
 def _draw_frame(axes: Axes, start: int, end: int) -> None:
-    """Mark the zoomed time by a frame around all lanes."""
     low, high = axes.get_xlim()
     pixel = (high - low) / (marks.PLOT * marks.DPI)
     left, right = max(start, low), min(end, high)

@@ -67,7 +67,6 @@ def _decades(low: float, high: float) -> list[tuple[float, str]]:
 
 
 def _draw_slope(axes: Axes, plan: Roofs, slope: float, text: str, places: Places) -> None:
-    """Draw a slope with its text, which no name may cross."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     above = [each for each in plan.ceilings if each.slope == slope]
     begin = max(left, bottom / slope)

@@ -178,7 +178,6 @@ def _baseline(
 
 
 def _checked(breakdown: Breakdown, budget: Budget, baselines: Sequence[Baseline], rules: Rules) -> BudgetCheck:
-    """Check a report, broken down as the budget requires, against the budget."""
     report = str(breakdown.attribution.trace.report.path)
     _refuse_empty(breakdown, budget, report)
     _check_words(budget, rules)

@@ -108,7 +108,6 @@ def _refuse(
     slowest: bool,
     one_report: bool,
 ) -> None:
-    """Raise `typer.BadParameter` for options that exclude each other."""
     if instance and (len(instance) > 2 or skip):
         raise typer.BadParameter("use --instance once (for both sides) or twice (once per side), without --skip")
     if instance and slowest:

@@ -127,7 +127,6 @@ def _digits(base: int, new: int) -> tuple[int, int, int, str]:
 
 
 def _remarks(difference: Difference, steps: Sequence[_Step]) -> list[str]:
-    """The kernels per call, in total and for each cause with kernels."""
     changed = []
     for step in steps:
         base, new = (step.of(difference, f"{side}_kernels") for side in SIDES)
@@ -222,7 +221,6 @@ def _panel_title(row: Mapping[str, Any], totals: Sequence[str]) -> str:
 
 
 def _subtitle(comparison: Comparison, shown: Sequence[Difference]) -> str:
-    """The source of the numbers, their count, and their clock."""
     counts = list(dict.fromkeys(calls_text(difference.row) for difference in shown))
     sides = [side for difference in shown for side in difference.pair.sides]
     every = [int(difference.row[f"{side}_calls"]) for difference in shown for side in ("base", "new")]

@@ -251,7 +251,6 @@ def counts_text(base: int, new: int) -> str:
 
 
 def _causes(difference: Difference) -> Iterator[str]:
-    """Name the causes with most of the difference or, if causes cancel, their changes."""
     gaps = difference.gaps
     if difference.no_shares:
         if not causes_cancel(gaps):
@@ -451,7 +450,6 @@ def _more_or_less(size: float, expected: float) -> str:
 
 
 def _tensor_cores(names: tuple[str, str], measured: BothMeasured) -> Iterator[str]:
-    """State the share of each side's FLOPs on tensor cores."""
     parts = []
     for name, counted in zip(names, measured, strict=True):
         share = tensor_share(counted.total) if counted else math.nan

@@ -226,7 +226,6 @@ def _owns(loaded: LoadedReport, match: Match) -> bool:
 
 
 def _alone(reports: Sequence[LoadedReport], matches: Sequence[Sequence[Match]], pairs: Matched) -> Iterator[str]:
-    """Name the ranges that only one of two reports has."""
     for at, side in enumerate(reports):
         paired = {pair[at].code for pair in pairs}
         alone = {match.code: match for match in matches[at] if match.code not in paired}

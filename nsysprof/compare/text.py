@@ -279,7 +279,6 @@ def traffic_tables(difference: Difference) -> Iterator[TextTable]:
 
 
 def _expected(difference: Difference) -> TextTable:
-    """The expected bytes of each cause, and their rate, if the shape is known."""
     rows = []
     for row in row_dicts(difference.traffic):
         cells = [one_line(row["cause"], _NAME_WIDTH)]

@@ -173,7 +173,6 @@ def tensor_share(amounts: Mapping[str, float]) -> float:
 
 
 def _unmatched(kernels: pd.DataFrame, match: CounterMatch, share: float) -> Iterator[str]:
-    """Name the kernels without figures and their share of the time."""
     lost = kernels[kernels["matched"] < kernels["count"]]
     if lost.empty:
         return

@@ -303,7 +303,6 @@ def _writing(output: Path) -> Iterator[None]:
 
 
 def _write_document(source: RecordSource, tables: list[RecordTable], path: Path) -> None:
-    """Write what the tables are of and what their columns hold."""
     breakdown = source.breakdown
     document = {
         "schema": EXPORT_SCHEMA,

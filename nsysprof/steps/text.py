@@ -48,7 +48,6 @@ def _head(answer: Steps) -> str:
 
 
 def _sentences(answer: Steps, found: list[Finding]) -> str:
-    """Findings; the first has the command that shows more."""
     file, lines = quote_path(answer.attribution.trace.report.path), []
     for number, each in enumerate(found, 1):
         where = f"{place_of(answer, each.path, each.gpu, each.pid)}: " if len(answer.chains) > 1 else ""

@@ -267,7 +267,6 @@ def _longest_first(rows: ColumnTable) -> ColumnTable:
 
 
 def _finding(trace: Trace, found: _Calls, names: ColumnTable, recording: int) -> Iterator[str]:
-    """State the time in calls, the calls that wait, and those that load modules."""
     kinds = names.texts("kind").codes
     kind = int(kinds[0])
     total, threads = _in_calls(found, kind)

@@ -77,7 +77,6 @@ def copies(attribution: Attribution, asked: Asked) -> Answer | None:
 
 
 def _rows(attribution: Attribution, asked: Asked, some: Index) -> ColumnTable:
-    """Make the rows of ``copies.csv`` for ``some`` rows of ``trace.copies``."""
     trace = attribution.trace
     recorded = attribution.recorded or trace  # which has the real launches
     ops, recorded_size = trace.copy_ops[some], trace.copies.size_bytes[some]

@@ -70,7 +70,6 @@ def _kernels(trace: Trace) -> list[str]:
 
 
 def _programs(trace: Trace) -> list[str]:
-    """The names of processes that used GPUs, and the recorded command."""
     about = trace.report.about
     named = [about.processes.get(process) for process in trace.processes.tolist()]
     return [name for name in [*named, about.command] if name]

@@ -64,7 +64,6 @@ class Removals:
 
 
 def _cause_of(wholes: Wholes, waits: ColumnTable) -> Cause:
-    """Find the cause behind some rows of `Why.waits`."""
     op, thread, start, end = (waits[name] for name in ("op", "thread", "start_ns", "end_ns"))
     late = waits.texts("activity").equal(LATE_PEER)
     return wholes.of_waits(waits.texts("cause").codes, op, thread, start, end, late)

@@ -177,7 +177,6 @@ def _callers(host: dict[str, Array], calls: Ints, process: Ints, correlation: In
 def _streams(
     events: Events, process: Ints, gpus: dict[int, int]
 ) -> tuple[Ints32, list[trace.Stream], list[trace.Device]]:
-    """The stream of each GPU op, all streams, and all devices as processes see them."""
     place = events.gpu["place"].astype(np.int64)
     used, inverse = np.unique(process * max(len(events.places), 1) + place, return_inverse=True)
     where: list[Any] = list(events.places)
@@ -321,7 +320,6 @@ def _warnings(events: Events, ranges: int, launches: int, ambiguous: int, calls:
 
 
 def _why_no_work(events: Events, calls: list[str]) -> str:
-    """A sentence for a trace without GPU ops."""
     other = [category for category in events.seen if category.startswith("mtia")]
     if other:
         return (
