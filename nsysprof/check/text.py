@@ -36,8 +36,9 @@ def check_summary(answer: BudgetCheck) -> str:
         lines += ["", *table, *_more(broken, _MAX_ROWS)]
         # the near names of globs that match nothing, for which the table has no room
         lacking = broken[(broken["rule"] == "must exist") & (broken["instances"] == 0)]
-        for row in _rows(lacking.head(_MAX_UNMATCHED)):
-            lines.append(_folded(f"{one_line(row.range, _MAX_RANGE)}: {row.evidence}"))
+        for evidence, alike in lacking.head(_MAX_UNMATCHED).groupby("evidence", sort=False):
+            names = ", ".join(one_line(name, _MAX_RANGE) for name in alike["range"])
+            lines.append(_folded(f"{names}: {evidence}"))
     if len(untested):
         lines += ["", "not tested:"]
         for row in _rows(untested.head(_MAX_UNTESTED)):

@@ -124,6 +124,6 @@ def changes_text(diagnosis: Diagnosis, file: Path, *, full: bool = False, markdo
     left = [plural(more, "more change")] if (more := len(tried.findings) - most) > 0 else []
     text = findings_text(tried, file, "forecast", most)
     if diagnosis.findings and not tried.findings:
-        text = f"No change to these steps was replayed.\n $ nsysprof why {quote_path(file)}"
+        text = f"No bottleneck has a change that forecast can replay.\n $ nsysprof why {quote_path(file)}"
     head = wrap(visible(headline(diagnosis, file)), "", "  ")
     return answer_lines([head, text], more=left, full=full, markdown=markdown)

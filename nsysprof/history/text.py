@@ -52,7 +52,7 @@ def headline(answer: History) -> str:
         times = f"{format_ns(change.before_ns)} → {format_ns(change.after_ns)} per {unit_of(worst)}"
         return f"{ratio_text(change)} since {run_name(answer, change.run)}: {times} ({runs})"
     if len(first.runs) < 3:
-        return f"{runs}: {path_name(first)} in only {len(first.runs)} of them; a level needs three or more"
+        return f"{runs}, {len(first.runs)} with {path_name(first)}: a level needs three or more"
     if first.levels.slope:
         way = "longer" if first.drift > 0 else "shorter"
         return f"{runs}: gradual drift, no sudden change: {path_name(first)} got {format_share(abs(first.drift))} {way}"

@@ -270,6 +270,6 @@ def test_without_a_change_those_that_gain_most_are_listed() -> None:
         text = changes_text(several, BLOCK)
         assert ("more change" in text) == (more is not None)
         assert more is None or more in text
-        assert ("No change to these steps was replayed." in text) == (not number)
+        assert ("No bottleneck has a change that forecast can replay." in text) == (not number)
         assert "more change" not in changes_text(several, BLOCK, full=True)
     assert "No change" not in changes_text(replace(diagnosis, findings=()), BLOCK)
