@@ -21,7 +21,7 @@ from tests.kit.gpu_samples import STEP_NS, gpu_samples
 from tests.kit.kept import hold
 from tests.kit.program import MS, US, Program
 from tests.kit.reports import BLOCK, TRACES, TWO, attributed
-from tests.kit.trace import Item, Items, Kernel, Range
+from tests.kit.trace import CudaDevice, Gpu, Item, Items, Kernel, Launch, Memcpy, OsCall, Range
 from tests.steps.test_kept import SLOW
 from tests.steps.test_steps import program
 from tests.summaries.test_kept import of_pytorch
@@ -83,7 +83,8 @@ def decoding(item: Item) -> Item:
     if not isinstance(item, Range):
         return item
     name = str(item.name)
-    return replace(item, name="update" if "Optimizer" in name else name.replace("step", "decode"))
+    name = "update" if "Optimizer" in name else name
+    return replace(item, name="execute_context_0(0)_generation_9(9)" if name.startswith("step") else name)
 
 
 def many_faults(seed: int) -> list[Items]:
@@ -126,6 +127,19 @@ def many_faults(seed: int) -> list[Items]:
 def test_programs_with_many_faults(trace: MakeTrace, seed: int) -> None:
     """Of steps."""
     assert diagnosis_of(trace(*many_faults(seed))).times
+
+
+@pytest.mark.parametrize(("one", "other"), [(0, 2), (1, 3), (4, 0), (6, 8)])
+def test_two_programs_with_many_faults(trace: MakeTrace, one: int, other: int) -> None:
+    """On a GPU each, with threads of other numbers."""
+    moved: list[Item] = []
+    for each in many_faults(other):
+        if isinstance(each, Kernel | Memcpy):
+            moved.append(replace(each, process=2, device=1))
+        elif isinstance(each, Range | Launch | OsCall):
+            moved.append(replace(each, process=2, thread=(each.thread or 0) + 3))
+    devices: list[Item] = [Gpu(0), Gpu(1), CudaDevice(0, 0, 1), CudaDevice(1, 1, 2)]
+    assert len(diagnosis_of(trace(*devices, *many_faults(one), *moved)).times) == 2
 
 
 @pytest.mark.parametrize("seed", range(5))
