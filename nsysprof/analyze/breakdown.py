@@ -27,6 +27,7 @@ from nsysprof.attribution.graph_work import GraphCounts, GraphWork, graph_counts
 from nsysprof.attribution.paths import Paths, instance_numbers
 from nsysprof.attribution.split import Part
 from nsysprof.charts.notebook import Shown, view_of
+from nsysprof.core.arena import give_back
 from nsysprof.core.arrays import Index, Ints, Ints32, Mask
 from nsysprof.core.columns import Column, ColumnTable, Texts, codes_of, first_appearances, frame_of, ranks, stack_tables
 from nsysprof.core.parallel import side_by_side
@@ -87,11 +88,18 @@ class Breakdown(Shown):
         return self._columns[table]
 
     def made_ahead(self) -> Breakdown:
-        """Return the result itself. For a large report, first build the tables for text and files in parallel."""
-        if self.attribution.trace.apart:
+        """Return the result itself, with what text and files need if the report is large: in parallel, or in the order
+        that takes least memory.
+        """
+        trace = self.attribution.trace
+        if trace.apart:
             tables = (partial(self.columns, name) for name in ("merged", "ranges"))
             side_by_side(lambda: self.case, lambda: self.summaries, *tables, apart=True)
             side_by_side(lambda: self.diagnosis, lambda: self.columns("kernels"), apart=True)
+        elif len(trace.ops) > MAX_OPS:
+            for name in ("summaries", "case", "diagnosis"):
+                getattr(self, name)
+                give_back(len(trace.ops))
         return self
 
     @cached_property
