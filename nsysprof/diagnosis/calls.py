@@ -48,6 +48,7 @@ LOST_GRAPHS, _HIDDEN = "CUDA graphs that are not recorded", 0.05  # a cause; of 
 OVERLAP = "; start MPI_Isend and MPI_Irecv before independent work, and balance the ranks"
 _CACHE = "switch the caching allocator on: unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING"
 _OF_LAUNCHES, _RUNS, _LOOP = 4, 10, 100  # launches for each allocation, for each time that it frees, and in all
+_ROWS = 64  # allocations: fewer are arrays of their own
 _SOON = 0.25  # of a wait for input: another thread that woke up within so much of its end made the input then
 _CALL = "the GPU waits for {cause}: {amount}"
 
@@ -128,7 +129,8 @@ def _reuse(case: Case, group: Group) -> Iterable[Remedy]:
     grows = case.dialect in ("pytorch", *DIRECTIVES) and _grows(case, group)
     if not grows:
         return _advise(_REUSE)(case, group)
-    return [removal(BY_ROWS, group)] if case.dialect in DIRECTIVES else ()
+    by_rows = case.dialect in DIRECTIVES and len(np.unique(case.pieces["call"][group.rows])) >= _ROWS
+    return [removal(BY_ROWS, group)] if by_rows else ()
 
 
 @made_once
@@ -191,8 +193,10 @@ OUTPUT = re.compile(r"p?writev?\d*$|fwrite|fsync|fdatasync|fflush|f?puts|v?f?pri
 
 @made_once
 def _fed(case: Case) -> Mask:
-    """In waits for a lock behind which the thread first copies to the GPU: another thread makes the input."""
-    trace, mask = case.facts.attribution.trace, _each_step(purposes.LOCK, long=True)(case)
+    """In waits for a lock (not a mutex) behind which the thread first copies to the GPU: another thread makes input."""
+    trace, calls = case.facts.attribution.trace, case.facts.activity.calls
+    mutex = np.array([*("mutex" in name for name in calls.names), False], bool)
+    mask = _each_step(purposes.LOCK, long=True)(case) & ~mutex[np.append(calls.name, -1)[case.pieces["call"]]]
     rows = np.flatnonzero(mask)
     thread, end, launches = case.pieces["thread"][rows], case.pieces["end_ns"][rows], trace.launches
     inputs = np.array([*("HtoD" in name for name in trace.op_names), False], bool)

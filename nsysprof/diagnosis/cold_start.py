@@ -44,6 +44,7 @@ _NO_KERNELS, _NO_WORK = 0.01, 0.05
 # Of the recording, before the first GPU operation; and of work behind it, which is worth advice of its own.
 _NEARLY_ALL, _LATE_NS, _OF_ITS_OWN_NS = 0.9, 5_000_000_000, 1_000_000_000
 _OUTSIDE = 3  # times what all steps take: GPUs that idle so long outside of them are what to look at
+_MAIN = 0.1  # of set-up: less is not named
 _A_MOMENT = 0.01  # of the recording: steps found in so little, without a large gain, are not what the program is for
 _MOSTLY, _SOME = 0.5, 0.25  # of the time from the first GPU operation to the last
 _NUMBER = re.compile(r" ?\d+")
@@ -59,6 +60,7 @@ _REPEAT = "run the work once as a warm-up, then record a second run with a reali
 _MORE = "record several steps with a realistic problem size"  # where nothing is set up in the recording
 _BEFORE_IT = "shorten the CPU code before the first GPU operation (a CPU profiler or ranges show what it does)"
 _FEW_STEPS = "record many steps after a warm-up, because this recording is mostly set-up or other work"
+_PIN_LESS = "pin less memory (pinning takes time by its size), pin it once, and record steps after a warm-up"
 _WARM = "record steps after a warm-up, because this pass is mostly set-up"
 
 # Calls that give the GPU work, and those before them that may explain their failure. Others fail without harm: queries,
@@ -170,7 +172,8 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     brief = busy < _SMALL_NS and span < _A_MOMENT * recorded_ns and not gains
     dropped = [each for each in found if each.path == WHOLE and each.kind in _EACH_LAUNCH and each.claim != COUNTED]
     again = _REPEAT if total >= MIN_NS else _MORE
-    if not kernels and (none := _no_kernel(case, hardly)):
+    before = _before_work(case, once, busy, recorded_ns)
+    if not kernels and (none := _no_kernel(case, hardly or before is not None)):
         text, remedy = none
     elif total >= max(_TIMES * busy, span) and (little < _LITTLE_NS or small):
         names = join_words([name for name, ns in once if ns >= MIN_NS] or [name for name, _ in once[:1]])
@@ -185,8 +188,8 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         all_of_it = f" and all GPU operations for {format_ns(busy)}" * (format_ns(kernels) != format_ns(busy))
         text = f"too little GPU work to optimize: kernels run for {format_ns(kernels)}{all_of_it}"
         text, remedy = f"{text} of the {format_ns(recorded_ns)} recorded", again
-    elif busy < min(_NO_KERNELS * recorded_ns, _OF_ITS_OWN_NS) and (text := _late_first(case, busy, recorded_ns)):
-        remedy = _BEFORE_IT
+    elif before is not None:
+        text, remedy = before
     elif inside >= _MOSTLY * place.total_ns:
         waits = f"a cold start: the GPU waits {format_ns(inside)} of the {format_ns(place.total_ns)} for set-up"
         text, remedy, dropped = f"{waits}, and is busy for {format_ns(busy)}", _WARM, []
@@ -244,16 +247,23 @@ def _kernels_ns(trace: Trace) -> int:
     return sum(int((end - start).sum()) for start, end in lines)
 
 
-def _late_first(case: Case, busy: int, recorded_ns: int) -> str:
-    """That nearly all of a recording without steps is before its first GPU operation."""
-    calls = case.facts.activity.calls
+def _before_work(case: Case, once: Sequence[tuple[str, int]], busy: int, recorded_ns: int) -> tuple[str, str] | None:
+    """That most of a recording without steps is set-up, or nearly all of it before its first GPU operation; with a
+    remedy.
+    """
+    calls, total = case.facts.activity.calls, sum(ns for _, ns in once)
     if len(case.chosen.level.rows) or not len(calls):
-        return ""
+        return None
+    span = sum(each.total_ns for each in case.places)
+    if total >= max(_TIMES * span, _SOME * recorded_ns, _OF_ITS_OWN_NS):
+        names = join_words([f"{name} {format_ns(ns)}" for name, ns in once if ns >= _MAIN * total])
+        text = f"set-up takes {format_ns(total)} of the {format_ns(recorded_ns)} recorded ({names}); all GPU work lasts"
+        return f"{text} {format_ns(span)}", _PIN_LESS if once[0][0] == "pinning" else _WARM
     early = int(case.facts.attribution.trace.ops.start.min()) - int(calls.start.min())
-    if early < max(_NEARLY_ALL * recorded_ns, _LATE_NS):
-        return ""
+    if early < max(_NEARLY_ALL * recorded_ns, _LATE_NS) or busy >= min(_NO_KERNELS * recorded_ns, _OF_ITS_OWN_NS):
+        return None
     text = f"too little GPU work to optimize: the first GPU operation comes {format_ns(early)} after the first call"
-    return f"{text}, and GPUs are busy for {format_ns(busy)} of {format_ns(recorded_ns)}"
+    return f"{text}, and GPUs are busy for {format_ns(busy)} of {format_ns(recorded_ns)}", _BEFORE_IT
 
 
 def _tuning(case: Case, span: int) -> str:

@@ -12,7 +12,7 @@ from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import EVERY, ONCE, UNTRIED, Finding
 from nsysprof.diagnosis.kinds import MIN_SHARE, counted, dialect_text, each_step, often
 from nsysprof.trace.trace import MIGRATION
-from nsysprof.waits.paging import paging
+from nsysprof.waits.paging import FAULT_NS, paging
 
 _PREFETCH = {
     "cuda": "prefetch the kernels' data with cudaMemPrefetchAsync, or allocate it with cudaMalloc",
@@ -26,7 +26,6 @@ _HOST = {
 
 _RECORD = "; record the waits with --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true"
 _FAULTS = "page faults on the GPU"
-_FAULT_NS = 50_000  # what a fault takes at most, by and large
 _FEW = 0.01  # of allocations: if so few are managed, kernels hardly use them
 SOME_FAULTS, MANY_FAULTS = 0.05, 0.5  # of the time of kernels: from here on to tell, and to advise nothing else
 
@@ -51,7 +50,7 @@ def fault_share(case: Case) -> float:
         ]
         return float(allocated[0] > _FEW * allocated[1])
     busy = sum(int((line.compute[1] - line.compute[0]).sum()) for line in case.lines.values())
-    return min(moves * _FAULT_NS / max(busy, 1), 1.0)
+    return min(moves * FAULT_NS / max(busy, 1), 1.0)
 
 
 def known_fault_share(case: Case, place: Place) -> float:
@@ -86,16 +85,23 @@ def page_findings(case: Case, place: Place) -> Iterator[Finding]:
         yield from _unknown_faults(case, place)
     if found is None:
         return
-    for cause, waited, moved, verb, texts in (
-        (_FAULTS, found.kernel_ns, found.to_gpu_bytes, "kernels run during", _PREFETCH),
-        ("page faults on the CPU", found.host_ns, found.to_host_bytes, "the GPU idles during", _HOST),
+    for cause, least, waited, moved, verb, texts in (
+        (_FAULTS, known, found.wait_ns, found.to_gpu_bytes, "kernels wait for up to {} for", _PREFETCH),
+        (
+            "page faults on the CPU",
+            int(found.host_ns.sum()),
+            found.host_ns,
+            found.to_host_bytes,
+            "the GPU idles for {} during",
+            _HOST,
+        ),
     ):
-        lost = int(waited.sum())
-        if lost < MIN_SHARE * place.total_ns:
+        if least < MIN_SHARE * place.total_ns:
             continue
+        lost = int(waited.sum())
         size, which = format_bytes(int(moved.sum())), often(place, waited)
         when = " once" if which == ONCE else f" in {which}"
         amount = each_step(place, lost) if which == EVERY else format_ns(lost) + when
-        text = f"{verb} {cause} for {amount} ({size} of unified memory moved in all)"
+        text = f"{verb.format(amount)} {cause} ({size} of unified memory moved)"
         text += _RECORD * (some and cause == _FAULTS)
         yield replace(counted(place, "page-fault", cause, text, dialect_text(case, texts), lost, lost), often=which)

@@ -117,7 +117,7 @@ def nothing_text(diagnosis: Diagnosis) -> str:
     if not diagnosis.steps:
         why = diagnosis.chosen.attribution.trace.no_work.partition(": ")[2] or "this machine cannot record it"
         lacks = f"The program launches GPU work, but none was recorded: {why}."
-        return lacks if diagnosis.launches else "No GPU work to diagnose: record a run that launches kernels."
+        return lacks if diagnosis.launches else "No GPU work to diagnose: record where nsys can trace the GPU."
     if _before_text(diagnosis) and 2 * diagnosis.before[1] >= diagnosis.recorded_ns:
         name = one_line(diagnosis.before[0], _PATH)
         return (

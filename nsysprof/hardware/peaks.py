@@ -28,6 +28,8 @@ _PER_CLOCK: dict[str, dict[str, int]] = {
     "10.0": {"fp64": 128, "fp32": 256, "tf32": 4096, "fp16": 8192, "bf16": 8192},
     "12.0": {"fp64": 4, "fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024},
 }
+# Boards with other units than their compute capability has (NVIDIA's datasheets).
+_CUT = {re.compile(r"\bH20\b"): {"fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024}}
 # GeForce boards of these accumulate in float32 at half the rate of the professional boards with the same chip.
 _HALVED = {"7.5", "8.6", "8.9", "12.0"}
 _TENSOR = {"tf32", "fp16", "bf16"}
@@ -71,7 +73,8 @@ def flops_per_clock(compute_capability: str, dtype: str, *, name: str | None = N
 
     Raises `NsysprofError` for an architecture missing from the table, and for a dtype without a unit.
     """
-    row = _PER_CLOCK.get(compute_capability)
+    cut = (row for board, row in _CUT.items() if board.search(name or ""))
+    row = next(cut, _PER_CLOCK.get(compute_capability))
     if row is None:
         raise NsysprofError(
             f"no peak is known for compute capability {compute_capability}", "known are: " + ", ".join(_PER_CLOCK)
@@ -115,6 +118,7 @@ def share_of_peak(achieved: float, peak: float, *, what: str, suspects: Sequence
 # Boards whose clock and bandwidth PyTorch's profiler does not record: highest SM clock in MHz, GB/s, by datasheets.
 _BOARDS = {
     r"H200": (1980, 4800),
+    r"H20$": (1980, 4000),
     r"GH200|H100 NVL": (1980, 4000),
     r"H100 PCIe": (1755, 2000),
     r"H100|H800": (1980, 3350),

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysprof.core.arrays import Ints
+from nsysprof.core.arrays import Ints, Line
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION, Trace
 
+FAULT_NS = 50_000  # what a page fault of a GPU takes at most, by and large
 PREFETCHED = 1  # the cause of a migration that the program asked for
 _RECORD = ("nsys profile --cuda-um-cpu-page-faults=true", "nsys profile --cuda-um-gpu-page-faults=true")
 
@@ -18,14 +19,16 @@ class Paging:
     """Migrations and faults of unified memory pages in intervals on a GPU, int64 per interval.
 
     ``kernel_ns``: time in which kernels ran while pages migrated to their GPU on demand, or while the GPU handled page
-    faults (an upper bound of the kernels' wait); ``host_ns``: time in which pages migrated to the host on demand and no
-    kernel ran, because the host touched pages on the GPU. Bytes of migrations that began in the interval:
-    ``to_gpu_bytes``, ``to_host_bytes`` on demand, ``prefetched_bytes`` by prefetch calls. ``cpu_faults``,
-    ``gpu_faults``: faults that began in the interval, None if not recorded; ``lacks`` names the option that records
-    them.
+    faults; ``wait_ns``: an upper bound of the kernels' wait, with the service of faults between migrations: at most
+    `FAULT_NS` for each, and no more than the time from a kernel's start to its last migration; ``host_ns``: time in
+    which pages migrated to the host on demand and no kernel ran, because the host touched pages on the GPU. Bytes of
+    migrations that began in the interval: ``to_gpu_bytes``, ``to_host_bytes`` on demand, ``prefetched_bytes`` by
+    prefetch calls. ``cpu_faults``, ``gpu_faults``: faults that began in the interval, None if not recorded; ``lacks``
+    names the option that records them.
     """
 
     kernel_ns: Ints
+    wait_ns: Ints
     host_ns: Ints
     to_gpu_bytes: Ints
     to_host_bytes: Ints
@@ -60,8 +63,13 @@ def paging(trace: Trace, gpu: int, start: Ints, end: Ints) -> Paging | None:
     inwards = union(merge(ops.start[ins], ops.end[ins]), merge(faults.start[ours], faults.end[ours]))
     outwards = merge(ops.start[outs], ops.end[outs])
     added = _adder(start, end)
+    served = added(ops.start[ins], np.full(len(ins), FAULT_NS)) + added(
+        faults.start[ours], faults.count[ours] * FAULT_NS
+    )
+    kernel_ns = _both(kernels, inwards, start, end)
     return Paging(
-        kernel_ns=_both(kernels, inwards, start, end),
+        kernel_ns=kernel_ns,
+        wait_ns=np.minimum(kernel_ns + served, covered(_until_last(kernels, inwards), start, end)),
         host_ns=covered(outwards, start, end) - _both(kernels, outwards, start, end),
         to_gpu_bytes=added(ops.start[ins], size[ins]),
         to_host_bytes=added(ops.start[outs], size[outs]),
@@ -70,6 +78,15 @@ def paging(trace: Trace, gpu: int, start: Ints, end: Ints) -> Paging | None:
         gpu_faults=added(faults.start[ours], faults.count[ours]) if faults.recorded[1] else None,
         lacks=tuple(how for how, known in zip(_RECORD, faults.recorded, strict=True) if not known),
     )
+
+
+def _until_last(kernels: Line, inwards: Line) -> Line:
+    """The time of each kernel from its start to the end of the last of some intervals in it; none of other kernels."""
+    (start, end), (begin, stop) = kernels, inwards
+    last = np.searchsorted(begin, end) - 1
+    until = np.minimum(end, np.append(stop, 0)[last])
+    some = (last >= 0) & (until > start)
+    return start[some], until[some]
 
 
 def _both(one: tuple[Ints, Ints], other: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:

@@ -62,6 +62,7 @@ _COMPILES = re.compile(
 )
 # A call that makes a context, or loads a kernel, takes so long at least, and so many times what others of it take.
 _LONG_NS, _TIMES = 1_000_000, 10
+_PINS_NS = 5_000_000_000  # a call that pins for longer pins much, whatever else it does
 _LOADING_NS, _TIMES_LOADING = 100_000_000, 1_000  # the same of a call that frees
 _CREATES = (MANAGED, PIN, FREE, ALLOCATE, COPY, MEMSET, EVENT, OTHER)
 
@@ -134,6 +135,7 @@ def _creating(trace: Trace, activity: HostActivity, purpose: Bytes) -> list[int]
     length = calls.end - calls.start
     long = np.flatnonzero(length >= _LONG_NS)
     long = _without_work(trace, calls, long[np.isin(purpose[long], _CREATES)])
+    long = long[(purpose[long] != PIN) | (length[long] < _PINS_NS)]
     if not len(long):
         return []
     process = (calls.threads & PROCESS_OF_THREAD)[calls.thread]

@@ -403,7 +403,7 @@ def test_warnings_and_messages_of_nsys_are_notes(trace: MakeTrace) -> None:
         ("cudaLaunchKernel_v7000", 100, "no GPU work: all 1,234 launches failed", ""),
         ("cudaMalloc", 0, "CUDA was traced, but the program launched nothing", ""),
         ("cudaLaunchHostFunc", 0, "CUDA was traced, but the program launched nothing", ""),
-        (None, 0, "nothing ran on a GPU, or CUDA was not traced", ""),
+        (None, 0, "nothing ran on a GPU, CUDA was not traced (--trace=cuda), or nsys got no data", ""),
     ],
 )
 def test_why_there_is_no_gpu_work(trace: MakeTrace, call: str | None, result: int, said: str, crash: str) -> None:

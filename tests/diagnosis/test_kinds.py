@@ -1708,6 +1708,34 @@ def test_pointwise_kernels_are_slow_when_memory_is_full(trace: MakeTrace, names:
     assert not found or "take up to 20 times as long at the same grid (2.00 ms instead of 100 µs)" in found[0].text
 
 
+def test_what_takes_most_of_a_recording_before_its_work_comes_first(trace: MakeTrace) -> None:
+    """Six seconds that pin memory, before 50 ms of work; or 6 s of code, after which nothing but copies runs."""
+    program = Program()
+    program.call("cudaHostAlloc", 6_000 * MS)
+    program.launch("k", 50 * MS)
+    first, *_ = diagnosis_of(trace(*program.items)).findings
+    assert first.text == "set-up takes 6.00 s of the 6.05 s recorded (pinning 6.00 s); all GPU work lasts 50.0 ms"
+    assert first.remedy.startswith("pin less memory")
+    program = Program()
+    program.call("cudaGetDevice")
+    program.code(6_000 * MS)
+    program.copy(1, 512 << 20, 55 * MS, host=0, blocks=True)
+    first, *_ = diagnosis_of(trace(*program.items)).findings
+    assert first.text.startswith("no kernel was launched")
+
+
+@pytest.mark.parametrize(("call", "kind"), [("sem_wait", "input-wait"), ("pthread_mutex_lock", "lock")])
+def test_a_mutex_is_no_queue_of_input(trace: MakeTrace, call: str, kind: str) -> None:
+    """Both end before a copy to the GPU; a queue is waited for with a semaphore or condition."""
+
+    def act(program: Program) -> None:
+        program.wait()
+        program.os(call, 3 * MS)
+        program.copy(1, 1 << 20, 100 * US)
+
+    assert diagnosis_of(trace(*steps(act).items)).findings[0].kind == kind
+
+
 def test_what_lies_outside_found_steps_is_told(trace: MakeTrace) -> None:
     """Twelve rounds of eight kernels without annotation, then a copy of 48 ms."""
     program = Program()

@@ -35,6 +35,21 @@ def test_kernels_and_the_host_wait_for_pages(trace: MakeTrace) -> None:
     assert len(answer.lacks) == 2
 
 
+def test_service_of_faults_counts_between_migrations(trace: MakeTrace) -> None:
+    """At most 50 µs for each, and never longer than to the last migration in the kernel."""
+    us = 1_000
+    moves = [Memcpy(at * us, (at + 10) * us, None, kind=TO_GPU, cause=FAULT) for at in (20, 200, 900)]
+    report = trace(Kernel("k", 0, 2_000 * us, 1), Kernel("l", 3_000 * us, 3_100 * us, 2), *moves)
+    edges = np.array([0]), np.array([4_000 * us])
+    answer = paging(attributed(report).trace, 0, *edges)
+    assert answer is not None
+    assert (answer.kernel_ns.tolist(), answer.wait_ns.tolist()) == ([30 * us], [180 * us])
+    report = trace(Kernel("k", 0, 2_000 * us, 1), *moves[:1])
+    answer = paging(attributed(report).trace, 0, *edges)
+    assert answer is not None
+    assert answer.wait_ns.tolist() == [30 * us]  # all of it until the only one is done
+
+
 def test_page_faults_count_in_the_step_that_they_begin_in(trace: MakeTrace) -> None:
     """Those of the GPU last, and slow the kernel; those of the CPU are moments."""
     answer = found(

@@ -350,5 +350,11 @@ def _why_no_work(calls: HostCalls, unread: Sequence[trace.Unread]) -> str:
     if failed:
         return f"the report has no GPU work: all {failed:,} launches failed"
     if len(calls):
-        return "the report has no GPU work: CUDA was traced, but the program launched nothing while nsys recorded"
-    return "the report has no GPU work: nothing ran on a GPU, or CUDA was not traced (--trace=cuda)"
+        return (
+            "the report has no GPU work: CUDA was traced, but the program launched nothing while nsys recorded, or nsys"
+            " lost the calls (WSL2, a killed run)"
+        )
+    return (
+        "the report has no GPU work: nothing ran on a GPU, CUDA was not traced (--trace=cuda), or nsys got no data from"
+        " the driver (WSL2, no permission)"
+    )
