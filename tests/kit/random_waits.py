@@ -175,12 +175,12 @@ class _Process:
         self.items.append(OsCall("ioctl", *inner, thread, self.pid))
 
 
-def random_waits(seed: int, many: int = 1) -> list[Item]:
+def random_waits(seed: int, many: int = 1, steps: int = 5, acts: int = 6) -> list[Item]:
     """The items of a report: processes and threads that launch into streams of all kinds of two GPUs.
 
     Steps with ranges inside; work that helpers launch; events that are recorded, waited for and relayed, some in
     vain; graphs; calls of the operating system and work of the profiler; some ops run before they were launched, or
-    before what they depend on had ended. ``many``: times as many steps.
+    before what they depend on had ended. ``many``: times as many as up to ``steps``, of up to ``acts`` each.
     """
     rng = random.Random(seed)
     scale, wild = rng.choice([1, 1, 10_000]), rng.choice([0.0, 0.05, 0.3])
@@ -189,21 +189,21 @@ def random_waits(seed: int, many: int = 1) -> list[Item]:
         process = _Process(rng, pid, scale, wild, dict.fromkeys(range(1, rng.randint(1, 3) + 1), 0))
         kinds = [StreamKind(stream, rng.choice([1, 1, 2, 3, 0]), pid) for stream in STREAMS]
         items += rng.choice([[], kinds])
-        for number in range(rng.randint(1, 5) * many):
-            _step(process, number)
+        for number in range(rng.randint(1, steps) * many):
+            _step(process, number, acts)
         items += process.items
     rng.shuffle(items)
     return items + rng.choice([[], _gpus()])
 
 
-def _step(process: _Process, number: int) -> None:
+def _step(process: _Process, number: int, acts: int) -> None:
     """A step of a process: ranges on the first thread, a few things that each thread does, perhaps in turns."""
     rng, begin = process.rng, process.threads[1]
     for part in range(rng.randint(1, 3)):
         start = process.threads[1]
         for thread in rng.sample(sorted(process.threads), rng.randint(1, len(process.threads))):
             process.threads[thread] = max(process.threads[thread], start)
-            for _ in range(rng.randint(0, 6)):
+            for _ in range(rng.randint(0, acts)):
                 process.act(thread)
         if rng.random() < 0.7:
             process.threads[1] = max(process.threads.values())
