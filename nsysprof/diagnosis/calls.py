@@ -91,7 +91,7 @@ _ALLOCATES = (purposes.ALLOCATE, purposes.FREE, purposes.MANAGED)
 def _allocates(case: Case) -> Mask:
     """In calls that allocate or free, and launching behind a call that waited for the GPU to free."""
     exposing = case.pieces["exposing"]
-    behind = (exposing >= 0) & (case.purpose[exposing] == purposes.FREE) & ~case.once[exposing] & launching(case)
+    behind = (case.purpose[exposing] == purposes.FREE) & ~case.once[exposing] & launching(case)
     return (in_calls(case, *_ALLOCATES) | behind) & (copied_op(case) < 0)
 
 

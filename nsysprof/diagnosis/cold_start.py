@@ -313,6 +313,6 @@ def _set_up_waits(case: Case) -> Mask:
     call, ns = case.pieces["call"], case.pieces["ns"]
     mine = case.once[call]
     for code in _MEMORY:
-        long = (case.purpose[call] == code) & (call >= 0) & (ns >= MIN_NS)
+        long = (case.purpose[call] == code) & (ns >= MIN_NS)
         mine = mine | (long if len(np.unique(call[long])) < _FEW else False)
     return of_host(case) & mine & (case.place_of == 0)

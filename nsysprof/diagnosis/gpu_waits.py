@@ -220,7 +220,7 @@ def _queue(case: Case, group: Group) -> Iterable[Remedy]:
     """To launch ahead, where most late starts are behind a call that waited for the GPU, again and again."""
     pieces, calls = case.pieces, case.facts.activity.calls
     call = np.where(pieces["exposing"] >= 0, pieces["exposing"], pieces["call"])
-    waits = np.flatnonzero((case.purpose[call] == SYNCHRONIZE) & (call >= 0))
+    waits = np.flatnonzero(case.purpose[call] == SYNCHRONIZE)
     behind = np.isin(pieces["op"][group.rows], pieces["op"][waits])
     mine = np.unique(call[waits[np.isin(pieces["op"][waits], pieces["op"][group.rows])]])
     ops = case.facts.attribution.trace.ops

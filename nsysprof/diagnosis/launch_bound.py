@@ -152,7 +152,7 @@ def _whole_optimizer(case: Case, group: Group) -> Cause:
 
 def _graph(case: Case, group: Group) -> Iterable[Remedy]:
     ns, exposing, op = (case.pieces[name][group.rows] for name in ("ns", "exposing", "op"))
-    waits = (exposing >= 0) & np.isin(case.purpose[exposing], (SYNCHRONIZE, COPY))
+    waits = np.isin(case.purpose[exposing], (SYNCHRONIZE, COPY))
     few = len(np.unique(op[waits])) < MIN_LAUNCHES * len(np.unique(exposing[waits]))
     if few and int(ns[waits].sum()) > _EXPOSED * int(ns.sum()):
         return  # too few launches for a graph between calls that wait, and without these they may not be late

@@ -60,7 +60,7 @@ WAIT = {
 def _claims(case: Case) -> Mask:
     """Short launching behind a call that waited for the GPU, and such calls themselves."""
     exposing = case.pieces["exposing"]
-    waits = np.isin(case.purpose[exposing], (SYNCHRONIZE, COPY)) & (exposing >= 0)
+    waits = np.isin(case.purpose[exposing], (SYNCHRONIZE, COPY))
     own = np.isin(case.purpose[case.pieces["call"]], (SYNCHRONIZE,))
     return of_host(case) & (copied_op(case) < 0) & ((waits & launching(case)) | own)
 
