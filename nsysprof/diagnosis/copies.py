@@ -277,9 +277,9 @@ def _link(case: Case, group: Group) -> str:
     sizes, ns = case.facts.copy_sizes[op], int((trace.ops.end[op] - trace.ops.start[op]).sum())
     rate = sizes.sum() / max(ns, 1) * 1e9
     speed = format_bandwidth(rate)
-    if _fills(case, group, op):
-        return f"; these copies fill the steps, at {speed}, {ONLY_BYTES}, and faster kernels do not"
     slow = rate < _SLOW and np.median(sizes) >= _LARGE
+    if not slow and _fills(case, group, op):
+        return f"; these copies fill the steps, at {speed}, {ONLY_BYTES}, and faster kernels do not"
     if not slow and "pageable" in group.cause and _again(case, group) and _beside(case, group, op):
         return (
             f"; copies run at {speed}: pin these buffers, and overlap both directions and kernels in separate streams"
