@@ -7,6 +7,7 @@ import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.arrays import Mask
+from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_ns, format_share
@@ -45,6 +46,7 @@ _NO_KERNELS, _NO_WORK = 0.01, 0.05
 _NEARLY_ALL, _LATE_NS, _OF_ITS_OWN_NS = 0.9, 5_000_000_000, 1_000_000_000
 _OUTSIDE = 3  # times what all steps take: GPUs that idle so long outside of them are what to look at
 _MAIN = 0.1  # of set-up: less is not named
+_LAYERS = 128  # so many detected steps are hardly the layers of a pass
 _A_MOMENT = 0.01  # of the recording: steps found in so little, without a large gain, are not what the program is for
 _MOSTLY, _SOME = 0.5, 0.25  # of the time from the first GPU operation to the last
 _NUMBER = re.compile(r" ?\d+")
@@ -215,13 +217,17 @@ def outside_steps(case: Case, idle_ns: int, gap_ns: int, during: str) -> Iterato
     """Find that GPUs idle outside the detected steps of a PyTorch program for several times as long as all steps take:
     these are often the layers of a cold pass. See `Diagnosis` for the times.
     """
-    total = sum(place.total_ns for place in case.places) // max(len({place.gpu for place in case.places}), 1)
+    gpus = len({place.gpu for place in case.places})
+    total = sum(place.total_ns for place in case.places) // max(gpus, 1)
     if not case.places or idle_ns < max(_OUTSIDE * total, MIN_NS) or case.dialect != "pytorch":
+        return
+    if max(place.steps for place in case.places) > _LAYERS:
         return
     place, long = case.places[0], gap_ns >= _SOME * idle_ns
     doing = f" ({during})" * bool(during)
     at_once = f", {format_ns(gap_ns)} of it at once{doing}" * (long and gap_ns < idle_ns)
-    text = f"the GPU idles for {format_ns(idle_ns)} outside the steps{at_once}; all steps take {format_ns(total)}"
+    who = "the GPU idles" if gpus == 1 else "a GPU idles on average"
+    text = f"{who} for {format_ns(idle_ns)} outside the steps{at_once}; all steps take {format_ns(total)}"
     yield Finding(
         COLD, WHOLE, place.gpu, ONCE, place.steps, text, "outside the steps", "order", 0, _FEW_STEPS,
         total_ns=place.total_ns,
@@ -233,7 +239,11 @@ def _no_kernel(case: Case, hardly: bool) -> tuple[str, str] | None:
     if launched := int((case.purpose[:-1] == LAUNCH).sum()):
         none = f"no kernel is recorded, although {plural(launched, 'call')} launched kernels"
         return f"{none}: the program or the recording ended too early, or kernels failed", _CHECK
-    return ("no kernel was launched: the GPU only copies or sets memory", _ENDED) if hardly else None
+    trace = case.facts.attribution.trace
+    sizes = np.bincount(distinct(trace.ops.name[trace.copy_ops], trace.copy_sizes()[trace.copy_ops])[1], minlength=1)
+    if not hardly or (case.dialect != "pytorch" and sizes.max() >= _FEW):  # as a benchmark of copies
+        return None
+    return "no kernel was launched: the GPU only copies or sets memory", _ENDED
 
 
 def _kernels_ns(trace: Trace) -> int:

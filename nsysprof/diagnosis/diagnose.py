@@ -228,7 +228,10 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
     )
     idle = 1 - compute / total if total else 0.0
     idle_outside_ns, gap_ns, during = _idle_outside(case, recorded_ns) if case.chosen.level.found else (0, 0, "")
-    found = worth_telling(ranked(cold_start(case, once, _one_gpu(found), recorded_ns)))
+    found = _one_gpu(found)
+    if case.part_of is None:  # a stretch is no recording
+        found = cold_start(case, once, found, recorded_ns)
+    found = worth_telling(ranked(found))
     if not any(each.remedy or each.lost_ns >= _IDLE * each.total_ns for each in found) and idle < _IDLE:
         found = [each for each in found if each.kind in (SLOW, PACED)]
     if case.part_of is None:

@@ -1694,15 +1694,24 @@ def test_layers_of_a_cold_pass_are_no_steps(trace: MakeTrace, layer: str, cold: 
     assert not found or found[0].endswith(", 199 ms of it at once; all steps take 96.2 ms")
 
 
-@pytest.mark.parametrize(("names", "slower", "told"), [(3, 20, True), (2, 20, False), (3, 6, False)])
-def test_pointwise_kernels_are_slow_when_memory_is_full(trace: MakeTrace, names: int, slower: int, told: bool) -> None:
-    """From the fourth step on, all of several pointwise kernels take far longer; and products, which prove nothing."""
+POINTWISE = [f"void at::native::vectorized_elementwise_kernel<4, at::native::{name}>" for name in ("A", "B", "C")]
+
+
+@pytest.mark.parametrize(
+    ("names", "slower", "since", "told"),
+    [(3, 20, 4, True), (2, 20, 4, False), (3, 6, 4, False), (3, 20, 0, False)],  # the last: two sizes in each step
+)
+def test_pointwise_kernels_are_slow_when_memory_is_full(
+    trace: MakeTrace, names: int, slower: int, since: int, told: bool
+) -> None:
+    """From the fourth step on, all of several pointwise kernels take far longer, and products, which prove nothing."""
     program = Program()
     for number in range(STEPS):
         with program.range(f"step{number}"):
-            for kernel in (SCALE, ADD, GELU)[:names]:
-                program.launch(kernel, MS // 10 * (slower if number >= 4 else 1))
-            program.launch("gemm", MS // 10 * (slower if number >= 4 else 1))
+            for kernel in POINTWISE[:names]:
+                program.launch(kernel, MS // 10 * (slower if since and number >= since else 1))
+                program.launch(kernel, MS // 10 * (slower if number >= since else 1))
+            program.launch("gemm", MS // 10 * (slower if number >= since else 1))
     found = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "full-memory"]
     assert bool(found) == told
     assert not found or "take up to 20 times as long at the same grid (2.00 ms instead of 100 µs)" in found[0].text
@@ -1722,6 +1731,9 @@ def test_what_takes_most_of_a_recording_before_its_work_comes_first(trace: MakeT
     program.copy(1, 512 << 20, 55 * MS, host=0, blocks=True)
     first, *_ = diagnosis_of(trace(*program.items)).findings
     assert first.text.startswith("no kernel was launched")
+    for _ in range(8):
+        program.copy(1, 512 << 20, 5 * MS)
+    assert not any("no kernel" in each.text for each in diagnosis_of(trace(*program.items)).findings)  # a benchmark
 
 
 @pytest.mark.parametrize(("call", "kind"), [("sem_wait", "input-wait"), ("pthread_mutex_lock", "lock")])
