@@ -27,7 +27,6 @@ from nsysprof.attribution.graph_work import GraphCounts, GraphWork, graph_counts
 from nsysprof.attribution.paths import Paths, instance_numbers
 from nsysprof.attribution.split import Part
 from nsysprof.charts.notebook import Shown, view_of
-from nsysprof.core.arena import give_back
 from nsysprof.core.arrays import Index, Ints, Ints32, Mask
 from nsysprof.core.columns import Column, ColumnTable, Texts, codes_of, first_appearances, frame_of, ranks, stack_tables
 from nsysprof.core.parallel import side_by_side
@@ -88,8 +87,8 @@ class Breakdown(Shown):
         return self._columns[table]
 
     def made_ahead(self) -> Breakdown:
-        """Return the result itself, with what text and files need if the report is large: in parallel, or in the order
-        that takes least memory.
+        """Return the result itself. For a large report, first build what takes most memory: the tables for text and
+        files in parallel or, if it is smaller, the summaries.
         """
         trace = self.attribution.trace
         if trace.apart:
@@ -97,9 +96,7 @@ class Breakdown(Shown):
             side_by_side(lambda: self.case, lambda: self.summaries, *tables, apart=True)
             side_by_side(lambda: self.diagnosis, lambda: self.columns("kernels"), apart=True)
         elif len(trace.ops) > MAX_OPS:
-            for name in ("summaries", "case", "diagnosis"):
-                getattr(self, name)
-                give_back(len(trace.ops))
+            _ = self.summaries
         return self
 
     @cached_property

@@ -17,7 +17,7 @@ from nsysprof.attribution.autograd_threads import autograd_threads, backward_bro
 from nsysprof.attribution.captured import as_captured
 from nsysprof.attribution.projection import LaunchWork, Totals, project, slice_calls, take_calls
 from nsysprof.attribution.sources import AUTO, choose_ranges, read_sources
-from nsysprof.core.arena import ColumnArena, give_back
+from nsysprof.core.arena import ColumnArena
 from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32, Mask
 from nsysprof.core.intervals import inside_any
 from nsysprof.core.nesting import Nest, nest
@@ -202,7 +202,6 @@ def attribute(
     for done in map_in_order(one_process, range(len(trace.processes)), threads_at_once):
         if progress:
             progress("attributing", done)
-    give_back(len(trace.ops))
     return replace(result, ledger=_ledger(result))
 
 

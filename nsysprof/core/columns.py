@@ -164,10 +164,11 @@ class RowCoder:
 
     def encode(self, *columns: np.ndarray) -> np.ndarray:
         """Return the int32 code of each row; new rows get the next codes."""
-        code = np.zeros(len(columns[0]), np.int64)
+        code = np.zeros(min(len(columns[0]), 1), np.int64)  # a single one, as long as all rows are equal
         for values, rows, column in zip(self._values, self._rows, columns, strict=True):
-            code = rows.encode((code.astype(np.int64) << 32) | values.encode(column))
-        return code
+            each = column[:1] if len(column) and (column == column[0]).all() else column
+            code = rows.encode((code.astype(np.int64) << 32) | values.encode(each))
+        return code if len(code) == len(columns[0]) else np.repeat(code, len(columns[0]))
 
     def rows(self) -> list[tuple[int, ...]]:
         """The row of each code."""
