@@ -48,6 +48,7 @@ LOST_GRAPHS, _HIDDEN = "CUDA graphs that are not recorded", 0.05  # a cause; of 
 OVERLAP = "; start MPI_Isend and MPI_Irecv before independent work, and balance the ranks"
 _CACHE = "switch the caching allocator on: unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING"
 _OF_LAUNCHES, _RUNS, _LOOP = 4, 10, 100  # launches for each allocation, for each time that it frees, and in all
+_POOL = re.compile(r"[Aa]lloc(?:FromPool)?Async|FreeAsync")
 _ROWS = 64  # allocations: fewer are arrays of their own
 _SOON = 0.25  # of a wait for input: another thread that woke up within so much of its end made the input then
 _CALL = "the GPU waits for {cause}: {amount}"
@@ -119,6 +120,13 @@ def _allocator(case: Case, row: int) -> str:
     return most if (culprit == culprit[0]).all() else one_line(f"allocation, most in {most}", NAME)
 
 
+@made_once
+def _pooled(case: Case) -> Mask:
+    """Mark the calls that allocate from a pool of the driver, as PyTorch's backend cudaMallocAsync."""
+    calls = case.facts.activity.calls
+    return np.array([_POOL.search(name) is not None for name in calls.names], bool)[calls.name]
+
+
 def _grows(case: Case, group: Group) -> bool:
     """Whether a program allocates, and hardly frees, as PyTorch's allocator in the first steps."""
     count = np.bincount(case.purpose[:-1][_in_place(case, group)], minlength=purposes.ALLOCATE + 1)
@@ -126,6 +134,8 @@ def _grows(case: Case, group: Group) -> bool:
 
 
 def _reuse(case: Case, group: Group) -> Iterable[Remedy]:
+    if case.dialect == "pytorch" and not (_in_place(case, group) & ~_pooled(case)).any():
+        return ()  # its own allocator is not in use
     grows = case.dialect in ("pytorch", *DIRECTIVES) and _grows(case, group)
     if not grows:
         return _advise(_REUSE)(case, group)
@@ -138,10 +148,10 @@ def _uncached(case: Case) -> bool:
     """Whether PyTorch's allocator keeps no memory: it allocates for many kernels, and frees between few of them."""
     if case.dialect != "pytorch":
         return False
-    calls, purpose = case.facts.activity.calls, case.purpose[:-1]
+    calls = case.facts.activity.calls
     order = np.lexsort((calls.start, calls.thread))
-    order = order[np.isin(purpose[order], (*_ALLOCATES, purposes.LAUNCH))]
-    count, frees = np.bincount(purpose, minlength=len(purposes.PURPOSES)), purpose[order] == purposes.FREE
+    purpose = case.purpose[order[np.isin(case.purpose[order], (*_ALLOCATES, purposes.LAUNCH)) & ~_pooled(case)[order]]]
+    count, frees = np.bincount(purpose, minlength=len(purposes.PURPOSES)), purpose == purposes.FREE
     runs = int((frees[1:] & ~frees[:-1]).sum())  # of empty_cache() each frees much
     least = min(_OF_LAUNCHES * count[purposes.ALLOCATE], _RUNS * runs)
     return count[purposes.LAUNCH] >= _LOOP and least >= count[purposes.LAUNCH]

@@ -50,7 +50,8 @@ _SMALLER = "use smaller blocks (128 threads), so that the same threads spread ov
 _WIDE = "use blocks of 128 to 256 threads: blocks of {threads} leave multiprocessors mostly idle"
 # Whose blocks no author sets, also where a program in CUDA C++ calls the library.
 _OF_LIBRARY = re.compile(
-    r"(?:void )?(?:(?:ampere|volta|turing|maxwell|fermi|sm\d+|nvjet)_|cutlass|cublas|cudnn|gem[mv]\w+<)"
+    r"(?:void )?(?:(?:ampere|volta|turing|maxwell|fermi|sm\d+|nvjet)_|cutlass|cublas|cudnn"
+    r"|gemv(?:2[NT]|NSP)_kernel|gemm(?:SN|k1)_|gemm_kernel\dx\d_|(?:.*internal::)?gemvx::)"
 )
 _SAME, _SOME = 1.25, 3  # times as long, of so many launches: as long with many blocks as with few
 _EVEN = "launch a multiple of {wave} blocks, or a grid of {wave} whose blocks loop over the work"
@@ -192,7 +193,8 @@ def _worst(
         return
     most = int(found.of[busy.op[mine[np.argmax(whole[mine])]]])
     cause = one_line(short_name(trace.op_names[name]), NAME)
-    shape = _shape(found, kind, most, found.blocks[found.of[busy.op[mine]]])
+    launches = found.of[busy.op[mine]]
+    shape = _shape(found, kind, most, found.blocks[launches[found.threads[launches] == found.threads[most]]])
     text = f"{cause.replace('{', '{{').replace('}', '}}')} runs {shape}: {{amount}}"
     told = busy.finding(kind, cause, text, _remedy(busy, found, kind, most, name), gain, int(own[mine].sum()))
     if kind == "small-grid":  # few blocks are slow by themselves, too

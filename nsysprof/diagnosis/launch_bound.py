@@ -65,6 +65,7 @@ def _one(_: Case, rows: Index) -> Ints:
     return np.zeros(len(rows), np.int64)
 
 
+@made_once
 def updates(case: Case) -> Mask:
     """Mark the GPU ops of the optimizer: by the names of their ranges, or where ops of its kind are."""
     trace, attribution = case.facts.attribution.trace, case.facts.attribution

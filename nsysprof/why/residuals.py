@@ -55,7 +55,8 @@ def without_ceilings(rows: ColumnTable, residuals: ColumnTable) -> ColumnTable:
     places, of_rows = (
         [*zip(table.texts("path").tolist(), table["gpu"].tolist(), strict=True)] for table in (off, rows)
     )
-    doubtful = np.array([place in places for place in of_rows], bool)
+    found = {*places}
+    doubtful = np.array([place in found for place in of_rows], bool)
     return ColumnTable({**rows.columns, "ceiling_ns": np.where(doubtful, np.nan, rows["ceiling_ns"])})
 
 

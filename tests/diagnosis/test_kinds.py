@@ -884,6 +884,21 @@ def test_an_allocator_that_keeps_nothing_should_keep_its_memory(trace: MakeTrace
     assert cached or found.lost_ns == pytest.approx(STEPS * 12 * 250 * US, rel=0.1)
 
 
+def test_a_pool_of_the_driver_is_no_caching_allocator_that_is_off(trace: MakeTrace) -> None:
+    """PyTorch's backend cudaMallocAsync: it calls the driver for each kernel, and has no memory of its own to keep."""
+
+    def act(program: Program) -> None:
+        for _ in range(12):
+            program.launch(SCALE, 60 * US)
+            program.wait()
+            program.call("cudaMallocAsync", 90 * US)
+            program.call("cudaFreeAsync", 50 * US)
+
+    [found] = [each for each in diagnosis_of(trace(*steps(act).items)).findings if each.kind == "allocation"]
+    assert found.text.startswith("the GPU waits for allocation, most in cudaMallocAsync")
+    assert not found.remedy
+
+
 def test_fills_of_one_shape_flush_a_benchmarks_cache(trace: MakeTrace) -> None:
     """Of one shape before each kernel that is measured, in no step; fills of several shapes are a program's."""
     for sizes, kinds in (((1320, 1320), []), ((1320, 2640), ["memset"])):
@@ -2205,12 +2220,26 @@ def test_grids_of_a_kernel_are_told_from_to_where_more_blocks_help(trace: MakeTr
         assert all(each.remedy.startswith("launch at least 528 blocks of 128 threads") for each in grids)
 
 
+def test_grids_of_a_kernel_have_the_blocks_that_are_told(trace: MakeTrace) -> None:
+    """16 blocks of 128 threads and 40 of 64 are not 16 to 40 blocks of either."""
+
+    def act(program: Program) -> None:
+        program.launch("solve", 2000 * US, blocks=16)
+        program.launch("solve", 2200 * US, blocks=40, block=(64, 1, 1))
+
+    [grid] = [each for each in diagnosis_of(trace(*steps(act).items)).findings if each.kind == "small-grid"]
+    assert grid.text.startswith("solve runs 40 blocks of 64 threads on 132 multiprocessors:")
+
+
 def test_nobody_sets_the_blocks_of_a_library(trace: MakeTrace) -> None:
-    """Blocks of 32 threads of cuBLAS and of the program; few blocks of cuBLAS."""
+    """Blocks of 32 threads of cuBLAS and of the program; few blocks of cuBLAS, and of a product of the program."""
     for name, blocks, remedy in (
         ("ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_nn", 264, None),
         ("add", 264, "use blocks of 128 to 256 threads"),
         ("ampere_sgemm_128x64_tn", 1, "give the kernel more parallel work"),
+        ("void gemmSN_TN_kernel<float, 128, 16>(cublasGemmSmallNParams<float>)", 1, "give the kernel more parallel"),
+        ("void gemv2T_kernel_val<int, int, float>(cublasGemvParamsEx<int>)", 264, None),
+        ("void gemm_naive<16>(float*, float*, float*, int)", 1, "launch at least 528 blocks"),
     ):
         found = diagnosis_of(trace(*steps(kernel(name, blocks, block=(32, 1, 1))).items)).findings
         remedies = [each.remedy for each in found if each.kind in ("small-grid", "tiny-blocks")]
