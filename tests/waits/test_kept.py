@@ -34,7 +34,7 @@ from tests.kit.program import US
 from tests.kit.random_reports import random_report
 from tests.kit.random_waits import random_waits
 from tests.kit.reports import attributed
-from tests.kit.trace import Item, Items, Kernel, Launch, Range, launch_kernel
+from tests.kit.trace import Item, Items, Kernel, Launch, Range, launch_kernel, launch_memcpy
 from tests.waits.test_replay import CHANGES, Programs
 
 ODD: dict[str, dict[str, Any]] = {
@@ -97,6 +97,25 @@ def set_up(seed: int) -> list[Item]:
     return items
 
 
+def copies(seed: int) -> list[Item]:
+    """Copies in three streams, each direction in turn, some soon behind one another, beside a few kernels."""
+    rng, items, now, free = random.Random(seed), list[Item](), 0, {1: 0, 2: 0, 7: 0, 8: 0, 9: 0}
+    for id in range(1, 61):
+        if id % 10 == 1:
+            items.append(Range("step", now, now + 900 * US))
+        kind, stream, called = rng.choice((1, 2)), rng.choice((7, 8, 9)), now + 3 * US
+        queue = (stream, kind) if id % 3 else (stream,)
+        start = max(called, *(free[each] for each in queue)) + rng.choice((1, 2, 9, 12, 40)) * US
+        end = start + rng.randint(20, 200) * US
+        free |= dict.fromkeys(queue, end)
+        if id % 3:
+            items += launch_memcpy((now, called), (start, end), id=id, kind=kind, stream=stream, host=1)
+        else:
+            items += launch_kernel("k", (now, called), (start, end), id=id, stream=stream)
+        now = called + rng.randint(1, 99) * US
+    return items
+
+
 CALLS = [
     *("cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaStreamBeginCapture", "cudaStreamEndCapture"),
     *("cudaStreamSynchronize", "cuModuleLoadData", "cudaGraphInstantiate", "cudaEventRecord", "cudaMemcpyAsync"),
@@ -107,8 +126,16 @@ MADE: dict[str, Callable[[int], Iterable[Items]]] = {
     "report": random_report,
     "simulated": simulation,
     "set-up": set_up,
+    "copies": copies,
 }
-SEEDS = {"waits": (1, 4), "many": (206, 225, 14), "report": (1, 4, 9), "simulated": (4, 9), "set-up": (1, 2)}
+SEEDS = {
+    "waits": (1, 4),
+    "many": (206, 225, 14),
+    "report": (1, 4, 9),
+    "simulated": (4, 9),
+    "set-up": (1, 2),
+    "copies": (1,),
+}
 
 
 def changed(tried: Program, asked: dict[str, Any]) -> list[Any]:
@@ -210,7 +237,7 @@ def test_what_is_asked_of_a_replay_is_as_it_was(trace: MakeTrace, case: str) -> 
 
 
 @pytest.mark.parametrize("change", ODD)
-@pytest.mark.parametrize("case", ["many 206", "many 221", "many 14"])
+@pytest.mark.parametrize("case", ["copies 1", "many 206", "many 221", "many 14"])
 def test_what_is_asked_of_odd_programs_is_as_it_was(trace: MakeTrace, case: str, change: str) -> None:
     """Or why it is refused."""
     kind, seed = case.split()
