@@ -105,8 +105,10 @@ class Busy:
         return ops.end[op] - ops.start[op]
 
     def finding(self, kind: str, cause: str, text: str, remedy: str, gain: int, ns: int | None = None) -> Finding:
-        """Make a finding with the maximal ``gain`` over all steps; ``{amount}`` in ``text`` becomes the time ``ns``."""
-        amount = each_step(self.place, gain if ns is None else ns)
+        """Make a finding with the maximal ``gain`` over all steps; ``{amount}`` in ``text`` becomes the time ``ns``, at
+        most that of the steps.
+        """
+        amount = each_step(self.place, min(gain if ns is None else ns, self.place.total_ns))
         return counted(self.place, kind, cause, text.format(amount=amount), remedy, gain, gain)
 
     def enough(self, ns: int) -> bool:

@@ -288,8 +288,10 @@ RECOMPILING = _kind(
 )
 
 
-def graphs_not_recorded(case: Case) -> Iterator[Finding]:
-    """Find launches of CUDA graphs of whose GPU work nothing is recorded: all other waits are then doubtful."""
+def graphs_not_recorded(case: Case) -> Iterator[tuple[Finding, bool]]:
+    """Find launches of CUDA graphs of whose GPU work nothing is recorded, and whether most idle time is at them: all
+    other waits are then doubtful.
+    """
     trace, calls = case.facts.attribution.trace, case.facts.activity.calls
     rows = np.flatnonzero(case.purpose[:-1] == purposes.GRAPH_LAUNCH)
     used = [trace.call_names[name] for name in np.unique(trace.launches.name).tolist() if name >= 0]
@@ -297,16 +299,15 @@ def graphs_not_recorded(case: Case) -> Iterator[Finding]:
         return
     start, end = union(*trace.gpu_busy.values())
     gaps = np.unique(np.searchsorted(start[1:], calls.start[rows], side="right"))
-    gaps = gaps[gaps < len(start) - 1]
-    ns, place = int((start[1:] - end[:-1])[gaps].sum()), case.places[0]
+    gaps, idle, place = gaps[gaps < len(start) - 1], start[1:] - end[:-1], case.places[0]
+    ns = int(idle[gaps].sum())
     if trace.ops.from_graph.any() or ns < _HIDDEN * int(end[-1] - start[0]):
         return
     text = f"{plural(len(rows), 'call')} launched CUDA graphs whose GPU work is not recorded, so the GPU may compute"
     text += f" for up to {format_ns(ns)} in which it seems idle"
     remedy = "record again with nsys profile --cuda-graph-trace=node" if trace.report.reader.recorder == "nsys" else ""
-    yield Finding(
-        "unknown", WHOLE, place.gpu, ONCE, place.steps, text, LOST_GRAPHS, "abstain", 0, remedy, total_ns=place.total_ns
-    )
+    values = "unknown", WHOLE, place.gpu, ONCE, place.steps, text, LOST_GRAPHS, "abstain", 0, remedy
+    yield Finding(*values, total_ns=place.total_ns), 2 * ns >= int(idle.sum())
 
 
 def _loading(case: Case, row: int) -> str:

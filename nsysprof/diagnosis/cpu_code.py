@@ -156,18 +156,22 @@ def _for_output(case: Case, group: Group) -> bool:
 
 
 def _ends_in_writes(case: Case, group: Group) -> bool:
-    """Whether most of this work ends in calls that write, by threads that open files in the same steps."""
-    calls, pieces, ns = case.facts.activity.calls, case.pieces, 0
+    """Whether most of this work ends in calls that write for a part of its time, by threads that open files in the same
+    steps.
+    """
+    calls, pieces, ns, written = case.facts.activity.calls, case.pieces, 0, 0
     writing, opening = (np.array([of.match(name) is not None for name in calls.names], bool) for of in (OUTPUT, _OPENS))
     for code in np.unique(pieces["thread"][group.rows]).tolist():
         mine = group.rows[pieces["thread"][group.rows] == code]
         at = calls.of_thread(int(case.facts.attribution.trace.threads[code]))
-        start, name, window = calls.start[at], calls.name[at], pieces["window"][mine]
-        then, opens = np.searchsorted(start, pieces["end_ns"][mine]), start[opening[name]]
+        start, name, window, end = calls.start[at], calls.name[at], pieces["window"][mine], pieces["end_ns"][mine]
+        then, opens = np.searchsorted(start, end), start[opening[name]]
         first, last = (np.searchsorted(opens, each[window]) for each in (case.windows.start, case.windows.end))
         writes = np.append(writing[name], False)[then] & (last > first)
+        writes[writes] = start[then[writes]] - end[writes] <= _SOME_WRITING * pieces["ns"][mine[writes]]
         ns += int(pieces["ns"][mine][writes].sum())
-    return 2 * ns > group.waited_ns
+        written += int((calls.end[at] - start)[np.unique(then[writes])].sum())
+    return 2 * ns > group.waited_ns and written >= _SOME_WRITING * group.waited_ns
 
 
 def _at_input(case: Case, group: Group) -> bool:
@@ -231,16 +235,11 @@ def _samples(case: Case) -> CpuSamples | None:
         (np.full(len(begin), thread), begin, end)
         for thread in np.unique(threads)
         for mine in [rows[threads == thread]]
-        for begin, end in [merge(*_by_start(pieces["start_ns"][mine], pieces["end_ns"][mine]))]
+        for begin, end in [merge(pieces["start_ns"][mine], pieces["end_ns"][mine])]
     ]
     if not spans:
         return None
     return trace.report.reader.cpu_samples(*(np.concatenate(column) for column in zip(*spans, strict=True)))
-
-
-def _by_start(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    order = np.argsort(start, kind="stable")
-    return start[order], end[order]
 
 
 def _usual(case: Case, group: Group) -> Index:
@@ -257,7 +256,7 @@ def _samples_of(case: Case, every: Index) -> tuple[CpuSamples | None, Index, flo
     thread = pieces["thread"][every]
     for code in np.unique(thread).tolist():
         rows = every[thread == code]
-        begin, end = merge(*_by_start(pieces["start_ns"][rows], pieces["end_ns"][rows]))
+        begin, end = merge(pieces["start_ns"][rows], pieces["end_ns"][rows])
         at = np.flatnonzero(found.thread == trace.threads[code])
         inside = np.searchsorted(begin, found.time[at], "right") > np.searchsorted(end, found.time[at], "right")
         mine.append(at[inside])
@@ -266,11 +265,16 @@ def _samples_of(case: Case, every: Index) -> tuple[CpuSamples | None, Index, flo
 
 
 def _asleep(case: Case, group: Group) -> bool:
-    """Whether threads that are sampled when they run are hardly sampled during a cause, in the steps of all paths."""
+    """Whether threads that are sampled when they run are hardly sampled during a cause, in the steps of all paths, and
+    also of its own path if that is long enough to tell.
+    """
     alike = np.flatnonzero(_long_code(case))
     codes = _codes(case, alike)
     found, mine, most = _samples_of(case, alike[np.isin(codes, _codes(case, group.rows))])
-    return found is not None and most >= _ENOUGH and len(mine) < _HARDLY * most
+    if found is None or most < _ENOUGH or len(mine) >= _HARDLY * most:
+        return False
+    _, mine, most = _samples_of(case, group.rows)
+    return most < _ENOUGH or len(mine) < _HARDLY * most
 
 
 def _sampled_in(case: Case, group: Group) -> str:

@@ -242,7 +242,8 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
             if failed := [*failed_calls(case)]:  # little work, as it failed
                 found = [*failed, *(each for each in found if each.kind != COLD)]
         with left_out_if_faulty("unknown"):
-            found = [*graphs_not_recorded(case)] or found
+            for graphs, most in graphs_not_recorded(case):
+                found = [graphs] if most else [*found, graphs]
     return Diagnosis(
         chosen=case.chosen,
         findings=tuple(found),

@@ -2,15 +2,17 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.arrays import Floats, Index, Ints, Ints32, Mask
+from nsysprof.core.intervals import union_length
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.busy import Busy
-from nsysprof.diagnosis.finding import OFTEN_SO, Finding
-from nsysprof.diagnosis.kinds import dialect_text
+from nsysprof.diagnosis.finding import EVERY, OFTEN_SO, ONCE, Finding
+from nsysprof.diagnosis.kinds import dialect_text, often
 from nsysprof.diagnosis.launch_bound import updates
 from nsysprof.diagnosis.reached import least_part, shares_of
 from nsysprof.kernels.classify import OTHER_SOFTMAX
@@ -264,13 +266,15 @@ def _chains(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
     gain = busy.merged(ops[mine], starts, fused)
     if busy.enough(gain):
         used[mine] = True
-        low, high = int(several.min()), int(several.max())
-        rows = f"rows of {low:,}" + f" to {high:,}" * (low < high) if len(several) > busy.place.steps else "a row"
-        some = f"{len(mine) / busy.place.steps:,.0f} pointwise kernels in {rows}"
-        text = f"{some} each read and write memory: {{amount}}"
+        low, high, steps = int(several.min()), int(several.max()), len(np.unique(step[mine]))
+        rows = f"rows of {low:,}" + f" to {high:,}" * (low < high) if len(several) > steps else "a row"
+        which = often(busy.place, np.bincount(step[mine] - 1, length[mine], busy.place.steps))
+        shown = union_length(trace.ops.start[ops[mine]], trace.ops.end[ops[mine]])
+        amount = "{amount}" if which == EVERY else f"{format_ns(shown)} {'in ' * (which != ONCE)}{which}"
+        text = f"{len(mine) / steps:,.0f} pointwise kernels in {rows} each read and write memory: {amount}"
         remedy, updated = dialect_text(busy.case, _COMPILE), updates(busy.case)[ops[mine]]
         of_optimizer = int(length[mine][updated].sum()) / ns
         if remedy == _COMPILE["pytorch"] and of_optimizer >= _SOME:
             part = f"the optimizer, {format_share(of_optimizer)} of their time"
             remedy += f"; for {part}, use one of torch.optim with fused=True"
-        yield busy.finding("pointwise", _CHAINS, text, remedy, gain, ns)
+        yield replace(busy.finding("pointwise", _CHAINS, text, remedy, gain, shown), often=which)

@@ -12,6 +12,7 @@ import pytest
 
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.units import format_ns
+from nsysprof.diagnosis.calls import LOST_GRAPHS
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, SHARED, UNTRIED, Finding, ranked
 from nsysprof.diagnosis.text import findings_text, gain_text, headline, kernels_first, nothing_text
@@ -1146,6 +1147,30 @@ def test_a_pass_in_which_the_gpu_hardly_works_is_nothing_to_tune(trace: MakeTrac
     assert first(100 * MS).kind == "cpu-code"
 
 
+def test_rows_of_pointwise_kernels_are_counted_where_they_are(trace: MakeTrace) -> None:
+    """A row of three in two steps of forty; one in each of four streams, which take no longer than the step."""
+    program = Program()
+    for number in range(40):
+        with program.range(f"step{number}"):
+            program.launch("gemm", MS)
+            for name in (SCALE, ADD, GELU) * (number in (7, 25)):
+                program.launch(name, MS)
+            program.wait()
+    [few] = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "pointwise"]
+    text = "3 pointwise kernels in a row each read and write memory: 6.00 ms in 2 of 40 steps"
+    assert (few.text, few.often) == (text, "2 of 40 steps")
+
+    def streams(program: Program) -> None:
+        program.wait()
+        for stream in (7, 8, 9, 10):
+            for name in (SCALE, ADD, GELU):
+                program.launch(name, MS, stream=stream)
+        program.wait()
+
+    [many] = [each for each in diagnosis_of(trace(*steps(streams).items)).findings if each.kind == "pointwise"]
+    assert many.text.startswith("12 pointwise kernels in rows of 3 each read and write memory: 3.0")
+
+
 def test_rows_of_pointwise_kernels_end_where_their_names_begin_again(trace: MakeTrace) -> None:
     """Twelve parameters of one size, four kernels each: four kernels become one, not 48; one chain of four is a row."""
     for count, rows in ((12, "48 pointwise kernels in rows of 4 each"), (1, "4 pointwise kernels in a row each")):
@@ -1154,6 +1179,7 @@ def test_rows_of_pointwise_kernels_end_where_their_names_begin_again(trace: Make
         ).findings
         [chain] = [each for each in found if each.kind == "pointwise"]
         assert rows in chain.text
+        assert "of each step (" in chain.text
         assert chain.gain_ns == pytest.approx(3 * count * SCORES * STEPS, rel=0.01)
 
     def optimizer_of(program: Program) -> None:
@@ -1500,6 +1526,20 @@ def test_graphs_that_are_not_recorded_are_no_idle_time(trace: MakeTrace, recorde
         " it seems idle"
     )
     assert first.remedy == "record again with nsys profile --cuda-graph-trace=node"
+
+
+def test_one_graph_that_is_not_recorded_hides_no_other_wait(trace: MakeTrace) -> None:
+    """Code of 2 ms in each step, and one launch of a graph in a wait of another 2 ms: it comes behind that code."""
+    for count, causes in ((12, ["CPU time in log", LOST_GRAPHS]), (2, [LOST_GRAPHS])):
+        program = Program()
+        for number in range(count):
+            with program.range("step"):
+                program.layers()
+                code(program)
+            if number == 0:
+                program.call("cudaGraphLaunch", 10 * US)
+                program.code(2 * MS)
+        assert [each.cause for each in diagnosis_of(trace(*program.items)).findings] == causes
 
 
 def test_launches_without_gpu_work_are_no_program_without_launches(trace: MakeTrace) -> None:
@@ -1978,6 +2018,24 @@ def test_samples_of_the_cpu_name_the_function_that_the_gpu_waits_for(trace: Make
     assert "% of its CPU samples in png_write" in slow.text  # which are far apart, but as many as in other code there
 
 
+def test_a_thread_sleeps_in_one_path_and_runs_in_another(trace: MakeTrace) -> None:
+    """A cause of two paths, in the shorter of which the thread is sampled: each is told by its own samples."""
+    program, samples = Program(), [*range(0, 20 * MS, 100 * US)]
+    program.code(20 * MS)
+    for name, count in (("a", 60), ("b", 6)):
+        for _ in range(count):
+            with program.range(name * 3), program.range("step"):
+                program.layers()
+                program.wait()
+                with program.range("log"):
+                    if name == "b":
+                        samples += range(program.now, program.now + 2 * MS, 100 * US)
+                    program.code(2 * MS)
+    path = sampled(trace(*program.items), 1, *((time, ("load", "main")) for time in (*samples, program.now)))
+    found = diagnosis_of(path, "*/step").findings
+    assert {each.path[0]: each.remedy.startswith("find out what blocks") for each in found} == {"a": True, "b": False}
+
+
 def test_a_thread_sleeps_in_a_cause_of_many_paths(trace: MakeTrace) -> None:
     """Each path is too short to say so by samples that are 0.6 ms apart; not where the thread is sampled in them."""
     program = Program()
@@ -2174,12 +2232,15 @@ def test_work_on_output_is_no_work_for_the_gpu(trace: MakeTrace) -> None:
 
 
 def test_code_between_writes_to_a_file_is_output(trace: MakeTrace) -> None:
-    """Text is made and written to a file of each step; to a terminal, or where code only begins with a write, it is not
-    known to be.
+    """Text is made and written to a file of each step; to a terminal, where code only begins with a write, or where it
+    takes far longer than the writes, it is not known to be.
     """
-    for opens, writes, remedy in ((1, 8, "write less often"), (0, 8, "do this work"), (1, 1, "do this work")):
+    for opens, writes, ns, remedy in (
+        *((1, 8, 8 * US, "write less often"), (0, 8, 8 * US, "do this work"), (1, 1, 8 * US, "do this work")),
+        (1, 8, 500, "do this work"),
+    ):
 
-        def act(program: Program, opens: int = opens, writes: int = writes) -> None:
+        def act(program: Program, opens: int = opens, writes: int = writes, ns: int = ns) -> None:
             program.launch("gemm", 2 * MS)
             program.copy(2, 1 << 20, 200 * US)
             program.wait()
@@ -2188,7 +2249,7 @@ def test_code_between_writes_to_a_file_is_output(trace: MakeTrace) -> None:
             for number in range(8):
                 program.code(150 * US)
                 if number < writes:
-                    program.os("write", 8 * US)
+                    program.os("write", ns)
 
         [text] = [each for each in diagnosis_of(trace(*steps(act).items)).findings if each.kind == "cpu-code"]
         assert text.remedy.startswith(remedy)
