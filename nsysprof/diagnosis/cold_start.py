@@ -47,6 +47,7 @@ _NEARLY_ALL, _LATE_NS, _OF_ITS_OWN_NS = 0.9, 5_000_000_000, 1_000_000_000
 _OUTSIDE = 3  # times what all steps take: GPUs that idle so long outside of them are what to look at
 _MAIN = 0.1  # of set-up: less is not named
 _LAYERS = 128  # so many detected steps are hardly the layers of a pass
+_MANY_KERNELS = 100_000
 _A_MOMENT = 0.01  # of the recording: steps found in so little, without a large gain, are not what the program is for
 _MOSTLY, _SOME = 0.5, 0.25  # of the time from the first GPU operation to the last
 _NUMBER = re.compile(r" ?\d+")
@@ -247,8 +248,10 @@ def _no_kernel(case: Case, hardly: bool) -> tuple[str, str] | None:
 
 
 def _kernels_ns(trace: Trace) -> int:
-    """For how long GPUs run kernels, one or several at a time."""
-    rows = np.flatnonzero(np.isin(trace.ops.kind, (KERNEL, GRAPH)))
+    """For how long GPUs run kernels, one or several at a time; the sum of many, which is no little work either way."""
+    rows = np.flatnonzero((trace.ops.kind == KERNEL) | (trace.ops.kind == GRAPH))
+    if len(rows) > _MANY_KERNELS:
+        return int((trace.ops.end[rows] - trace.ops.start[rows]).sum())
     lines = (
         merge(trace.ops.start[mine], trace.ops.end[mine])
         for gpu in trace.gpu_busy

@@ -7,7 +7,6 @@ import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.arena import give_back
 from nsysprof.core.arrays import AnyInts, Index
 from nsysprof.core.intervals import covered, held, merge, union
 from nsysprof.core.parallel import side_by_side
@@ -123,7 +122,6 @@ def diagnose(case: Case) -> Diagnosis:
         low, high = np.array(every, np.int64).reshape(-1, 2).T
         case = replace(case, facts=replace(case.facts, near=merge(low, high + 1)))
     parts = [_diagnosis_of(part) for part in stretches(case)]
-    give_back(len(case.facts.attribution.trace.ops))  # the networks of the parts
     found = [
         scaled(each, times, steps)
         for part in parts

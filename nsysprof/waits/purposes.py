@@ -173,9 +173,15 @@ def _loading(trace: Trace, length: Ints, calls: CallList, purpose: Bytes) -> Ind
 
 def _without_work(trace: Trace, calls: CallList, rows: Index) -> Index:
     """The calls for most of whose time all GPUs idle: others wait for a kernel, or copy."""
-    if not len(trace.ops):
+    if not (len(trace.ops) and len(rows)):
         return rows
-    busy = union(*trace.gpu_busy.values())
+    first, last = calls.start[rows].min(), calls.end[rows].max()
+    near = [
+        (begin[low:high], end[low:high])
+        for begin, end in trace.gpu_busy.values()
+        for low, high in [(np.searchsorted(end, first), np.searchsorted(begin, last))]
+    ]
+    busy = union(*near)
     return rows[2 * covered(busy, calls.start[rows], calls.end[rows]) < calls.end[rows] - calls.start[rows]]
 
 
