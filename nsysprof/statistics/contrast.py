@@ -327,7 +327,9 @@ def _detectable(one: Contrast, rules: Rules) -> float:
 
 def noise_of(ratio: float) -> float:
     """Return the share by which the larger of two values exceeds the smaller: 0.25 for a ratio of 1.25 or 0.8."""
-    return math.nan if math.isnan(ratio) else max(ratio, 1 / ratio) - 1
+    if math.isnan(ratio):
+        return math.nan
+    return max(ratio, 1 / ratio) - 1 if ratio else math.inf
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

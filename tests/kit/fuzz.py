@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import csv
 import faulthandler
+import gzip
 import io
 import json
 import math
@@ -380,10 +381,12 @@ def differences(arguments: Sequence[str], out: Path, file: Truth) -> Iterator[st
         yield f"ops without a launch {unlaunched} != {file.unlaunched}"
     if not {"--skip", "--range"} & set(arguments):
         kernels: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-        for row in answer["kernels"]:
+        packed = out / "kernels.csv.gz"
+        data = gzip.decompress(packed.read_bytes()) if packed.exists() else (out / "kernels.csv").read_bytes()
+        for row in csv.DictReader(io.StringIO(data.decode("utf-8"), newline="")):
             name = NAMELESS if row["kernel"].startswith("[kernel name ") else row["kernel"]
-            kernels[name][0] += row["count"]
-            kernels[name][1] += row["sum_ns"]
+            kernels[name][0] += int(row["count"])
+            kernels[name][1] += int(row["sum_ns"])
         for name, (count, ns) in file.kernels.items():
             if kernels[name] != [count, ns]:
                 yield f"kernel {name!r}: {kernels[name]} != {[count, ns]}"

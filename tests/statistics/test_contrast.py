@@ -297,6 +297,7 @@ def test_what_differs_from_itself_widens_the_least_effect() -> None:
     same, other = contrast(noisy(13), noisy(14)), contrast(noisy(13), noisy(14, middle=1080))
     noise = [noise_of(one.ratio) for one in (same, other)]
     assert (same.verdict, other.verdict) == (NO_CLEAR_CHANGE, SLOWER)
+    assert noise_of(0.0) == float("inf")
     assert Rules().widened(noise[0]) == Rules() == Rules().widened(float("nan"))
     assert noise[1] == pytest.approx(0.08, abs=0.02)
     widened = Rules(alpha=0.01).widened(*noise)
