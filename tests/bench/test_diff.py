@@ -119,9 +119,9 @@ def test_unlike_environments_are_refused_by_what_differs(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (made_up(workload="transformer_block", samples=5), "workload is sdpa in one, transformer_block in the other"),
-        (made_up(device="cpu", samples=5), "device is cuda in one, cpu in the other"),
-        (made_up(backward=True, samples=5), "backward is False in one, True in the other"),
+        (made_up(workload="transformer_block", samples=5), "workload is sdpa and transformer_block"),
+        (made_up(device="cpu", samples=5), "device is cuda and cpu"),
+        (made_up(backward=True, samples=5), "backward is False and True"),
         (made_up(seqs=(512,), samples=5), "no measured point in common"),
     ],
 )

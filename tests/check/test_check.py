@@ -930,7 +930,7 @@ def test_few_calls_put_no_limit_on_times(trace: MakeTrace) -> None:
     text = draft(trace(*flash_run(9), duration=99_000))
     assert "max_kernels = 1" in text
     assert "\nmax_span" not in text
-    assert "fewer than 10 calls have no limit" in text
+    assert "have fewer than 10 calls get no time limit" in text
     with pytest.raises(NsysprofError, match="no range with GPU work"):
         draft(trace(*step(0), duration=LATE))
 

@@ -178,7 +178,7 @@ def test_whole_traces_can_be_asked_for(trace: MakeTrace) -> None:
 def test_a_trace_without_gpu_work_is_refused(trace: MakeTrace) -> None:
     """It says which report launched nothing."""
     idle = trace(Launch(0, 10, 1), name="idle.sqlite")
-    with pytest.raises(NsysprofError, match=r"idle.sqlite: nothing to compare: the report has 1 launches"):
+    with pytest.raises(NsysprofError, match=r"idle.sqlite: nothing to compare: the report has 1 launch call"):
         answer(idle, trace(*program(300)))
 
 

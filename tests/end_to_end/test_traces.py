@@ -252,9 +252,7 @@ def test_analyze_from_end_to_end(name: str, tmp_path: Path, run: Run) -> None:
     folder = tmp_path / f"{name}.analysis"
     written = ", ".join(sorted(path.name.removesuffix(".gz") for path in folder.iterdir()))
     assert written == ", ".join(sorted([*FILES, *CHARTS]))
-    assert re.fullmatch(
-        rf"\nWritten to {name}\.analysis/: [^\n]*\n(analysis\.json has the top .*\n)(large tables are .*\n)", done.err
-    )
+    assert re.fullmatch(rf"\nWritten to {name}\.analysis/: [^\n]*\n", done.err)
     warnings, totals, ledger = SAID[name]
     printed = done.out.split("\n\n")
     unwrapped = re.sub(r"\n {2,}", " ", done.out)
