@@ -332,7 +332,7 @@ def test_growth_against_an_earlier_report(run: Run, budget: Path) -> None:
 
 
 def test_growth_against_an_earlier_analysis(run: Run, budget: Path) -> None:
-    """The folder of an analysis serves as well as its report, with compressed `instances.csv` and without it."""
+    """The folder of an analysis serves as well as the report it is of, with and without `instances.csv`."""
     budget.write_text(GROWTH, encoding="utf-8")
     folder = budget.parent / "run.analysis"
     assert run(SHIPPED, "--no-charts", command="analyze").code == 0
@@ -346,7 +346,7 @@ def test_growth_against_an_earlier_analysis(run: Run, budget: Path) -> None:
     wanted = rows(SHIPPED)
     assert rows(folder) == wanted
     assert rows(folder / "analysis.json") == wanted
-    (folder / "instances.csv.gz").unlink()
+    (folder / "instances.csv").unlink()
     assert rows(folder) == wanted  # `iter0`, `iter1`, … are ranges of a single instance each
 
 
