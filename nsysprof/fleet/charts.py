@@ -173,7 +173,7 @@ def _lanes_title(fleet: Fleet) -> str:
     inside, waits = (int(ranks[f"{name}_ns"].sum()) for name in ("collective", "waiting"))
     who, shares = waiting_words(ranks), time_shares(ranks)
     if who:
-        return f"Ranks spend {format_share(waits / inside)} of their collective time waiting: {who}"
+        return f"Ranks wait for {format_share(waits / inside)} of their time in collectives: {who}"
     if ranks["communication_ns"].any():
         return f"Exposed communication takes {shares['exposed communication']} of the time"
     return f"The ranks idle for {shares['idle']} of the time"
