@@ -87,8 +87,8 @@ class Breakdown(Shown):
         return self._columns[table]
 
     def made_ahead(self) -> Breakdown:
-        """Return the result itself. For a large report, first build what takes most memory: the tables for text and
-        files in parallel or, if it is smaller, the summaries.
+        """Return the result itself. For a very large report, first build the tables for text and files in parallel;
+        for a large one, first build the summaries.
         """
         trace = self.attribution.trace
         if trace.apart:

@@ -34,9 +34,9 @@ def write_tables(
     """Write ``ranges.csv``, ``instances.csv``, ``kernels.csv``, ``analysis.json`` and the tables of summaries into an
     existing folder.
 
-    Each file is written completely or not at all. Returns the paths, and notes on omitted rows of ``analysis.json``, on
-    compressed files (with ``packs``), and on ``instances.csv``, which is omitted, unless ``instances`` is set, if it
-    would have more than `MAX_INSTANCES` rows, or if the results would be large beside the report.
+    Each file is written completely or not at all. With ``packs``, large tables are compressed. Returns the paths, and
+    notes on omitted rows of ``analysis.json`` and on ``instances.csv``, which is omitted, unless ``instances`` is set,
+    if it would have more than `MAX_INSTANCES` rows, or if the results would be large beside the report.
     """
     document = folder / "analysis.json"
     left_out = write_json(breakdown, document)  # first: it tells whose folder this is, if the rest is interrupted
@@ -59,7 +59,7 @@ def write_tables(
         kept = False
         (folder / name).unlink()
         del written[1]
-    if packed or most < MAX_ROWS:
+    if packed:
         left_out = write_json(breakdown, document, most, packed)
     notes = []
     if left_out and most == MAX_ROWS:  # of fewer rows the document itself says so
@@ -77,17 +77,17 @@ def _reduce(breakdown: Breakdown, document: Path, tables: list[Path]) -> tuple[i
     still large.
     """
     path = breakdown.attribution.trace.report.path
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    size = sum(file.stat().st_size for file in files)
-    if size < MIN_REPORT:
+    files = [path] if path.is_file() else [file for file in path.iterdir() if file.is_file()]
+    of_report = sum(file.stat().st_size for file in files)
+    if of_report < MIN_REPORT:
         return MAX_ROWS, {}, False
-    part = size // MAX_PART
+    part = of_report // MAX_PART
     free = part - min(part * 11 // 20, MAX_CHARTS)
     sizes = {table: table.stat().st_size for table in tables}
     most, share = MAX_ROWS, max(free // 3, free - sum(sizes.values()))
     while (size := document.stat().st_size) > share and most > MIN_ROWS:
         rows = min(most, max(len(breakdown.columns(name)) for name in ("ranges", "kernels")))
-        most = max(MIN_ROWS, rows * share // size)
+        most = max(MIN_ROWS, rows * share * 9 // (10 * size))
         write_json(breakdown, document, most)
     packed: dict[str, str] = {}
     large = [table for table in tables if sizes[table] >= MIN_PACKED]

@@ -122,6 +122,7 @@ def analyze(
 
             charts = analysis_charts(top or 20)
         files = _TABLE_FILES + FILES
+        files += tuple(f"{name}.gz" for name in files if name.endswith(".csv"))
         return Question(
             "analyze", "adding up", "analysis", ANALYSIS_SCHEMA, files, charts, tables, "analysis_page",
             ask=ask, text=text, ending="analysis", pictures=PICTURES,

@@ -84,15 +84,14 @@ def answer_reports(
         files = [opened(file) for file in reports]
         place = output or Path(f"{'-'.join(map(report_stem, reports))}.{question.ending or question.room}")
         drawn = tuple(question.pictures or files_of(question.charts))
-        files_or_packed = (*question.files, *(f"{name}.gz" for name in question.files if name[-4:] == ".csv"))
         results = report_folder(
             place,
             question.room,
             files[0],
             question.schema,
             question.earlier,
-            possible=(*files_or_packed, *drawn, PAGE),
-            wanted=(*files_or_packed, *(drawn * writing.charts), *([PAGE] * writing.html)),
+            possible=(*question.files, *drawn, PAGE),
+            wanted=(*question.files, *(drawn * writing.charts), *([PAGE] * writing.html)),
             force=writing.force,
             spreadsheet_safe=writing.spreadsheet_safe,
         )

@@ -150,11 +150,12 @@ class ResultFolder:
         for name in made_now:
             (made / name).replace(self.place / name)
         self.names = made_now
-        if ours:
-            gone = [name for name in possible if name not in made_now]
-            self.stale += [name for name in gone if (self.place / name).is_file() and self._wrote(name)]
-            for name in self.stale:
-                (self.place / name).unlink()
+        gone = [name for name in possible if name not in made_now]
+        if not ours:  # a table that is compressed now, or no longer, would be read in place of the new one
+            gone = [name for name in gone if {f"{name}.gz", name.removesuffix(".gz")} & {*made_now}]
+        self.stale += [name for name in gone if (self.place / name).is_file() and self._wrote(name)]
+        for name in self.stale:
+            (self.place / name).unlink()
 
     def _wrote(self, name: str) -> bool:
         """Return whether a file is of this command if its folder is: only pages are called alike by all commands."""

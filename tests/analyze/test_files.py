@@ -517,6 +517,20 @@ def test_results_are_a_third_of_the_report(
     assert (tmp_path / "mine" / "kernels.csv.gz").read_text() == "by hand"
 
 
+def test_no_table_of_another_report_stays_beside_a_new_one(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compressed tables of one report go where ``--force`` puts plain ones of another in their place."""
+    monkeypatch.setattr(analysis_files, "MIN_REPORT", 0)
+    assert run("analyze", RUN, "--no-charts", "-o", "out").code == 0
+    assert (tmp_path / "out" / "kernels.csv.gz").exists()
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    done = run("analyze", TRACES / "two-processes.sqlite", "--no-charts", "-o", "out", "--force")
+    assert "removed from an earlier analysis: " in done.err
+    assert not [*(tmp_path / "out").glob("*.gz")]
+
+
 def test_instances_are_left_out_last(
     trace: MakeTrace, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
