@@ -127,9 +127,9 @@ def choose_level(attribution: Attribution, select: str | None, merge_names: Sequ
     choice.
 
     The steps are the ranges of the outermost level (one merged name and depth) that meets two conditions: a path of the
-    level repeats at least `MIN_REPEATS` times, and the level has at least `MIN_SHARE` of GPU busy time after warm-up,
-    where copies to the GPU before the first of the ranges do not count (weights, data sets) if the level has a
-    twentieth with them.
+    level repeats at least `MIN_REPEATS` times, and the level has at least `MIN_SHARE` of GPU busy time after warm-up.
+    For levels named like steps with at least a twentieth of GPU busy time, copies to the GPU before the first step do
+    not count (weights, data sets).
     Ranges named like steps are preferred to other ranges, and steps to epochs. If no annotated level meets both
     conditions, iterations are detected. Raises `NsysprofError` if a glob matches nothing.
     """

@@ -323,7 +323,9 @@ def _earlier(baseline: Baseline | None, key: tuple[str, str], measure: str) -> F
     if baseline is None:
         return "no --baseline given"
     if key in baseline.without_samples:
-        return "the baseline has no per-call times: keep instances.csv beside it, or give the report itself"
+        return (
+            "the baseline has no per-call times: give the report itself, or write them (nsysprof analyze --instances)"
+        )
     if key not in baseline.samples.keys:
         return "not in the baseline"
     known = measure in baseline.samples.columns

@@ -81,7 +81,8 @@ def flops_per_clock(compute_capability: str, dtype: str, *, name: str | None = N
         )
     if dtype not in row:
         raise NsysprofError(
-            f"compute capability {compute_capability} has no unit for {dtype}", "it has: " + ", ".join(row)
+            f"{name or 'compute capability'} ({compute_capability}) has no known rate for {dtype}",
+            "known are: " + ", ".join(row),
         )
     if dtype in _TENSOR and compute_capability == "7.5" and _WITHOUT_TENSOR_CORES.search(name or ""):
         raise NsysprofError(f"{name} has no tensor cores", "its CUDA cores have: fp32, fp64")

@@ -41,7 +41,7 @@ NEAR = 0.4  # of a peak: from here on it is what limits a kernel
 SHORTEST_NS = 3_000  # launching work on all multiprocessors and waiting for the last takes about as long
 _WORTH = 0.95  # of its time: what is nearer to a limit is at it
 OCCUPANCY, LATENCY, UNKNOWN = "occupancy", "latency", "unknown"
-NO_SHAPES, NO_COUNTERS = "shapes of its operator not recorded", "no hardware counters beside the report"
+NO_SHAPES, NO_COUNTERS = "shapes of its operator not recorded", "no hardware counters for this kernel"
 
 
 @dataclass(frozen=True)

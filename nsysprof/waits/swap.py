@@ -27,13 +27,9 @@ def _table(path: Path) -> pd.DataFrame:
     try:
         table = pd.read_csv(read_table(path))
     except OSError as error:
-        raise NsysprofError(
-            f"{path}: cannot read it: {error.strerror or error}", "name a kernels.csv or results.csv"
-        ) from None
+        raise NsysprofError(f"{path}: cannot read it: {error.strerror or error}", _TABLE) from None
     except (ValueError, UnicodeDecodeError):
-        raise NsysprofError(
-            f"{path}: not a table with a header and rows", "name a kernels.csv or results.csv"
-        ) from None
+        raise NsysprofError(f"{path}: not a table with a header and rows", _TABLE) from None
     for name in {"median_ns", "graph_median_ns"} & set(table):  # what is no time counts as missing
         ns = pd.to_numeric(table[name], errors="coerce")
         table[name] = ns.where(ns.between(0, MAX_NS))

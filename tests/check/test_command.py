@@ -392,7 +392,9 @@ def test_an_analysis_of_medians_alone(run: Run, trace: MakeTrace, budget: Path) 
     done = run(report, budget.name, "--baseline", folder)
     assert done.code == 0
     assert "but 1 could not be tested" in done.out
-    assert "step, max_growth span, median: the baseline has no per-call times: keep instances.csv" in joined(done.out)
+    assert "step, max_growth span, median: the baseline has no per-call times: give the report itself" in joined(
+        done.out
+    )
     assert "instances.csv is not used, because analysis.json in the same folder" in joined(done.out)
     (folder / "instances.csv").write_bytes(b"\xff\xfe,\n1")
     assert "instances.csv is not used: " in joined(run(report, budget.name, "--baseline", folder).out)

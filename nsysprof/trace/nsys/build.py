@@ -348,7 +348,7 @@ def _why_no_work(calls: HostCalls, unread: Sequence[trace.Unread]) -> str:
             "(WSL2, no permission, or a killed run)"
         )
     if failed:
-        return f"the report has no GPU work: all {failed:,} launches failed"
+        return f"the report has no GPU work: all {failed:,} launch, copy and memset calls failed"
     if len(calls):
         return (
             "the report has no GPU work: CUDA was traced, but the program launched nothing while nsys recorded, or nsys"
