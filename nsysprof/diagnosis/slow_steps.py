@@ -47,7 +47,7 @@ def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
         kernel = _kernel(case, place, slow)
         if not kernel and case.chosen.level.found:
             return  # steps that were found by their pattern, and do other work
-        cause += f" of {kernel}, although its grid is the same" * bool(kernel)
+        cause = f"{kernel}, which takes longer with the same grid" if kernel else cause
     most = int(slow[np.argmax(excess)])
     typical = format_ns(round(float(judged.expected[most])))
     yield Finding(
@@ -76,13 +76,20 @@ def _cause(case: Case, place: Place, slow: np.ndarray) -> str:
     culprit, ns = case.pieces["culprit"][rows], case.pieces["ns"][rows]
     codes, of = np.unique(culprit, return_inverse=True)
     table = sums(of * place.steps + step[rows], ns, len(codes) * place.steps).reshape(len(codes), place.steps)
-    others = np.setdiff1d(np.arange(place.steps), slow)
-    more = (table[:, slow] - np.median(table[:, others], axis=1)[:, None]).sum(axis=1)
-    grown = place.length[slow].sum() - np.median(place.length[others]) * len(slow)
+    more, grown = _more(place, table, slow)
     if not len(more) or more.max() < grown / 2:
         return _COMPUTE
     words = case.facts.texts.words
     return one_line(min(words[code] for code in codes[more == more.max()].tolist()) or "launch latency", NAME)
+
+
+def _more(place: Place, table: np.ndarray, slow: np.ndarray) -> tuple[np.ndarray, float]:
+    """By how much each row of a table (a column per step) is larger in slow steps than in the median of the others; and
+    by how much these steps are longer.
+    """
+    others = np.setdiff1d(np.arange(place.steps), slow)
+    more = (table[:, slow] - np.median(table[:, others], axis=1)[:, None]).sum(axis=1)
+    return more, float(place.length[slow].sum() - np.median(place.length[others]) * len(slow))
 
 
 def _kernel(case: Case, place: Place, slow: np.ndarray) -> str:
@@ -105,10 +112,8 @@ def _kernel(case: Case, place: Place, slow: np.ndarray) -> str:
         sums(at, each, len(first) * steps).reshape(-1, steps)
         for each in (trace.ops.end[rows] - trace.ops.start[rows], np.ones(len(rows), np.int64))
     )
-    others = np.setdiff1d(np.arange(steps), slow)
-    more = (ns[:, slow] - np.median(ns[:, others], axis=1)[:, None]).sum(axis=1)
-    grown = place.length[slow].sum() - np.median(place.length[others]) * len(slow)
-    most = int(more.argmax())
+    more, grown = _more(place, ns, slow)
+    most, others = int(more.argmax()), np.setdiff1d(np.arange(steps), slow)
     known = launches.blocks[launches.of[rows[first[most]]]] > 0
     alike = np.median(count[most, slow]) == np.median(count[most, others])
     return one_line(short_name(trace.op_names[trace.ops.name[rows[first[most]]]]), NAME) * bool(
