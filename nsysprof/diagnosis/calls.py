@@ -46,7 +46,10 @@ _REUSE = {
 }
 LOST_GRAPHS, _HIDDEN = "CUDA graphs that are not recorded", 0.05  # a cause; of the time from first to last operation
 OVERLAP = "; start MPI_Isend and MPI_Irecv before independent work, and balance the ranks"
-_CACHE = "switch the caching allocator on: unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING"
+_CACHE = (
+    "turn the caching allocator on: unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING, and call no"
+    " empty_cache() in the loop"
+)
 _OF_LAUNCHES, _RUNS, _LOOP = 4, 10, 100  # launches for each allocation, for each time that it frees, and in all
 _POOL = re.compile(r"[Aa]lloc(?:FromPool)?Async|FreeAsync")
 _ROWS = 64  # allocations: fewer are arrays of their own
@@ -174,8 +177,8 @@ ALLOCATION = Kind(
 UNCACHED = replace(
     ALLOCATION,
     claims=lambda case: _allocates(case) & _uncached(case),
-    symptom="PyTorch's caching allocator is off, so operators call the driver for memory; the GPU waits for {cause}:"
-    " {amount}",
+    symptom="PyTorch's caching allocator seems to be off, because operators allocate from the driver; the GPU waits for"
+    " {cause}: {amount}",
     remedies=lambda case, group: [removal(_CACHE, group)],
     tried=False,
 )
@@ -303,8 +306,8 @@ def graphs_not_recorded(case: Case) -> Iterator[tuple[Finding, bool]]:
     ns = int(idle[gaps].sum())
     if trace.ops.from_graph.any() or ns < _HIDDEN * int(end[-1] - start[0]):
         return
-    text = f"{plural(len(rows), 'call')} launched CUDA graphs whose GPU work is not recorded, so the GPU may compute"
-    text += f" for up to {format_ns(ns)} in which it seems idle"
+    text = f"{plural(len(rows), 'call')} launched CUDA graphs whose GPU work is not recorded, so up to"
+    text += f" {format_ns(ns)} of the GPU's idle time may be their work"
     remedy = "record again with nsys profile --cuda-graph-trace=node" if trace.report.reader.recorder == "nsys" else ""
     values = "unknown", WHOLE, place.gpu, ONCE, place.steps, text, LOST_GRAPHS, "abstain", 0, remedy
     yield Finding(*values, total_ns=place.total_ns), 2 * ns >= int(idle.sum())

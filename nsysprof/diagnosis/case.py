@@ -61,7 +61,7 @@ class Place:
 
     @property
     def uneven(self) -> bool:
-        """Return whether a few steps take most of the time, so that shares of all steps do not fit the median step."""
+        """Return whether the mean step is more than 1.5 times as long as the median step, so that shares misfit it."""
         return self.total_ns > SKEWED * self.step_ns * self.steps
 
     @property

@@ -62,8 +62,8 @@ _ENDED = "look at the program's output and exit code: it may have ended before i
 _REPEAT = "run the work once as a warm-up, then record a second run with a realistic problem size"
 _MORE = "record several steps with a realistic problem size"  # where nothing is set up in the recording
 _BEFORE_IT = "shorten the CPU code before the first GPU operation (a CPU profiler or ranges show what it does)"
-_FEW_STEPS = "record many steps after a warm-up, because this recording is mostly set-up or other work"
-_PIN_LESS = "pin less memory (pinning takes time by its size), pin it once, and record steps after a warm-up"
+_FEW_STEPS = "record many steps after a warm-up, because the steps are only a small part of this recording"
+_PIN_LESS = "pin less memory (pinning time grows with its size), pin it once, and record steps after a warm-up"
 _WARM = "record steps after a warm-up, because this pass is mostly set-up"
 
 # Calls that give the GPU work, and those before them that may explain their failure. Others fail without harm: queries,
@@ -226,9 +226,9 @@ def outside_steps(case: Case, idle_ns: int, gap_ns: int, during: str) -> Iterato
         return
     place, long = case.places[0], gap_ns >= _SOME * idle_ns
     doing = f" ({during})" * bool(during)
-    at_once = f", {format_ns(gap_ns)} of it at once{doing}" * (long and gap_ns < idle_ns)
-    who = "the GPU idles" if gpus == 1 else "a GPU idles on average"
-    text = f"{who} for {format_ns(idle_ns)} outside the steps{at_once}; all steps take {format_ns(total)}"
+    at_once = f", {format_ns(gap_ns)} of it in one gap{doing}" * (long and gap_ns < idle_ns)
+    who = "the GPU idles" if gpus == 1 else "each GPU idles on average"
+    text = f"{who} for {format_ns(idle_ns)} outside the steps{at_once}; the steps together take {format_ns(total)}"
     yield Finding(
         COLD, WHOLE, place.gpu, ONCE, place.steps, text, "outside the steps", "order", 0, _FEW_STEPS,
         total_ns=place.total_ns,
@@ -237,14 +237,14 @@ def outside_steps(case: Case, idle_ns: int, gap_ns: int, during: str) -> Iterato
 
 def _no_kernel(case: Case, hardly: bool) -> tuple[str, str] | None:
     """That no kernel is recorded, and what to check; None if the program may only copy."""
-    if launched := int((case.purpose[:-1] == LAUNCH).sum()):
+    if launched := int(np.isin(case.purpose[:-1], (LAUNCH, GRAPH_LAUNCH)).sum()):
         none = f"no kernel is recorded, although {plural(launched, 'call')} launched kernels"
         return f"{none}: the program or the recording ended too early, or kernels failed", _CHECK
     trace = case.facts.attribution.trace
     sizes = np.bincount(distinct(trace.ops.name[trace.copy_ops], trace.copy_sizes()[trace.copy_ops])[1], minlength=1)
     if not hardly or (case.dialect != "pytorch" and sizes.max() >= _FEW):  # as a benchmark of copies
         return None
-    return "no kernel was launched: the GPU only copies or sets memory", _ENDED
+    return "no kernel is recorded: the GPU only copies or sets memory", _ENDED
 
 
 def _kernels_ns(trace: Trace) -> int:
@@ -270,8 +270,11 @@ def _before_work(case: Case, once: Sequence[tuple[str, int]], busy: int, recorde
     span = sum(each.total_ns for each in case.places)
     if total >= max(_TIMES * span, _SOME * recorded_ns, _OF_ITS_OWN_NS):
         names = join_words([f"{name} {format_ns(ns)}" for name, ns in once if ns >= _MAIN * total])
-        text = f"set-up takes {format_ns(total)} of the {format_ns(recorded_ns)} recorded ({names}); all GPU work lasts"
-        return f"{text} {format_ns(span)}", _PIN_LESS if once[0][0] == "pinning" else _WARM
+        text = (
+            f"set-up takes {format_ns(total)} of the {format_ns(recorded_ns)} recorded ({names}); all operations of a"
+        )
+        longest = format_ns(max(each.total_ns for each in case.places))
+        return f"{text} GPU lie within {longest}", _PIN_LESS if once[0][0] == "pinning" else _WARM
     early = int(case.facts.attribution.trace.ops.start.min()) - int(calls.start.min())
     if early < max(_NEARLY_ALL * recorded_ns, _LATE_NS) or busy >= min(_NO_KERNELS * recorded_ns, _OF_ITS_OWN_NS):
         return None

@@ -40,7 +40,7 @@ class Finding:
     is empty if there is none. ``total_ns``: the time of all steady steps; ``step_ns``: the step that amounts
     refer to, see `Place.unit_ns`; ``culprits``: the culprits of the finding in ``why.csv``; ``recording_ns``: the part
     of the gain that may be profiling overhead; ``where``: the code with the cause, according to CPU samples;
-    ``usual_ns``: what the median step loses, if a few steps lose most of ``lost_ns`` (otherwise 0).
+    ``usual_ns``: what the median step loses, if the mean loss is more than 1.5 times as large (otherwise 0).
     """
 
     kind: str

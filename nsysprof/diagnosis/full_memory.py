@@ -23,8 +23,8 @@ _TURNS = 0.15  # changes between fast and slow launches for each slow one: two s
 # Kernels of PyTorch that read and write as much memory at each launch with the same grid.
 _STREAMING = ("elementwise", "copy", "fill", "optimizer")
 _REMEDY = (
-    "use less GPU memory (a smaller batch or model, fewer optimizer states): full memory may spill to the host under"
-    " WSL and Windows; also check for other programs on this GPU"
+    "use less GPU memory (a smaller batch or model, 8-bit optimizer states): under WSL and Windows, full memory spills"
+    " to the host; also check for other programs on this GPU"
 )
 
 
@@ -76,8 +76,8 @@ def full_memory(busy: Busy) -> Iterator[Finding]:
         return
     worst = int((length / fast).argmax())
     text = (
-        f"{plural(names, 'pointwise kernel')} take up to {length[worst] / fast[worst]:,.0f} times as long at the same"
-        f" grid ({format_ns(int(length[worst]))} instead of {format_ns(int(fast[worst]))}), as if GPU memory were full:"
-        " {amount}"
+        f"{plural(names, 'pointwise kernel')} suddenly take up to {length[worst] / fast[worst]:,.0f} times as long with"
+        f" the same grid ({format_ns(int(length[worst]))} instead of {format_ns(int(fast[worst]))}), as if GPU memory"
+        " had spilled to the host: {amount}"
     )
     yield busy.finding("full-memory", "full GPU memory", text, _REMEDY, gain, min(ns, busy.place.total_ns))

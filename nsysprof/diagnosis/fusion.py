@@ -267,7 +267,7 @@ def _chains(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
     if busy.enough(gain):
         used[mine] = True
         low, high, steps = int(several.min()), int(several.max()), len(np.unique(step[mine]))
-        rows = f"rows of {low:,}" + f" to {high:,}" * (low < high) if len(several) > steps else "a row"
+        rows = f"chains of {low:,}" + f" to {high:,}" * (low < high) if len(several) > steps else "a row"
         which = often(busy.place, np.bincount(step[mine] - 1, length[mine], busy.place.steps))
         shown = union_length(trace.ops.start[ops[mine]], trace.ops.end[ops[mine]])
         amount = "{amount}" if which == EVERY else f"{format_ns(shown)} {'in ' * (which != ONCE)}{which}"
@@ -275,6 +275,6 @@ def _chains(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
         remedy, updated = dialect_text(busy.case, _COMPILE), updates(busy.case)[ops[mine]]
         of_optimizer = int(length[mine][updated].sum()) / ns
         if remedy == _COMPILE["pytorch"] and of_optimizer >= _SOME:
-            part = f"the optimizer, {format_share(of_optimizer)} of their time"
-            remedy += f"; for {part}, use one of torch.optim with fused=True"
+            part = f"the optimizer ({format_share(of_optimizer)} of their time)"
+            remedy += f"; for {part}, use a torch.optim optimizer with fused=True"
         yield replace(busy.finding("pointwise", _CHAINS, text, remedy, gain, shown), often=which)

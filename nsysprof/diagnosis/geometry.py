@@ -43,7 +43,7 @@ _MANY = {
     "pytorch": "give the kernel more parallel work: a larger batch, or a kernel that splits this one over more blocks"
     " (the GPU has {sms} multiprocessors)",
     "openacc": "spread the loops over at least {blocks:,} gangs (parallel loop gang vector, with collapse for nested"
-    " loops)",
+    " loops), each with {wide:,} threads",
 }
 # Where all threads are enough for all multiprocessors, but lie in few large blocks.
 _SMALLER = "use smaller blocks (128 threads), so that the same threads spread over all {sms} multiprocessors"

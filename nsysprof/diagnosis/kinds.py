@@ -79,7 +79,7 @@ def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns
 
 
 def usual_ns(place: Place, lost: Ints) -> float:
-    """Return what the median step of a place loses if a few steps lose most of the time; otherwise 0."""
+    """Return what the median step of a place loses if the mean loss is more than 1.5 times as large; otherwise 0."""
     usual = float(np.median(lost))
     skewed = place.path != WHOLE and lost.sum() > SKEWED * usual * place.steps > 0 and often(place, lost) == EVERY
     return usual if skewed else 0.0
@@ -96,7 +96,7 @@ def often(place: Place, waited: Ints) -> str:
 
 def each_step(place: Place, ns: int) -> str:
     """Format an amount over all steps as time and share of a step (see `Place.unit_ns`), or of a whole recording."""
-    per = "" if place.path == WHOLE else " of each step on average" if place.uneven else " of each step"
+    per = "" if place.path == WHOLE else " per step on average" if place.uneven else " of each step"
     return f"{format_ns(ns / place.total_ns * place.unit_ns)}{per} ({format_share(ns / place.total_ns)})"
 
 
@@ -233,7 +233,7 @@ def glob_of(path: str) -> str:
 
 
 DIRECTIVES = ("openacc", "openmp")  # these copy the arrays of each region by default, and back, and wait behind it
-BY_ROWS = "allocate the array as one contiguous block, not row by row, so that one copy moves all of it"
+BY_ROWS = "if these are rows of one array, allocate it as one contiguous block, so that one copy moves all of it"
 # What OpenMP calls the directives of OpenACC.
 _OPENMP = (
     ("an enter data", "a target enter data"),

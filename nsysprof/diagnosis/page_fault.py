@@ -86,7 +86,7 @@ def page_findings(case: Case, place: Place) -> Iterator[Finding]:
     if found is None:
         return
     for cause, least, waited, moved, verb, texts in (
-        (_FAULTS, known, found.wait_ns, found.to_gpu_bytes, "kernels wait for up to {} for", _PREFETCH),
+        (_FAULTS, known, found.wait_ns, found.to_gpu_bytes, "kernels wait up to {} for", _PREFETCH),
         (
             "page faults on the CPU",
             int(found.host_ns.sum()),

@@ -37,10 +37,10 @@ def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
     """
     gpus = len({each.gpu for each in diagnosis.times})
     who = "the GPU computes" if gpus == 1 else f"{gpus:,} GPUs compute"
+    who += " outside CUDA graphs" * any(each.cause == LOST_GRAPHS for each in diagnosis.findings)
     if not gpus:
         return f"{file}: no GPU work{' in these ranges' * (diagnosis.busy_ns > 0)}"
     computes, on = f"{who} for {format_share(1 - diagnosis.idle_share)}", f"; {device}" if device else ""
-    computes += " outside CUDA graphs" * any(each.cause == LOST_GRAPHS for each in diagnosis.findings)
     if not diagnosis.repeats:
         span = format_ns(max(each.total_ns for each in diagnosis.times))
         total = max(sum(each.total_ns for each in diagnosis.times), 1)
@@ -117,7 +117,11 @@ def nothing_text(diagnosis: Diagnosis) -> str:
     if not diagnosis.steps:
         why = diagnosis.chosen.attribution.trace.no_work.partition(": ")[2] or "this machine cannot record it"
         lacks = f"The program launches GPU work, but none was recorded: {why}."
-        return lacks if diagnosis.launches else "No GPU work to diagnose: record where nsys can trace the GPU."
+        return (
+            lacks
+            if diagnosis.launches
+            else "No GPU work to diagnose: record a program that uses the GPU, where the profiler can trace it."
+        )
     if _before_text(diagnosis) and 2 * diagnosis.before[1] >= diagnosis.recorded_ns:
         name = one_line(diagnosis.before[0], _PATH)
         return (

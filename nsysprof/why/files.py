@@ -14,7 +14,7 @@ from nsysprof.why.why import Why
 
 WHY = table(
     "why.csv",
-    "a row per range path, GPU, cause and culprit (responsible code); rows of a path and GPU add up to all its steps",
+    "a row per range path, GPU, cause and culprit (responsible code); rows of a path and GPU add up to its step time",
     {
         "path": "merged path of the steps",
         "gpu": Column("gpu", "number of the GPU in the report", cell=str, align="r"),
@@ -24,7 +24,7 @@ WHY = table(
             "CPU activity: launch calls, synchronizing calls, other CUDA calls, OS calls or code; for "
             "compute, the kernel family; for a collective with recorded peers, late peer or transfer"
         ),
-        "culprit": "responsible call, code, copy, collective or kernel; for unknown waits, what is not recorded",
+        "culprit": "responsible call, code, copy, collective or kernel; for unknown waits, the missing data",
         "range": "innermost range of the responsible call or launch",
         "exposed_by": "call that drained the GPU queue (waited until the queue was empty) before the wait",
         "meanwhile": "GPU activity during the wait: nothing, copies, communication, compute",
