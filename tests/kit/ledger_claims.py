@@ -25,7 +25,7 @@ _DOES = {
     CAST_UP: (3, "makes 32-bit copies of the inputs"),
     SCALING: (2, "multiplies queries and keys by a constant"),
     MASK_BUILD: (5, "writes the causal mask: zero, or minus infinity for later tokens"),
-    QK: (1, "the scores of all pairs of tokens"),
+    QK: (1, "computes the scores of all pairs of tokens"),
     MASK_ADD: (1, "adds the mask to the scores"),
     SOFTMAX: (1, "turns each row of scores into weights"),
     GUARD: (4, "looks for fully masked rows, which it would set to zero"),
@@ -110,9 +110,9 @@ def _findings() -> Iterator[str]:
     yield f"{format_bytes(matrix)} at S=4096"
     yield (
         f"Each call moves {format_bytes(moves)} from and to GPU memory, {moves / matrix:.1f} times the "
-        "size of the table"
+        "size of the score matrix"
     )
-    yield (f"never writes the table to memory, and moves only {format_bytes(value('flash', 4096, 'dram_bytes'))}")
+    yield f"writes the score matrix to memory, and moves only {format_bytes(value('flash', 4096, 'dram_bytes'))}"
     largest = max(whole.pairs[4096]["gaps"], key=lambda row: row["share"])
     assert largest["cause"] == GUARD
     yield f"{format_share(largest['share'])} of the difference between `math` and `flash`"
@@ -145,7 +145,7 @@ def _a_call() -> Iterator[str]:
     spent = sum(value("math", 4096, "ns", cause) for cause in others)
     count = sum(_DOES[cause][0] for cause in others)
     share = format_share(spent / value("math", 4096, "busy_ns"))
-    yield f"{count} only prepare, mask, guard and copy; they take {share} of the busy time"
+    yield f"{count} of the 20 kernels only prepare, mask, guard and copy; they take {share} of the busy time"
     yield f"L2 cache**: a small, fast memory ({format_bytes(L2_BYTES)}"
     told = " ".join(" ".join(pair["findings"]) for pair in step_figures(WHOLE).pairs.values())
     assert f"the L2 cache ({format_bytes(L2_BYTES)})" in told
@@ -160,7 +160,7 @@ def _precision() -> Iterator[str]:
     was, now = (sum(value(name, 4096, "ns", cause) for cause in (QK, PV)) for name in ("math", "math_reduced"))
     yield f"{format_ratio(was / now)} as fast: {format_ns(was)} → {format_ns(now)}"
     reached = [format_share(value("math_reduced", 4096, "dram_share", cause)) for cause in (QK, PV)]
-    yield f"Q·Kᵀ reaches {reached[0]} of the bandwidth, and P·V reaches {reached[1]}"
+    yield f"Q·Kᵀ reaches {reached[0]} of the peak bandwidth, and P·V reaches {reached[1]}"
     casts = sum(value("math", 4096, "ns", cause) for cause in (CAST_UP, CAST_DOWN))
     yield f"Without the conversions, a call takes {format_ns(casts)}"
     moves = [format_bytes(value(name, 4096, "dram_bytes")) for name in ("math", "math_reduced", "flash")]
@@ -173,12 +173,13 @@ def _precision() -> Iterator[str]:
     gains = [
         1 - value("math_reduced", 4096, "ns", cause) / value("math", 4096, "ns", cause) for cause in (MASK_ADD, GUARD)
     ]
-    yield (f"Adding the mask becomes only {format_share(gains[0])} faster, and the guard only {format_share(gains[1])}")
+    yield f"Adding the mask takes only {format_share(gains[0])} less time"
+    yield f"the guard takes only {format_share(gains[1])} less time"
     scalar = [kernel("math_reduced", cause, "::elementwise_kernel") for cause in (GUARD, MASK_ADD)]
     vector = kernel("math_reduced", GUARD, "::vectorized_elementwise_kernel<(int)4,")
     rates = [format_share(_of_bandwidth(row)) for row in (*scalar, vector)]
     yield f"reach {rates[0]} and {rates[1]} of the bandwidth"
-    yield f"reaches {rates[2]}"
+    yield f"reaches {rates[2]} of the bandwidth"
     busy = [row["sm_percent"] / 100 for row in (*scalar, kernel("math_reduced", SOFTMAX, "SoftMax"))]
     yield f"reach {format_share(min(busy))} to {format_share(max(busy))} of their peak"
 
@@ -196,7 +197,8 @@ def _fusion_and_kernel() -> Iterator[str]:
     yield f"{format_share(passes)} of the difference at S=4096"
     fused = {(name, seq): value(name, seq, "ns", FUSED) for name in ("flash", "cudnn") for seq in LENGTHS}
     products = sum(value("math_reduced", 4096, "ns", cause) for cause in (QK, PV))
-    yield f"takes {fused['flash', 4096] / 1000:.1f} µs, less than the two products alone ({format_ns(products)})"
+    yield f"takes {fused['flash', 4096] / 1000:.1f} µs, less than the two matrix products"
+    yield f"of `math_reduced` ({format_ns(products)})"
     flops = [value(name, 4096, "flops") / 1e9 for name in ("math_reduced", "flash", "cudnn")]
     model = better.pairs[4096]["base_model"]
     yield (
@@ -205,7 +207,7 @@ def _fusion_and_kernel() -> Iterator[str]:
     )
     yield f"Inputs and output ({format_bytes(model['least_bytes'])}) stay"
     most = value("math", 4096, "dram_bytes_per_s", QK) / value("math", 4096, "dram_share", QK)
-    yield f"writing them would take {format_ns(model['least_bytes'] / most * 1e9)} at full bandwidth"
+    yield f"writing the output would take {format_ns(model['least_bytes'] / most * 1e9)} at full bandwidth"
     assert f"{flops[1]:.1f}" == f"{flops[2]:.1f}"
     tensor = [
         format_share(value(name, 4096, "tensor_flops") / value(name, 4096, "flops")) for name in ("flash", "cudnn")
@@ -223,13 +225,13 @@ def _fusion_and_kernel() -> Iterator[str]:
     peak = peak_flops("9.0", 132, 1980e6, "fp16", name="NVIDIA H200")
     shares = " and ".join(format_share(rate / peak) for rate in rates)
     yield f"from {rates[0] / 1e12:.0f} TFLOP/s to {rates[1] / 1e12:.0f} TFLOP/s ({shares} of the {peak / 1e12:,.0f}"
-    yield f"of the {peak / 1e12:,.0f} TFLOP/s that the tensor cores can do"
+    yield f"of the {peak / 1e12:,.0f} TFLOP/s peak of the tensor cores"
     through = [format_bytes(value(name, 4096, "l2_bytes")) for name in ("cudnn", "flash")]
     yield f"{through[0]} instead of {through[1]}"
     both = [fused[name, 2048] / 1000 for name in ("cudnn", "flash")]
     waits = better.host(2048)["delta_ns"] / 1000
     yield f"takes {both[0]:.1f} µs and the kernel of `flash` takes {both[1]:.1f} µs"
-    yield f"waits for the host (+{waits:.1f} µs)"
+    yield f"waits {waits:.1f} µs longer for the host"
 
 
 def rows_of_clocks() -> Iterator[str]:
@@ -260,7 +262,7 @@ def _launches() -> Iterator[str]:
     yield f"needs {clock('math_reduced', 1024, 'CPU')} for the 15 launches, and the GPU"
     yield f"{clock('math_reduced', 1024, 'busy')} for the work"
     span, busy = step_figures(PRECISION).ratio(1024).split(", ")
-    yield f"{span.strip('()')} by span is no clear change, but {busy} by busy"
+    yield f"by span ({span.strip('()')}) is no clear change; the speed-up by busy time ({busy}) is clear"
     told = json.loads(kept_gap("why-math-is-slow", PRECISION))
     [pair] = [each for each in told["pairs"] if each["pair"].endswith("math_reduced::S1024")]
     assert any("n = 34 and 37 are worth 5 and 6 independent" in text for text in pair["findings"])

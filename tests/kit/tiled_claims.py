@@ -248,10 +248,10 @@ def _findings() -> Iterator[str]:
     yield f"{share} of the throughput of a large matrix product on the same GPU"
     for seq, verdict in ((512, "slower"), (1024, "slower"), (2048, NO_CLEAR_CHANGE), (4096, "faster")):
         assert bench().pair("tiled_o4", "tiled_o5", seq)["verdict"] == verdict
-    yield f"{bench().time('tiled_o4', 4096)} and {bench().time('tiled_o5', 4096)} at S=4096"
+    yield f"`tiled_o4` takes {bench().time('tiled_o4', 4096)} and `tiled_o5` takes {bench().time('tiled_o5', 4096)}"
     assert bench().pair("tiled_o4", "tiled_o5", 8192)["verdict"] == "faster"
-    yield f"At S=8192 `tiled_o5` is {_eager('tiled_o4', 'tiled_o5', 8192)} as fast called from Python"
-    yield f"and {faster('tiled_o4', 'tiled_o5', 8192)} as fast replayed as a CUDA graph"
+    yield f"At S=8192 `tiled_o5` is {_eager('tiled_o4', 'tiled_o5', 8192)} as fast as `tiled_o4` if called from Python"
+    yield f"and {faster('tiled_o4', 'tiled_o5', 8192)} as fast if replayed as a CUDA graph"
     yield f"At S=4096, {bench().launching('tiled_o5', 4096)} of a call of `tiled_o5` is launch overhead"
 
 
@@ -315,8 +315,7 @@ def _oddities() -> Iterator[str]:
     yield f"`tiled_o4` takes as long as `cudnn`, {bench().time('tiled_o4', 8192, graph=True)} and"
     yield f"{bench().time('cudnn', 8192, graph=True)}"
     more = [eager_more(name) for name in ("tiled_o4", "flash", "tiled_o5", "cudnn")]
-    yield f"{more[0]} longer than its replay, `flash` {more[1]}, `tiled_o5` {more[2]} and"
-    yield f"`cudnn` {more[3]}"
+    yield f"{more[0]} longer for `tiled_o4`, {more[1]} for `flash`, {more[2]} for `tiled_o5` and {more[3]} for `cudnn`"
     shares = [bench().launching(name, 1024) for name in ("tiled_o4", "tiled_o5")]
     yield f"launch overhead is {shares[0]} of a call of `tiled_o4` and {shares[1]} of a call of `tiled_o5`"
     clocks = [format_ns(step(4).clock("CPU", 1024)[f"{side}_median_ns"]) for side in ("base", "new")]
@@ -324,9 +323,10 @@ def _oddities() -> Iterator[str]:
     differ = bench().results[bench().results["aa_verdict"] != NO_CLEAR_CHANGE]
     [odd] = differ.to_dict("records")
     assert (odd["backend"], odd["seq"]) == ("tiled_o4", 512)
-    yield f"About 1 pair in {round(1 / (1 - LEVEL))} would differ by chance"
+    yield f"About 1 pair in {round(1 / (1 - LEVEL))} would differ significantly by chance"
     yield (
-        f"1 of {len(bench().results)} pairs differs: `tiled_o4` at S=512, by {format_share(abs(1 - odd['aa_ratio']))}"
+        f"1 of {len(bench().results)} pairs differs significantly: `tiled_o4` at S=512, by "
+        f"{format_share(abs(1 - odd['aa_ratio']))}"
     )
     at = study_figures(f"{STUDY}/head-dim-128")
     ours, theirs = (at.row(name, 4096)["graph_median_ns"] for name in ("tiled_o5", "cudnn"))
@@ -336,5 +336,5 @@ def _oddities() -> Iterator[str]:
     moved = floor["compulsory_bytes"] / floor["measured_gb_per_s"]
     yield f"{floor['flops'] / 1e9:.1f} GFLOP take {format_ns(took)} at {floor['measured_peak_tflops']:.0f} TFLOP/s"
     size = bench().size("tiled_o5", 4096)
-    yield f"{size} take {format_ns(moved)} at {floor['measured_gb_per_s']:,.0f} GB/s (measured)"
+    yield f"{size} of inputs and output take {format_ns(moved)} at {floor['measured_gb_per_s']:,.0f} GB/s (measured"
     yield f"`tiled_o5` takes {format_ratio(graph_ns('tiled_o5') / took)} as long"
