@@ -332,7 +332,7 @@ def test_the_numbers_of_the_prose_are_true(analyzed: Analyzed) -> None:
         busy[name] = float(re.findall(r"([\d.]+) ms", lines[f"RUN::{name}::S4096"])[1])
     [share] = re.findall(r"(\d+) % \*$", lines["RUN::flash::S1024"])
     told = [f"at S=4096 `math` keeps the GPU busy {round(busy['math'] / busy['flash'])} times as long as `flash`"]
-    told += [f"the GPU waits for launches for {100 - int(share)} % of the span"]
+    told += [f"the GPU spends {100 - int(share)} % of the span waiting for launches"]
     prose = " ".join(ANALYZE.split()).replace("At S=4096,", "at S=4096")
     assert [words for words in told if words not in prose] == []
     ratio = round(busy["math_reduced"] / busy["flash"])
