@@ -189,42 +189,43 @@ def summary(parts: dict[str, list[Row]]) -> dict[str, tuple[int, int]]:
     doses = parts.get("planted", [])
     for command in ("analyze", "why"):
         mine = [row for row in doses if row["command"] == command]
-        for what, key in (("cause named", "cause"), ("gain within a third", "near"), ("right in all", "right")):
+        for what, key in (("cause named", "cause"), ("gain within a third of the true cost", "near"),
+                          ("cause, gain and remedy right", "right")):  # fmt: skip
             out[f"planted, {command}: {what}"] = _count([row for row in mine if row["bar"] == "named"], key)
         out[f"planted, {command}: wrong remedy"] = _count(
             [row for row in mine if row["bar"] == "named"], "wrong_remedy"
         )
-        out[f"planted, {command}: nothing above 8 % without a visible fault"] = _count(
+        out[f"planted, {command}: no gain above 8 % without a visible fault"] = _count(
             [row for row in mine if row["bar"] == "silent"], "right"
         )
     programs = [row for row in parts.get("remedies", []) if row["variant"] == "bad"]
     for recorder in ("nsys", "pytorch"):
-        for later, what in ((0, "first advice right, with its gain"), (1, "as above, remedies inside a kernel")):
-            out[f"remedies, {recorder}: {what}"] = _count(
+        for later, where in ((0, ""), (1, " (remedy inside a kernel)")):
+            out[f"remedies, {recorder}: first advice and its gain right{where}"] = _count(
                 [row for row in programs if row["recorder"] == recorder and row["later"] == later], "right"
             )
     tuned = [row for row in parts.get("remedies", []) if row["variant"] == "good" and "right" in row]
-    out["remedies, nsys: at most 8 % promised after the fix"] = _count(tuned, "right")
+    out["remedies, nsys: no gain above 8 % promised after the fix"] = _count(tuned, "right")
     out["remedies: twins with the same first remedy"] = twins(parts.get("remedies", []))
     labels = parts.get("labels", [])
     for verdicts in (("useful",), ("useless",), ("misleading", "wrong")):
         mine = [row for row in labels if row["verdict"] in verdicts]
         out[f"labels, {' or '.join(verdicts)}: same path and cause"] = _count(mine, "same_cause")
-        out[f"labels, {' or '.join(verdicts)}: and same advice"] = _count(mine, "same_advice")
+        out[f"labels, {' or '.join(verdicts)}: same advice as well"] = _count(mine, "same_advice")
     every = parts.get("recordings", [])
     out["recordings: no traceback, exit codes of 0 or 3"] = (
         sum(not row["tracebacks"] and {row["analyze"], row["why"], row["text"]} <= {0, 3} for row in every), len(every)
     )  # fmt: skip
-    out["recordings: idle above 10 % with a cause"] = _count(
+    out["recordings: cause named for idle time above 10 %"] = _count(
         [row for row in every if row["idle_named"] != ""], "idle_named"
     )
-    out["recordings: steps and their share said"] = _count(every, "steps_said")
+    out["recordings: steps and their share of busy time named"] = _count(every, "steps_said")
     out["recordings: same first finding in analyze and why"] = _count(
         [r for r in every if r["same_first"] != ""], "same_first"
     )
-    out["findings: gain equal in analyze and why"] = (sum(r["equal"] for r in every), sum(r["in_both"] for r in every))
+    out["findings: same gain in analyze and why"] = (sum(r["equal"] for r in every), sum(r["in_both"] for r in every))
     tried = [row for row in every if row["forecast"] != "none"]
-    out["findings: gain equal in forecast"] = (sum(row["forecast"] == "equal" for row in tried), len(tried))
+    out["findings: same gain in forecast"] = (sum(row["forecast"] == "equal" for row in tried), len(tried))
     return {name: value for name, value in out.items() if value[1]}
 
 

@@ -75,7 +75,7 @@ def _verdict(ratio: float, added: float, named: float, says_something: bool) -> 
         near = abs(named - added) <= max(NEAR * added, NEAR_NS)
         return "named, within 10 % or 0.1 ms" if near else "named, magnitude off"
     if ratio < SHOWS:
-        return "blames something else" if says_something else "silent, rightly"
+        return "blames something else" if says_something else "correctly silent"
     return "missed"
 
 

@@ -31,21 +31,21 @@ def claims_of_forecasts() -> Iterator[str]:
     yield f"We committed {count} forecasts"
     near = [(errors <= most).sum() for most in (0.05, 0.1)]
     yield f"Half of the forecasts are within {percent(errors.median(), 1)} of the measured step time"
-    yield f"{near[0]} within 5 % and {near[1]} within 10 %"
+    yield f"{near[0]} are within 5 % and {near[1]} within 10 %"
     yield f"in {held} of {count} cases ({percent(held / count)})"
     bound = errors[graph | rows["kind"].eq("gpu-delay")].median()
-    yield f"GPU-bound are forecast within {percent(bound)}** (median)"
+    yield f"become GPU-bound, the median forecast error is {percent(bound)}.**"
     times = [rows[column][graph] / 1e6 for column in ("measured_base_ns", "outcome_ns")]
     ranges = [f"{each.min():.1f} to {each.max():.0f} ms" for each in times]
     yield f"({ranges[0]} become {ranges[1]})"
     at = every.set_index("case")
     flash = at.loc["gpt-forward-8-backend=math:backend=flash"]  # math to flash
     shown = [f"{flash[name] / 1e6:.1f}" for name in ("measured_base_ns", "outcome_ns", "forecast_ns")]
-    yield f"({shown[0]} → {shown[1]} ms, forecast {shown[2]})"
+    yield f"({shown[0]} → {shown[1]} ms; forecast: {shown[2]} ms)"
     moved = (rows["measured_base_ns"] / rows["plain_ns"] - 1).abs() >= 0.1
-    yield (f"In {moved.sum()} of {count} cases, the time of the unchanged program (base) had changed by 10 % or more")
+    yield (f"In {moved.sum()} of {count} cases, the step time of the unchanged program (base) had changed by 10 % or")
     others = rows[~graph]
-    yield f"their median interval is ±{percent(others['half'].median())}"
+    yield f"the median interval of these kinds is ±{percent(others['half'].median())}"
     yield f"contain {others['held'].sum():.0f} of {len(others)} outcomes"
     yield f"for graphs are ±{percent(rows['half'][graph].median(), 1)}"
     yield f"only {rows['held'][graph].sum():.0f} of {graph.sum()} outcomes"
@@ -69,7 +69,7 @@ def _misses_of_forecasts(at: Any) -> Iterator[str]:
     exact = [each["block-forward-32:graph"] for each in ms.values()]
     low = (ms["outcome"] - ms["forecast"])[forward].mean() * 1e3
     yield f"the forecasts are {round(low, -1):.0f} µs per step too low"
-    yield f"but the forecast for batch 32 is exact ({exact[0]:.2f} and {exact[1]:.2f})"
+    yield f"but the forecast for batch 32 is exact ({exact[0]:.2f} ms, outcome {exact[1]:.2f} ms)"
     train = [f"{model}-train-8:graph" for model in ("block", "mlp")]
     yield row("block-train-8, mlp-train-8 as a graph", *shown(train))[:-1]
     off, [half] = at["error"][train].abs(), {percent(each, 1) for each in at["half"][train]}
@@ -80,17 +80,17 @@ def _misses_of_forecasts(at: Any) -> Iterator[str]:
     loader = "block-forward-8-load_us=2000.0:threaded"
     yield row("block-forward-8, a loader ahead", *shown([loader]))[:-1]
     wait = int(re.findall("us=([0-9]+)", loader)[0]) // 1000
-    yield f"waits for the loader for {wait} ms of its {at['plain_ns'][loader] / 1e6:.1f} ms"
+    yield f"spends {wait} ms of its {at['plain_ns'][loader] / 1e6:.1f} ms waiting for the loader"
     late = [f"late={us}-pieces=8:late=0-pieces=8:no_late_peer" for us in (1000, 4000)]
     yield row("two GPUs, one rank late by 1 or 4 ms", *shown(late))[:-1]
     base = (at["measured_base_ns"] / at["plain_ns"] - 1)[late]
     ratio = [f"{100 * each:.0f} %" for each in at["ratio_error"][late]]
     yield f"took {percent(base.iloc[0])} more and {percent(-base.iloc[1])} less time than in its recording"
-    yield f"(ratio: {' and '.join(ratio)})"
+    yield f"(error relative to the base: {' and '.join(ratio)})"
     fused = [f"{100 * at['error'][f'{name}:fused']:.0f}" for name in ("gpt-train-1", "mlp-train-8")]
     yield f"fused optimizer are off by {fused[0]} and {fused[1]} %"
     one = at.loc["late=0-pieces=8:late=0-pieces=1:swap"]
-    yield f"off by {percent(one['error'])} (ratio: {percent(one['ratio_error'])})"
+    yield f"off by {percent(one['error'])} ({percent(one['ratio_error'])} relative to the base)"
 
 
 def _parts() -> Iterator[str]:
@@ -98,7 +98,7 @@ def _parts() -> Iterator[str]:
     host = parts["program"].str.contains("length=128")
     yield f"run a kernel of {int(parts['program'][0].partition('spin_us=')[2][:4]) / 1000:.0f} ms, `side`"
     criteria = ["share_of_time", "share_of_path", "forecast_gain"]
-    for name, mine in (("waits for the host", parts[host]), ("waits for the GPU", parts[~host]), ("all", parts)):
+    for name, mine in (("CPU-bound", parts[host]), ("GPU-bound", parts[~host]), ("all", parts)):
         if name != "all":
             for each in mine.to_dict("records"):
                 shares = [f"{each[column]:.1%}" for column in (*criteria, "measured_gain")]
@@ -106,10 +106,10 @@ def _parts() -> Iterator[str]:
         worth = [mine[column].rank().corr(mine["measured_gain"].rank()) for column in criteria]
         said = [f"{0 if np.isnan(each) else each:.2f}" for each in worth]
         yield row(name, len(mine), *said)
-        if name == "waits for the GPU":
+        if name == "GPU-bound":
             yield f"ranks the parts as well as the forecast does ({said[1]} and {said[2]};"
-        if name == "waits for the host":
-            yield f"only the forecast can rank them ({said[2]})"
+        if name == "CPU-bound":
+            yield f"cannot rank them, but the forecast can ({said[2]})"
 
 
 def claims_of_forecasts_2() -> Iterator[str]:
@@ -128,7 +128,7 @@ def claims_of_forecasts_2() -> Iterator[str]:
     yield f"{len(rows)} rows)"
     yield f"We recorded {rows['program'].nunique()} small programs"
     worst = rows[rows["program"].isin(["fp32", "fewblocks", "histogram", "pointwise"]) & (rows["kind"] == "remedy")]
-    yield f"the error is at most {100 * worst['error'].abs().max():.1f} points"
+    yield f"of at most {100 * worst['error'].abs().max():.1f} points"
     at = rows.set_index(["kind", "recorder", "program"]).sort_index()
     yield from _gains(at)
     yield from _misses_of_forecasts_2(at, asked)
@@ -166,20 +166,21 @@ def _misses_of_forecasts_2(at: Any, asked: Any) -> Iterator[str]:
     recorded = table("forecasts-2/recorded").set_index("program")["good_ms"]
     yield (
 f"a step of rebuild takes {ms['rebuild', 'good']:.1f} ms, but {recorded['rebuild']:.1f} ms under "
-f"nsys (forecast: {nsys['forecast_ms']['rebuild']:.1f})"
+f"nsys (forecast: {nsys['forecast_ms']['rebuild']:.1f} ms)"
 )  # fmt: skip
     small, freed, batch = (nsys["forecast_ms"][name] for name in ("smallnet", "cupymalloc", "preprocess"))
-    yield f"{small:.2f} ms for {ms['smallnet', 'good']:.2f}; {8 * freed:.2f} for {ms['cupymalloc', 'good']:.2f}"
+    yield f"({small:.2f} ms, measured {ms['smallnet', 'good']:.2f} ms"
+    yield f"{8 * freed:.2f} ms, measured {ms['cupymalloc', 'good']:.2f} ms"
     other = at["forecast_ms"]["remedy", "torch", "preprocess"]
-    yield f"{batch:.1f} and {other:.1f} for {ms['preprocess', 'good']:.1f}"
-    yield f"(nsys: {nsys['base_ms']['preprocess']:.1f} ms for {ms['preprocess', 'bad']:.1f} in preprocess)"
+    yield f"{batch:.1f} and {other:.1f} ms, measured {ms['preprocess', 'good']:.1f} ms"
+    yield f"takes {nsys['base_ms']['preprocess']:.1f} ms under nsys, but {ms['preprocess', 'bad']:.1f} ms without"
     yield f"the step with the remedy takes {ms['syncstep', 'good']:.2f} ms"
     yield f"(forecast: {at['forecast_ms']['diagnosis', 'nsys', 'syncstep']:.2f} ms)"
     plain = table("forecasts-2/outcomes").query("program == 'syncstep' and variant == 'bad'")["ms"]
     yield f"varied from {span(plain, 1)} ms"
     found = asked[(asked["program"] == "serialcopy") & (asked["recorder"] == "torch")]["question"].iloc[1]
     copied = at["base_ms"]["remedy", "torch", "serialcopy"] - at["forecast_ms"]["remedy", "torch", "serialcopy"]
-    yield (f"it counts {re.findall('[0-9]+ µs', found)[0]} of GPU idle time instead of the {copied:.1f} ms of the copy")
+    yield f"time ({re.findall('[0-9]+ µs', found)[0]}), but a side stream can hide the whole copy ({copied:.1f} ms)"
     of_nsys = asked[(asked["recorder"] == "nsys") & asked["because"].str.contains("4.3 TB/s", na=False)]
     moved = of_nsys.set_index("program")
     assumed = moved["because"].str.extract(r"at ([0-9.]+) TB/s: ([0-9]+) µs").astype(float).drop("pointwise")
@@ -188,6 +189,6 @@ f"nsys (forecast: {nsys['forecast_ms']['rebuild']:.1f})"
     both = ("nsys", "torch")
     promised = {name: [100 * at["gain"]["diagnosis", by, name] for by in both] for name in ("camera", "coldstart")}
     yield f"findings promise gains of {promised['camera'][0]:.0f} and {promised['camera'][1]:.0f} %"
-    yield f"a false alarm ({promised['coldstart'][0]:.0f} and {promised['coldstart'][1]:.0f} %"
+    yield f"a false alarm ({promised['coldstart'][0]:.0f} and {promised['coldstart'][1]:.0f} % promised"
     size = re.findall(r"of (\d+)[.]0 MiB", asked["question"][asked["program"] == "results"].iloc[1])[0]
     yield f"allocating {size} MiB of host memory"

@@ -196,21 +196,21 @@ def claims_of_slow_steps() -> Iterator[str]:
     missed = real[(real["run"] == "steady-planted-0") & (real["found"] == 0)]["dose"]
     yield f"misses all doses of {percent(missed.max())} and less"
     full = real[real["dose"] == 1].set_index("program")
-    yield f"finds all {full['found'].sum()} injected steps that take twice as long"
+    yield f"finds all {full['found'].sum()} injected steps that take twice as long as usual"
     assert full["found"].all()
     usual = full["planted_ns"].groupby(level=0).first() / 1e6
     yield (
         f"`steady` ({usual['steady']:.1f} ms per step) is GPU-bound; `launches` ({usual['launches']:.1f} ms per step)"
     )
     doses = [f"{100 * dose:.0f}" for dose in sorted(set(real["dose"]))]
-    yield f"each of which adds {doses[0]}, {doses[1]} or {doses[2]} % of a step"
+    yield f"doses ({doses[0]}, {doses[1]} or {doses[2]} % of a step)"
     third = real[real["dose"] == 0.3].groupby("program")["found"].mean()
     assert third.to_dict() == {"launches": 0, "steady": 0.5}
-    yield "`steps` finds half of the steps that take 30 % longer"
+    yield "`steps` finds half of the steps that take 30 % longer than usual"
     some = made[made["kind"] != "none"]
     assert len(made) == len(some)  # no false alarm
     assert some["found"][some["dose"] >= 0.3].all()
-    yield "all steps that take at least 30 % longer, without a false alarm"
+    yield "every step that takes at least 30 % longer than expected, with no false alarms"
     limits = some.groupby(some["noise"].str.startswith("heavy"))["slow_from"]
     least, most = (100 * (each - 1) for each in (limits.min(), limits.max()))
     yield f"at least {least[False]:.0f} to {most[False]:.0f} % longer"
@@ -220,7 +220,7 @@ def claims_of_slow_steps() -> Iterator[str]:
     steps = int(written("slow-steps/planted.py", r"STEPS, REPORTS, SEED = (\d+)")[0])
     yield f"run {steps} steps of {step / 1000:.2f} ms"
     alarms = table("slow-steps/false_alarms").set_index("source")["per_100"].drop("two kinds, 15 %")
-    yield f"At most {alarms.max():.1f} of 100 simulated steady steps"
+    yield f"at most {alarms.max():.1f} of 100 simulated steady steps"
     with open_report(ANALYSIS.parent / "traces" / "run.sqlite") as report:
         found = steps_of(attribute(report), "RUN::auto::S2048/iter*").steps
     [late] = found[found["class"] == "slow"].to_dict("records")
@@ -238,8 +238,8 @@ def _rows_of_slow_steps(real: Any, made: Any) -> Iterator[str]:
             named = [f"{each['named'].sum():.0f} of {each['found'].sum()}"] if key == "kind" else []
             yield row(value if key == "kind" else percent(value), *cells, *named)
     found = real.groupby("program")["found"].sum()
-    yield f"Of the steps that were called slow, {found['steady']} of"
-    yield f"in the steady program and {found['launches']} of"
+    yield f"calls {found['steady']} steps of `steady` slow, all of them injected"
+    yield f"steps of `launches`, {found['launches']} of them injected"
     for key in ("noise", "kind"):
         for value, each in made.groupby(key):
             doses = each.groupby("dose")["found"]
@@ -257,25 +257,25 @@ def claims_of_planted_faults() -> Iterator[str]:
     for each in rows[rows["dose"] != 0].to_dict("records"):
         times = [f"{each[name]:.2f}" for name in ("step_ms", "window_ms", "added_ms", "named_ms")]
         yield row(each["fault"], f"{each['dose']:g}", *times, each["named"], each["verdict"])
-    assert set(rows["verdict"][rows["dose"] == 0]) == {"silent, rightly"}
+    assert set(rows["verdict"][rows["dose"] == 0]) == {"correctly silent"}
     assert (rows["verdict"] == "missed").sum() == 1
     assert "blames something else" not in set(rows["verdict"])
     counts = [rows["verdict"].str.startswith(words).sum() for words in ("named, within", "named")]
     yield f"In {counts[0]} of the {counts[1]} cases that `why` named"
-    yield f"There are {rows['fault'].nunique()} faults"
+    yield f"We injected {rows['fault'].nunique()} faults"
     near, near_ns = written("planted-faults/judge.py", r"NEAR, NEAR_NS = (\S+), (\S+) ")
     yield f"agrees with the added step time within {percent(float(near))} or {int(near_ns) / 1e6:.1f} ms"
     clean = rows["step_ms"][rows["dose"] == 0].median()
-    yield f"For a clean step, the GPU needs about twice as long ({clean:.1f} ms) as the host"
+    yield f"In a clean step, the GPU works for {clean:.1f} ms, about twice as long as the host"
     at = rows.set_index(["fault", "dose"])
     fewer = [at[column]["tiny_kernels"] for column in ("added_compute_ms", "added_ms", "named_ms")]
     compute = [f"{fewer[0][dose]:.1f}" for dose in (100, 300)]
     missing = [f"{fewer[1][dose] - fewer[2][dose]:.1f}" for dose in (100, 300)]
-    yield f"of the time that `why` does not name ({' and '.join(missing)} ms), {' and '.join(compute)} ms"
+    yield f"does not name {' and '.join(missing)} ms of the added time; of this, {' and '.join(compute)} ms"
     less = -rows["added_compute_ms"][rows["fault"].isin(["sync_then_python", "pinned_out"]) & (rows["named_ms"] > 0)]
     yield f"compute takes {less.min():.1f}–{less.max():.1f} ms less"
     least = (rows["added_ms"] / (rows["window_ms"] - rows["added_ms"]))[rows["verdict"].str.startswith("named")].min()
-    yield f"that add {percent(least)} or more to the step"
+    yield f"that adds {percent(least)} or more to the step"
 
 
 def claims_of_advice() -> Iterator[str]:
@@ -288,7 +288,7 @@ def claims_of_advice() -> Iterator[str]:
     yield f"If the true cost is at least {shows} ms"
     yield f"below {percent(hidden)} of the step, no finding may promise more than {percent(noise)} of the step"
     yield f"by at most {slack} from the measured saving"
-    yield f"more than a {percent(least)} gain for the paced program, or more than {percent(noise)} for a fixed program"
+    yield f"more than a {percent(least)} gain for the paced program (`timer`), or more than {percent(noise)} for a"
     yield f"idle for more than {percent(float(*written('advice/score.py', r'if waits > (0.1)')))} of the time"
     before = summary[summary["measure"].str.startswith("labels")].set_index("measure")["before"].str.split(" of ")
     path, advice = ([each for name, each in before.items() if words in name] for words in ("path", "advice"))
