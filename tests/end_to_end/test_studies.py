@@ -249,18 +249,18 @@ def claims_of_baseline() -> Iterator[str]:
     best = study_figures("baseline").row("flash", 2048)["flops"] / 4.9756e-3
     cores, tensor = (peak_flops("8.9", 58, 2040e6, dtype, name="NVIDIA L4") for dtype in ("fp32", "fp16"))
     yield (
-        f"{best / 1e12:.1f} TFLOP/s. That is {format_share(best / cores)} of the {cores / 1e12:.1f} "
-        f"TFLOP/s of its FP32 units, but {format_share(best / tensor)} of the {tensor / 1e12:.0f} TFLOP/s "
-        "of its tensor cores"
+        f"{best / 1e12:.1f} TFLOP/s, which is {format_share(best / cores)} of its FP32 peak ({cores / 1e12:.1f} "
+        f"TFLOP/s), but {format_share(best / tensor)} of its tensor-core peak ({tensor / 1e12:.0f} TFLOP/s)"
     )
     for batch, heads in ((16, 8), (32, 4)):
         flash, cudnn = (at.row(name, 512, batch=batch, heads=heads) for name in ("flash", "cudnn"))
-        yield (f"B{batch} H{heads}: {format_ns(flash['graph_median_ns'])} and {format_ns(cudnn['graph_median_ns'])}")
+        flash_takes, cudnn_takes = (format_ns(each["graph_median_ns"]) for each in (flash, cudnn))
+        yield f"t B{batch} H{heads}, flash takes {flash_takes} and cudnn {cudnn_takes}"
     small, large = (at.row("flash", 512, batch=batch) for batch in (8, 64))
     grown = large["graph_median_ns"] / small["graph_median_ns"]
     yield f"takes only {format_ratio(grown)} the time"
-    yield f"fills the GPU better (share of the peak {format_share(small['graph_share_of_peak'])} → "
-    yield f"{format_share(large['graph_share_of_peak'])})"
+    shares = [format_share(each["graph_share_of_peak"]) for each in (small, large)]
+    yield f"fills the GPU better ({shares[0]} → {shares[1]} of peak)"
     yield f"`cudnn` takes {at.time('cudnn', 128, graph=True)} and `auto` {at.time('auto', 128, graph=True)}"
     ratio = at.row("flash", 512, batch=16)["aa_ratio"]
     yield f"`flash` at B16 H8 S512, by {format_share(ratio - 1)}"
@@ -268,7 +268,7 @@ def claims_of_baseline() -> Iterator[str]:
     yield f"1 of {len(at.results)}"
     yield f"{at.exponent('flash')} for `flash`"
     yield f"{at.exponent('math')} for `math`"
-    yield f"at most {at.results['error'].max():.1e} against an allowed {at.results['tolerance'].max():.0e}"
+    yield f"at most {at.results['error'].max():.1e}; allowed: {at.results['tolerance'].max():.0e}"
     yield f"{at.rate('cudnn', 2048)} TFLOP/s, {at.share('cudnn', 2048)}"
     yield f"{at.launching('cudnn', 128)} of a call of `cudnn`"
     yield f"the {at.rate('flash', 2048, 'measured_peak_tflops')} TFLOP/s that a large matrix product"
@@ -354,21 +354,20 @@ def claims_of_long() -> Iterator[str]:
         cells += [at.size(name, seq, "temporary") for name in ("math", "flash")]
         yield f"| {' | '.join(cells)} |"
     yield f"{at.exponent('math')} for `math`"
-    yield f"includes a constant workspace, is {at.exponent('math', 'peak memory')}"
+    yield f"includes a constant workspace, the fit is {at.exponent('math', 'peak memory')}"
     rows = [at.row("flash", seq) for seq in (2048, 32768)]
     assert rows[1]["temporary_bytes"] - rows[0]["temporary_bytes"] == 4 * 8 * (32768 - 2048)
     row, other = at.row("math", 32768), at.row("efficient", 32768)
-    yield f"{format_ratio(row['peak_bytes'] / other['peak_bytes'])} that of `efficient`"
-    for name in ("cudnn", "flash", "efficient", "math"):
-        yield f"`{name}` {at.share(name, 32768)}"
-    yield f"{at.rate('cudnn', 32768)} TFLOP/s"
+    yield f"{format_ratio(row['peak_bytes'] / other['peak_bytes'])} the peak memory of `efficient`"
+    yield f"`cudnn` reaches {at.share('cudnn', 32768)} of peak throughput ({at.rate('cudnn', 32768)} TFLOP/s)"
+    yield from (f"`{name}` {at.share(name, 32768)}" for name in ("flash", "efficient", "math"))
     ratio = at.row("cudnn", 2048)["aa_ratio"]
     yield f"`cudnn` at S=2048, by {format_share(ratio - 1)}"
     yield f"1 of {len(at.results)}"
     assert at.pair("flash", "cudnn", 2048)["speedup"] > ratio
-    yield f"is larger than this difference: {at.times('flash', 'cudnn', 2048)}"
+    yield f"is larger than the difference in the A/A test: {at.times('flash', 'cudnn', 2048)}"
     yield f"{at.times('math', 'cudnn', 32768)} for `cudnn`"
-    yield f"at most {at.results['error'].max():.1e} against an allowed {at.results['tolerance'].max():.0e}"
+    yield f"at most {at.results['error'].max():.1e} (allowed: {at.results['tolerance'].max():.0e})"
 
 
 def order_table() -> pd.DataFrame:

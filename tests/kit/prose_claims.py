@@ -198,8 +198,8 @@ def claims_of_selection() -> Iterator[str]:
                 for kind in ("graph", "eager")}  # fmt: skip
     slow = {kind: [shape for shape in at.shapes if FASTER in verdicts[kind][shape]] for kind in verdicts}
     most = max(each["speedup"] for (kind, _, base, _), each in at.pairs.items() if (kind, base) == ("graph", "auto"))
-    yield f"PyTorch's choice in {len(slow['graph'])} of {len(at.shapes)} shapes, by up to {most:.1f}x"
-    yield f"in the other {len(at.shapes) - len(slow['graph'])} shapes"
+    yield f"PyTorch's choice in {len(slow['graph'])} of {len(at.shapes)} shapes (up to {most:.1f}x as fast)"
+    yield f"n the other {len(at.shapes) - len(slow['graph'])} shapes"
     yield f"another backend in {len(slow['eager'])} of {len(at.shapes)} shapes (window, padding and"
     assert slow["eager"] == [usual.format(4096, mask) for mask in (".window:256", ".padding", ".bool")]
     window = usual.format(4096, ".window:256")
@@ -216,7 +216,7 @@ def claims_of_selection() -> Iterator[str]:
     yield f"FlashAttention 4 is {long[0]} as fast for 16 query heads with 4 key/value heads"
     yield f"{long[1]} for a causal call"
     yield f"and {long[3]} for a non-causal call"
-    yield f"reaches only {min(slower)} to {max(slower)} in these three"
+    yield f"is only {min(slower)} to {max(slower)} as fast as"
     calls = pd.read_csv(ANALYSIS / "selection" / "selection.csv")
     computed = calls[calls["status"] == "computed"]
     words, page = {"computed": "yes", "unsupported": "no"}, (ANALYSIS / "selection" / "README.md").read_text("utf-8")
@@ -237,6 +237,6 @@ def claims_of_selection() -> Iterator[str]:
              for mask in ("bool", "window:256", "padding", "float")}  # fmt: skip
     yield f"need {sizes['bool'][0]} in addition"
     assert sizes["bool"] == sizes["window:256"]
-    yield f"For padding, they need {sizes['padding'][0]}"
+    yield f"For padding, `cudnn` and `efficient` need {sizes['padding'][0]}"
     yield f"`flex` needs {sizes['float'][2]} for every mask"
     yield f"K1024 means {int(at.results['kv_seq'].max()):,} keys"
