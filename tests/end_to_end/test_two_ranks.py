@@ -143,5 +143,5 @@ def claims() -> Iterator[str]:
     yield f"The shorter of two matching all-reduces takes {format_ns(shorter)} (median)"
     yield f"are {offset} apart, and the ends of {count} all-reduces align them to ± {spread / 1e3:.0f} µs"
     assert far == agree_far
-    yield f"began it later in {agree} of {count} cases (in all {far} with starts"
+    yield f"began it later in {agree} of {count} cases (in all {far} cases with starts"
     yield f"more than {2 * spread / 1e3:.0f} µs apart"

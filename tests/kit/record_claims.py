@@ -142,7 +142,8 @@ def claims_of_pairs() -> Iterator[str]:
     recorded = table("history/sam").set_index("commit")["step_ms"]
     yield f"the recording takes {recorded['775afb0'] - recorded['57c71fe']:.0f} ms longer"
     states = pairs["base"].str.contains("True_(?:7055eae|6bc0db0|130d91c|a763b06)")
-    yield f"from `7055eae` to `57c71fe` (up to {percent((pairs['ratio'][states] - 1).abs().max(), 1)} apart)"
+    apart = (pairs["ratio"][states] - 1).abs().max()
+    yield f"from `7055eae` to `57c71fe` (their times differ by up to {percent(apart, 1)})"
     alike = pairs[(pairs["n"].isin(["20 20", "19 20", "18 20", "18 19"])) & (pairs["verdict"] == "too few samples")]
     yield f"although they are {span(100 * (alike['ratio'] - 1))} % faster"
 
@@ -159,7 +160,7 @@ def claims_of_history() -> Iterator[str]:
     assert runs["part"][last] == "CPU time outside every range"
     moved = (steps / steps.shift() - 1).abs()[runs["truth"] == "no change"]
     assert len(moved) == 6
-    yield f"six states without a change, whose times still differ by up to {percent(moved.max(), 1)}"
+    yield f"whose times still differ from the previous run by up to {percent(moved.max(), 1)}"
     yield f"This commit is {percent(1 - runs['ratio'][3, 'e3ca3cb'])} faster"
     series = table("history/series").set_index(["spread", "noise", "planted"]).sort_index()
     per_100 = 100 * series[["within_a_run", "false_alarms"]].div(series["series"], axis=0)
