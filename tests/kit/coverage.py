@@ -200,8 +200,8 @@ def table_lines(table: str, cells: dict[tuple[str, int, int], Any]) -> Iterator[
     """A table of the page."""
     if table == "unequal":
         yield from ("", "Three runs, 12 points: % of intervals that contain the true value.", "")
-        sweeps = "sweeps with a difference | all 12 vary so | plain t"
-        yield f"| variation between runs | one point varies so | the 11 others | {sweeps} |"
+        sweeps = "sweeps with a difference | all 12 points vary this way | plain t"
+        yield f"| variation between runs | one point varies this way | the 11 other points | {sweeps} |"
         yield f"| --- |{' ---: |' * 5}"
         for place, name in enumerate(UNEQUAL):
             one, every = (cells[table, place, number] for number in (1, POINTS))
