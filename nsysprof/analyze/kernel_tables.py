@@ -8,13 +8,13 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.paths import Paths
 from nsysprof.attribution.range_work import cover, crossing
 from nsysprof.attribution.split import Part
-from nsysprof.core.arrays import AnyInts, Array, Index, Ints, Ints32, Mask
+from nsysprof.core.arrays import AnyInts, Array, Index, Ints, Ints32, Mask, slices
 from nsysprof.core.columns import ColumnTable, Texts, sums
 from nsysprof.core.parallel import side_by_side
 from nsysprof.kernels.classify import FAMILIES, Kinds, OpGroups
 from nsysprof.kernels.launches import Launches, main_launch
 from nsysprof.statistics.distributions import Groups, quartile_of_sorted
-from nsysprof.trace.trace import COPYING, KERNEL, MIGRATION, START_END, Ops, Trace, op_slices
+from nsysprof.trace.trace import COPYING, KERNEL, MIGRATION, START_END, Ops, Trace
 
 
 def kernel_tables(
@@ -40,7 +40,7 @@ def kernel_tables(
     real = attribution.recorded or trace  # as launched, whatever was captured where
     stop, copy = 0, np.isin(np.arange(MIGRATION + 1), COPYING)
     moved = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-    for ops in op_slices(attribution.trace):
+    for ops in slices(len(attribution.trace.ops)):
         owner = attribution.owner_of(ops)
         chosen = counts.take(owner) if part.ops is None else counts.take(owner) & part.ops[ops]
         own = slice(None) if chosen.all() else np.flatnonzero(chosen)
@@ -167,7 +167,7 @@ def family_table(
     # The last row takes what no kept range has inside.
     totals = [np.zeros((len(merged) + 1, len(pairs)), np.int64) for _ in _SUMS]
     path_of = np.append(merged_of, len(merged))[_kept_home(attribution.parent, keep)]
-    for part in op_slices(attribution.trace):
+    for part in slices(len(attribution.trace.ops)):
         cell = path_of[attribution.owner_of(part)] * len(pairs) + column[attribution.trace.ops.name[part]]
         for total, values in zip(totals, _SUMS.values(), strict=True):
             np.add.at(total.reshape(-1), cell, values(attribution.trace.ops, part))
@@ -220,7 +220,7 @@ def _count_inside(totals: list[Ints], attribution: Attribution, merged_of: Ints3
     for code in np.unique(column_of_op).tolist():
         for total, values in zip(totals, _SUMS.values(), strict=True):
             per_launch = np.zeros(len(attribution.trace.launches) + 1, np.int64)
-            for part in op_slices(attribution.trace):
+            for part in slices(len(attribution.trace.ops)):
                 chosen = np.flatnonzero(column_of_op[part] == code)
                 np.add.at(per_launch, ops.launch[part][chosen], values(ops, part)[chosen])
             total[paths, code] = inside.sums(per_launch[:-1])[paths]

@@ -17,14 +17,14 @@ from nsysprof.analyze.highlights import annotated
 from nsysprof.analyze.host import HostLane, cuda_extent, host_lanes
 from nsysprof.analyze.zoom import Zoom, zoom_in
 from nsysprof.attribution.split import device_labels, stream_labels
-from nsysprof.core.arrays import Bytes, Index, Ints, Ints32
+from nsysprof.core.arrays import Bytes, Index, Ints, Ints32, slices
 from nsysprof.core.columns import sums
 from nsysprof.core.intervals import busy_columns, column, column_edges, merge
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import OpGroups
 from nsysprof.summaries.memory import gpu_memory, most_live
 from nsysprof.trace.details import HostActivity
-from nsysprof.trace.trace import START_END, Trace, op_slices, pid_of, tid_of
+from nsysprof.trace.trace import START_END, Trace, pid_of, tid_of
 
 COLUMNS = 2000  # of a stream's lane; a range lane has half as many, and at most two marks in each
 MAX_LANES = 16
@@ -175,7 +175,7 @@ def choose_lanes(
     lanes. A lane with less than ``least_share`` of op time is left out, unless it is the busiest lane of its GPU.
     """
     total = np.zeros(len(trace.streams), np.int64)
-    for part in op_slices(trace):
+    for part in slices(len(trace.ops)):
         length = np.maximum(trace.ops.end[part] - trace.ops.start[part], 0)
         np.add.at(total, trace.ops.stream[part], length)
     process = trace.stream_process.tolist()

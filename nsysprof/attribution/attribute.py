@@ -18,7 +18,7 @@ from nsysprof.attribution.captured import as_captured
 from nsysprof.attribution.projection import LaunchWork, Totals, project, slice_calls, take_calls
 from nsysprof.attribution.sources import AUTO, choose_ranges, read_sources
 from nsysprof.core.arena import ColumnArena
-from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32, Mask
+from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32, Mask, slices
 from nsysprof.core.intervals import inside_any
 from nsysprof.core.nesting import Nest, nest
 from nsysprof.core.parallel import cores, map_in_order
@@ -35,7 +35,6 @@ OUTCOMES = (
 Made = TypeVar("Made")
 THREADS = ("follow", "strict")
 GRAPHS = ("launched", "captured")
-_CHUNK = 1 << 16  # GPU ops at a time: temporaries stay in the cache, and small
 _MIN_LAUNCHES_FOR_THREADS = 100_000  # launches: fewer are attributed before threads start
 
 
@@ -408,8 +407,7 @@ def _ledger(result: Attribution) -> tuple[LedgerRow, ...]:
     ops = result.trace.ops
     count, total = np.zeros(len(OUTCOMES), np.int64), np.zeros(len(OUTCOMES), np.int64)
     whole = np.zeros(1, np.int64)
-    for first in range(0, len(ops), _CHUNK):
-        part = slice(first, first + _CHUNK)
+    for part in slices(len(ops)):
         outcome = result.outcome_of(part)
         count += np.bincount(outcome, minlength=len(OUTCOMES))
         length = ops.end[part] - ops.start[part]

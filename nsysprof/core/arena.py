@@ -20,7 +20,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import DTypeLike
 
-from nsysprof.core.arrays import AnyInts, Array, Index, Ints
+from nsysprof.core.arrays import AnyInts, Array, Index, Ints, slices
 from nsysprof.core.intervals import settled, tied
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
@@ -30,7 +30,6 @@ _WATCH_PERIOD_S = 0.02
 # Pages of mapped columns are released when the process holds this share of its limit and they hold this many bytes.
 _MAX_FILL, _MIN_RELEASE_BYTES = 0.6, 1 << 26
 _MIN_FILE_BYTES = 1 << 16  # shorter columns stay in memory
-_CHUNK = 1 << 16  # rows at a time: temporaries stay in the cache, and small
 _MANY_ROWS = 250_000  # giving memory back takes a few ms
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
@@ -75,8 +74,7 @@ class ColumnArena:
     def take(self, values: Array, rows: AnyInts) -> Array:
         """Copy ``values[rows]`` into a new column; -1 means the last value."""
         out = self.empty(len(rows), values.dtype)
-        for first in range(0, len(rows), _CHUNK):
-            part = slice(first, first + _CHUNK)
+        for part in slices(len(rows)):
             np.take(values, rows[part], out=out[part], mode="wrap")  # other modes do not fill it in place
         return out
 

@@ -1,5 +1,6 @@
-"""Short names for types of numpy arrays."""
+"""Short names for types of numpy arrays, and slices of long ones."""
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,3 +15,12 @@ Mask: TypeAlias = NDArray[np.bool_]
 Index: TypeAlias = NDArray[np.intp]  # row numbers
 Array: TypeAlias = NDArray[Any]
 Line: TypeAlias = tuple[Ints, Ints]  # starts and ends of disjoint, sorted intervals
+
+ROWS = 1 << 16  # at a time where temporaries would be large: they stay in the cache
+
+
+def slices(count: int, size: int = 0) -> Iterator[slice]:
+    """Yield slices of at most ``size`` rows (`ROWS` by default) that cover ``count`` rows."""
+    size = size or ROWS
+    for first in range(0, count, size):
+        yield slice(first, min(first + size, count))

@@ -58,7 +58,8 @@ _EVEN = "launch a multiple of {wave} blocks, or a grid of {wave} whose blocks lo
 _UNSPILLED = "keep values in registers ({registers}): smaller tiles, less unrolling, or a higher limit of registers"
 _FULLER = {
     "shared memory": "use less shared memory per block ({shared:,} bytes), so that a multiprocessor holds more blocks",
-    "registers": "use fewer registers per thread ({registers}): smaller tiles, or __launch_bounds__",
+    "registers": "use fewer registers per thread ({registers}): smaller tiles, or __launch_bounds__; leave it as it is"
+    " if it is a tiled matrix product, which needs them",
     "warps": "use blocks of 128 to 256 threads, so that more blocks fit on a multiprocessor",
     "blocks": "use blocks of 128 to 256 threads, so that more warps fit on a multiprocessor",
 }

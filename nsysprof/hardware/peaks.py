@@ -81,7 +81,7 @@ def flops_per_clock(compute_capability: str, dtype: str, *, name: str | None = N
         )
     if dtype not in row:
         raise NsysprofError(
-            f"{name or 'compute capability'} ({compute_capability}) has no known rate for {dtype}",
+            f"{name or f'compute capability {compute_capability}'} has no known rate for {dtype}",
             "known are: " + ", ".join(row),
         )
     if dtype in _TENSOR and compute_capability == "7.5" and _WITHOUT_TENSOR_CORES.search(name or ""):

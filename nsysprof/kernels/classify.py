@@ -14,11 +14,11 @@ from functools import cache
 import msgspec
 import numpy as np
 
-from nsysprof.core.arrays import Bytes, Mask
+from nsysprof.core.arrays import Bytes, Mask, slices
 from nsysprof.core.expressions import bounded
 from nsysprof.kernels.names import dtype, function_name, is_plausible, own_words, short_name
 from nsysprof.kernels.rules import FAMILIES, MATH_UNITS, Family, Rule, Rules, fields_of, load_rules
-from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace, op_slices
+from nsysprof.trace.trace import GRAPH, MEMCPY, MEMSET, MIGRATION, Trace
 
 __all__ = [
     "FAMILIES", "LAST", "MATH_UNITS", "NO_KERNELS", "OTHER", "UNMATCHED", "Family", "Kinds", "OpGroups", "Rules",
@@ -103,7 +103,7 @@ def kinds_of(trace: Trace, rules: Rules | None = None) -> Kinds:
     kinds = classify(rules or load_rules(), trace.op_names)
     family, cause = list(kinds.family), list(kinds.cause)
     kind_of_name = np.zeros(len(family), np.uint8)
-    for part in op_slices(trace):
+    for part in slices(len(trace.ops)):
         kind_of_name[trace.ops.name[part]] = trace.ops.kind[part]
     for kind, name in {MEMCPY: "memcpy", MEMSET: "memset", GRAPH: "graph", MIGRATION: "migration"}.items():
         for code in np.flatnonzero(kind_of_name == kind).tolist():

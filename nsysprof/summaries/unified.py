@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.arrays import Bytes, Index, Ints
+from nsysprof.core.arrays import Bytes, Index, Ints, slices
 from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.core.intervals import covered_by, merge
 from nsysprof.core.text import plural
@@ -20,7 +20,7 @@ from nsysprof.core.units import format_bytes, format_ns, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.results.table import Column, table
 from nsysprof.summaries.summary import Answer, Asked, Summary
-from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION, Trace, op_slices
+from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION, Trace
 
 # by the numbers of nsys's ENUM_CUDA_UNIF_MEM_MIGRATION; the first for any other number
 _CAUSES = (
@@ -157,7 +157,7 @@ def _kernels(trace: Trace, lines: _Lines) -> ColumnTable:
         begun[gpu] = faults.start[rows], np.append(0, np.cumsum(faults.count[rows]))
         lines.setdefault("faulted_ns", {})[gpu] = merge(faults.start[rows], faults.end[rows])
     columns = {name: np.zeros(len(trace.op_names), np.int64) for name in KERNELS.names[1:]}
-    for part in op_slices(trace):
+    for part in slices(len(trace.ops)):
         runs = np.flatnonzero((ops.kind[part] == KERNEL) | (ops.kind[part] == GRAPH)) + part.start
         start, end, name, gpu = ops.start[runs], ops.end[runs], ops.name[runs], trace.op_gpu[runs]
         more = {each: covered_by(line, gpu, start, end) for each, line in lines.items()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from nsysprof.core.arrays import Ints, Mask
+from nsysprof.core.arrays import Ints, Mask, slices
 from nsysprof.core.text import one_line, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.trace.about import Diagnostic
@@ -18,7 +18,6 @@ _DROPPED = re.compile(
     r"|\b(?:dropped|lost)\b.*\b(?:events|records|activit\w+)\b",
     re.IGNORECASE,
 )
-_CHUNK = 1 << 18  # ops at a time where temporaries would be large
 
 
 def doubts(trace: Trace) -> tuple[str, ...]:
@@ -82,8 +81,7 @@ def _read_lanes(trace: Trace) -> _Lanes:
     for kernels in (True, False):
         lanes.start[:] = lanes.end[:] = np.iinfo(np.int64).min
         tried = _Lanes(*(getattr(lanes, field.name).copy() for field in fields(lanes)))
-        parts = (slice(first, first + _CHUNK) for first in range(0, len(ops), _CHUNK))
-        chosen = (_chosen(ops, part, ordered, kernels) for part in parts)
+        chosen = (_chosen(ops, part, ordered, kernels) for part in slices(len(ops)))
         if all(_read(tried, ops, rows[np.argsort(ops.stream[rows], kind="stable")]) for rows in chosen):
             lanes = tried
         else:
@@ -126,9 +124,9 @@ def _of_launches(trace: Trace) -> Iterator[str]:
     """No op runs before its launch, except for clock errors."""
     ops, launches = trace.ops, trace.launches
     early = known = most = 0
-    for first in range(0, len(ops) if len(launches) else 0, _CHUNK):
-        launch = ops.launch[first : first + _CHUNK]
-        ahead = np.where(launch >= 0, launches.start.take(launch) - ops.start[first : first + _CHUNK], 0)
+    for part in slices(len(ops) if len(launches) else 0):
+        launch = ops.launch[part]
+        ahead = np.where(launch >= 0, launches.start.take(launch) - ops.start[part], 0)
         known += int(np.count_nonzero(launch >= 0))
         early += int(np.count_nonzero(ahead > CLOCK_ERROR_NS))
         most = max(most, int(ahead.max(initial=0)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
-from nsysprof.core.arrays import AnyInts, Array, Bytes, Index, Ints, Ints32, Line, Mask
+from nsysprof.core.arrays import AnyInts, Array, Bytes, Index, Ints, Ints32, Line, Mask, slices
 from nsysprof.core.columns import ranks
 from nsysprof.core.intervals import expand_ranges, merge, settled
 from nsysprof.core.parallel import MIN_ROWS
@@ -24,7 +24,6 @@ from nsysprof.trace.about import About
 Progress: TypeAlias = Callable[[str, int], None]
 """Receives the name of a phase and the number of rows just processed."""
 
-_CHUNK = 1 << 16  # GPU ops at a time: temporaries stay in the cache, and small
 _CLOCK_SAMPLE = 20_000  # GPU ops that show the step of a clock
 
 # Kinds of GPU ops. MIGRATION: the driver moves pages of unified memory; nobody launched that, on no stream.
@@ -475,10 +474,9 @@ class Trace:
         launch, count = self.ops.launch, len(self.launches)
         if np.count_nonzero(launch >= 0) == count:
             rows = self.arena.full(count, -1, np.int32)
-            for first in range(0, len(launch), _CHUNK):
-                part = launch[first : first + _CHUNK]
-                known = np.flatnonzero(part >= 0)
-                rows[part[known]] = first + known
+            for part in slices(len(launch)):
+                known = part.start + np.flatnonzero(launch[part] >= 0)
+                rows[launch[known]] = known
             if not count or rows.min() >= 0:
                 return OpsByLaunch(rows, None)
         with_launch = np.flatnonzero(launch >= 0).astype(np.int32)
@@ -528,12 +526,6 @@ def pid_of(global_id: Id) -> Id:
 def tid_of(global_id: Id) -> Id:
     """Return the thread id in a globalTid, or in each element of an array."""
     return global_id & 0xFFFFFF
-
-
-def op_slices(trace: Trace) -> Iterator[slice]:
-    """Yield slices that cover all GPU ops."""
-    for first in range(0, len(trace.ops), _CHUNK):
-        yield slice(first, first + _CHUNK)
 
 
 def recorded_as(trace: Trace, kind: Bytes) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.core.arena import give_back
-from nsysprof.core.arrays import Index, Ints, Ints32
+from nsysprof.core.arrays import Index, Ints, Ints32, slices
 from nsysprof.core.columns import pick
 from nsysprof.trace.details import Dependencies, HostActivity
 from nsysprof.trace.trace import Trace
@@ -175,15 +175,14 @@ def _with_extras(network: Network) -> Network:
     """Give each node its delay after its latest dependency, and nodes without dependencies their time."""
     offset, extra = offsets(network), np.zeros(len(network.recorded), np.int64)
     unknown = [np.empty(0, np.intp)]
-    for low in range(0, len(extra), BLOCK):
-        rows = slice(low, low + BLOCK)
+    for rows in slices(len(extra), BLOCK):
         recorded, came = network.recorded[rows], np.full(len(extra[rows]), LONG_AGO)
         for each in network.edges:
             arrived = network.recorded[each.to[rows]] + delays(network, each, offset, rows)
             came = np.maximum(came, np.where(each.to[rows] == NEVER, LONG_AGO, arrived))
         known = came > LONG_AGO // 2
         extra[rows] = np.where(known, recorded - came, 0)
-        unknown.append(low + np.flatnonzero(~known & (recorded > LONG_AGO // 2)))
+        unknown.append(rows.start + np.flatnonzero(~known & (recorded > LONG_AGO // 2)))
     alone = np.concatenate(unknown)[1:]  # the first is the moment 0
     for each in network.edges:
         each.drop(alone)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32, Mask
+from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32, Mask, slices
 from nsysprof.core.columns import pick
 
 ZERO, NEVER = 0, 1  # the nodes of the moment 0, and of one long ago, for what waits for nothing
@@ -156,8 +156,8 @@ def replay(network: Network) -> Times:
     """
     offset, node = offsets(network), network.recorded.copy()
     changed, times = _changed(network, offset), node.data
-    for low in range(0, len(node), BLOCK):  # numbers of Python take four times the memory
-        some = low + np.flatnonzero(changed[low : low + BLOCK])
+    for rows in slices(len(node), BLOCK):  # numbers of Python take four times the memory
+        some = rows.start + np.flatnonzero(changed[rows])
         columns: list[AnyInts] = [some]
         for each in network.edges:
             columns += [each.to[some], delays(network, each, offset, some)]
@@ -189,10 +189,9 @@ def _changed(network: Network, offset: Ints) -> Mask:
     """
     found = [np.empty(0, np.intp)]
     part, count = network.part, len(network.recorded)
-    for low in range(0, count, BLOCK):
-        some = slice(low, low + BLOCK)
+    for some in slices(count, BLOCK):
         came = (network.recorded.take(each.to[some]) + delays(network, each, offset, some) for each in network.edges)
-        found.append(low + np.flatnonzero(np.maximum(*came) != network.recorded[some]))
+        found.append(some.start + np.flatnonzero(np.maximum(*came) != network.recorded[some]))
     differs = np.concatenate(found)
     differs = differs[differs > NEVER]
     if not len(differs):

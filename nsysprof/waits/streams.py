@@ -3,11 +3,9 @@
 Also measure the usual delays before GPU ops start.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from nsysprof.core.arrays import AnyInts, Ints, Ints32, Mask
+from nsysprof.core.arrays import AnyInts, Ints, Ints32, Mask, slices
 from nsysprof.core.columns import marked, pick
 from nsysprof.trace.details import Dependencies
 from nsysprof.trace.trace import KERNEL, MEMCPY, Trace
@@ -19,7 +17,6 @@ from nsysprof.waits.walk import Lanes, barriers
 
 UNEXPLAINED_NS = 20_000  # before an op starts that could: no latency is that long
 _PREPARED_NS = 2_000  # before a copy starts behind another op: no GPU needs so long
-_BLOCK = 1 << 16  # GPU ops at a time
 _ENGINE_NS = 10_000  # so soon behind another copy in its direction a copy starts that waited for it
 
 
@@ -27,7 +24,7 @@ def measure_lags(trace: Trace, host: Host, items: Items, launched: Ints32) -> La
     """The `Lags` of a trace."""
     ops, turns = trace.ops, marked(_in_turn(trace)[0], len(trace.ops))
     found: list[list[Ints]] = [[], [], []]
-    for rows in _blocks(len(ops)):
+    for rows in slices(len(ops)):
         row, ready, called = _before(trace, host, items, launched, rows)
         came = np.maximum(ready, called)
         lag = ops.start[rows] - came
@@ -54,12 +51,6 @@ def measure_lags(trace: Trace, host: Host, items: Items, launched: Ints32) -> La
         launch=min(int(np.median(lengths)), 1 << 62) if len(lengths) else 0,  # as a float it may be beyond int64
         in_graph=op,
     )
-
-
-def _blocks(count: int) -> Iterator[slice]:
-    """Rows of long columns, some at a time, as several columns are computed from them."""
-    for low in range(0, count, _BLOCK):
-        yield slice(low, low + _BLOCK)
 
 
 def _before(trace: Trace, host: Host, items: Items, launched: Ints32, rows: slice) -> tuple[Ints, Ints, Ints]:
@@ -96,7 +87,7 @@ def stream_edges(
 ) -> None:
     """Fill in the dependencies of items: for ops, the launch and previous items; for waits, the record."""
     ops, of, (one, other) = trace.ops, items.of_op, parts.edges
-    for rows in _blocks(len(items.op)):
+    for rows in slices(len(items.op)):
         before = items.before[rows]
         earlier = pick(items.op, before)
         other.to[rows] = np.where(before < 0, NEVER, pick(done, earlier, before + 2))
@@ -104,7 +95,7 @@ def stream_edges(
     awaited = np.flatnonzero(items.record >= 0)
     one.to[awaited] = items.record[awaited] + 2
     null, since, carried = barriers(dependencies, lanes), np.empty(len(ops), np.int64), np.empty(len(ops), bool)
-    for rows in _blocks(len(ops)):
+    for rows in slices(len(ops)):
         start = ops.start[rows]
         behind, ready, called = _before(trace, host, items, launched, rows)
         null[rows][(null[rows] == behind) | (pick(ops.end, null[rows], 0) > start)] = -1

@@ -400,7 +400,7 @@ def test_warnings_and_messages_of_nsys_are_notes(trace: MakeTrace) -> None:
         ("cudaLaunchKernel_v7000", 0, "has 1,234 launch calls but no GPU activity: nsys got none from the driver", ""),
         ("cuGraphLaunch", 0, "has 1,234 launch calls but no GPU activity", ""),
         ("cudaMemcpyAsync", 0, "has 1,234 copy or memset calls but no GPU activity", ""),
-        ("cudaLaunchKernel_v7000", 100, "no GPU work: all 1,234 launches failed", ""),
+        ("cudaLaunchKernel_v7000", 100, "no GPU work: all 1,234 launch, copy and memset calls failed", ""),
         ("cudaMalloc", 0, "CUDA was traced, but the program launched nothing", ""),
         ("cudaLaunchHostFunc", 0, "CUDA was traced, but the program launched nothing", ""),
         (None, 0, "nothing ran on a GPU, CUDA was not traced (--trace=cuda), or nsys got no data", ""),

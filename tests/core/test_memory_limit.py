@@ -111,9 +111,7 @@ def test_pieces_smaller_than_the_report_give_the_same_answer(monkeypatch: pytest
     """Neither do answers depend on how many rows are worked on at a time."""
     path = TRACES / "block.sqlite"
     other = answer(path, IN_MEMORY)
-    modules = (*("core.arena", "attribution.attribute", "trace.trace"), *("trace.nsys.build", "trace.nsys.host_calls"))
-    for size, module in enumerate(modules, 97):
-        monkeypatch.setattr(f"nsysprof.{module}._CHUNK", size)
+    monkeypatch.setattr("nsysprof.core.arrays.ROWS", 97)
     mine = answer(path, ColumnArena(TINY))
     assert_same(mine, other)
     assert_same_lanes(timeline(mine), timeline(other))

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from nsysprof.core.arena import ColumnArena, sort_groups
-from nsysprof.core.arrays import AnyInts, Array, Index, Ints
+from nsysprof.core.arrays import AnyInts, Array, Index, Ints, slices
 from nsysprof.core.columns import Coder, ranks
 from nsysprof.core.intervals import settled, tied
 from nsysprof.core.parallel import side_by_side
@@ -24,7 +24,6 @@ _NEEDS = {**dict.fromkeys(WORK, WORK_NEEDS), CALLS: CALLS_NEEDS, NVTX: NVTX_NEED
 _MAX_OPEN = 16  # ranges of one name in one another that a program may have open when it is stopped
 _MAX_NAMES_SHOWN = 3  # of ranges that are never popped
 _MIN_BYTES_APART = 1 << 28  # of a file: tables of a smaller one are read one after the other
-_CHUNK = 1 << 17  # rows at a time where temporaries would be large
 # What an analysis takes with the process that draws charts, measured at 1 to 10 million kernels: bytes in all, per row.
 _ANY_REPORT = 450_000_000
 _BYTES_PER_ROW = {**dict.fromkeys(WORK, 80), CALLS: 35, NVTX: 115}
@@ -177,8 +176,7 @@ def _read_gpu_work(
     process_of_stream = np.array([work.devices[device][0] for device, *_ in work.streams], np.int32)
     keys = launch_keys(process_of_stream.take(work.stream), work.correlation)
     slot = arena.empty(len(work.start), keys.type)
-    for first in range(0, len(slot), _CHUNK):
-        part = slice(first, first + _CHUNK)
+    for part in slices(len(slot)):
         slot[part] = keys.slots(process_of_stream.take(work.stream[part]), work.correlation[part])
     work = replace(work, correlation=np.empty(0, np.int64))
     calls = read_calls(source, keys, process_ids, tids, progress, arena)
@@ -199,9 +197,8 @@ def _read_gpu_work(
         name=arena.take(calls.name, order),
     )
     launch_of_slot = np.full(slots + 1, -1, np.int32)  # the last entry is for ops without a launch: slot -1
-    for first in range(0, len(order), _CHUNK):
-        part = slice(first, first + _CHUNK)
-        launch_of_slot[calls.slot[order[part]]] = np.arange(first, first + len(order[part]), dtype=np.int32)
+    for part in slices(len(order)):
+        launch_of_slot[calls.slot[order[part]]] = np.arange(part.start, part.stop, dtype=np.int32)
     launch = arena.take(launch_of_slot, slot)
     others = replace(calls.others, around=launch_of_slot[calls.around])
     del slot, launch_of_slot, order

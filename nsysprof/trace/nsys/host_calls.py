@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, sort_groups
-from nsysprof.core.arrays import AnyInts, Array, Ints, Ints32, Line, Mask
+from nsysprof.core.arrays import AnyInts, Array, Ints, Ints32, Line, Mask, slices
 from nsysprof.core.columns import Coder, marked, ranks
 from nsysprof.core.intervals import settled, tied
 from nsysprof.trace import details
@@ -33,7 +33,6 @@ _VERSION = re.compile(r"(?:_ptsz|_ptds)?_v\d{4,}\Z")  # of the function that CUP
 _UNNAMED = "CUDA call"  # where the report does not name it
 _NOT_READY = 600  # what queries of events and streams return: no failure
 _OS_CLASS = 27  # of a call; other rows of that table say that the recording was cut
-_CHUNK = 1 << 18  # keys at a time where temporaries would be large
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def launch_keys(process: Array, correlation: Ints) -> Keys:
     processes = (int(process.max()) + 1 if len(process) else 0) + 1
     low = np.full(processes, np.iinfo(np.int64).max)
     high = np.full(processes, np.iinfo(np.int64).min)
-    parts = [slice(first, first + _CHUNK) for first in range(0, len(process), _CHUNK)]
+    parts = list(slices(len(process)))
     for part in parts:
         np.minimum.at(low, process[part], correlation[part])
         np.maximum.at(high, process[part], correlation[part])
