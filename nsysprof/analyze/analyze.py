@@ -71,10 +71,10 @@ def break_down(
     """Break an attributed report down by range path and by kernel.
 
     ``merge``: globs that replace the names they match in merged paths (None: no merging). ``select``: a glob; ranges
-    whose path, merged path or name it matches are kept, with all ranges inside them. ``skip``: how many first instances
-    of repeated ranges to leave out (warm-up). ``instances``: the first and last instance of each merged path to keep,
-    counted from 0. ``by``: one of `BY`, by which each row is split. ``since`` and ``until`` (seconds, or globs of range
-    names) keep only the ranges between these times. The ledger and totals always cover the whole report.
+    whose path, merged path or name it matches are kept, with all ranges inside them. ``skip``: the number of first
+    instances to leave out of each repeated range (warm-up). ``instances``: the first and last instance of each merged
+    path to keep, counted from 0. ``by``: how to split each row, one of `BY`. ``since`` and ``until`` (seconds, or globs
+    of range names) keep only the ranges between these times. The ledger and totals always cover the whole report.
 
     Raises `NsysprofError` if nothing matches ``select``, or if ``by`` is unknown.
     """

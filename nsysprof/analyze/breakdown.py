@@ -1,4 +1,4 @@
-"""The result of an analysis: ranges, kernels and the ledger of one report, as columns and as pandas frames."""
+"""The result of an analysis: ranges, kernels and the ledger of one report, as columns and as DataFrames."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 class Breakdown(Shown):
     """The result of `break_down`. Tables are built on first use; times are int64 ns.
 
-    `columns` returns a table as numpy columns; the attribute named like the table is a pandas frame with a default
+    `columns` returns a table as numpy columns; the attribute with the table's name is a pandas DataFrame with a default
     index. ``ranges``: the columns of ``ranges.csv``, a row per range path. ``merged``: a row per merged path, with
     ``merged_path, name`` and ``parent`` (a row number, -1 at the top) instead of ``path``. ``families``: the work in
     each merged path by kernel family, with ``row`` (of ``merged``), ``family, ops, kernels, sum_ns``. ``kernels``: the
@@ -64,8 +64,8 @@ class Breakdown(Shown):
     With ``by``, all tables except the ledger begin with a column of that name: a pid, GPU, thread or stream.
     ``options``: the arguments of `break_down`. ``kinds``: the kind of each op name. ``merged_paths``: the merged path
     of each path. ``kept``: a mask of the range instances in the result. ``graphs``: the GPU ops of CUDA graphs, by the
-    range of their capture; None if no capture is known. ``parts``: each part, with each merged path's row in
-    ``merged``, -1 for none. ``notes``: sentences about omissions and about work that no range owns.
+    range of their capture; None if no capture is known. ``parts``: the parts, each with the row in ``merged`` of each
+    merged path (-1: none). ``notes``: sentences about omissions and about work that no range owns.
     """
 
     attribution: Attribution
@@ -87,8 +87,8 @@ class Breakdown(Shown):
         return self._columns[table]
 
     def made_ahead(self) -> Breakdown:
-        """Return the result itself. For a very large report, first build the tables for text and files in parallel;
-        for a large one, first build the summaries.
+        """Return the result itself. Build the summaries of a large report first; for a very large report, build the
+        tables for text and files in parallel.
         """
         trace = self.attribution.trace
         if trace.apart:
@@ -156,7 +156,7 @@ class Breakdown(Shown):
 
     @cached_property
     def summaries(self) -> dict[str, Answer]:
-        """Return by name the `Answer` of each of `SUMMARIES` whose data was recorded."""
+        """Return the `Answer` of each entry of `SUMMARIES` whose data was recorded, by name."""
         paths = self.merged_paths
         asked = Asked(self.merged_of, paths.texts(), paths.parent, self.options["calls"], self.kinds.family)
         makers = [partial(summary.make, self.attribution, asked) for summary in SUMMARIES]
@@ -242,7 +242,7 @@ class Breakdown(Shown):
 
     @cached_property
     def merged_texts(self) -> list[str]:
-        """Return for each path the text of its merged path."""
+        """Return the text of each path's merged path."""
         texts = self.merged_paths.texts()
         return [texts[code] for code in self.merged_paths.of.tolist()]
 
@@ -281,7 +281,7 @@ class Breakdown(Shown):
 
     @property
     def instances(self) -> pd.DataFrame:
-        """All rows of `instance_columns` in one frame."""
+        """All rows of `instance_columns` in one DataFrame."""
         return next(self.instance_columns()).frame()
 
 

@@ -7,7 +7,7 @@ inner ranges, replace it by its inner ranges, and repeat. Work that the replaced
 the parts of a step. The chart never shows both a range and its only child. If there are many rows, the chart shows the
 `top` rows by busy time, longest first, and one row for all others.
 
-The workloads' warm-up and checks join the row of others if measured ranges are present, too.
+If there are measured ranges, the workloads' warm-up and checks join the row for all others.
 
 Calls. If all work of a row is in instances of its only child (`RUN::math` with twenty `iter*`), these instances are the
 calls of the row. Counts are per instance, so that ranges with different numbers of repetitions are comparable.
@@ -42,8 +42,8 @@ class ChartRows:
     int64: the number of instances by which counts are divided; ``launches`` int64 host calls (-1: unknown); ``kernels``
     int64; ``ops`` and ``sum_ns`` int64, per row and group of ``groups``; ``busy_ns``, ``span_ns`` int64 (span 0:
     unknown); ``call_ns`` int64: the median busy time of a call, or of a launch of the kernel (0: unknown). ``rest`` is
-    the row for all others, or None. ``owned_ns`` is the GPU op time of all ranges or all kernels. ``unit``: what counts
-    are divided by, "instance", with the calls' name if all rows share one.
+    the row for all others, or None. ``owned_ns`` is the GPU op time of all ranges or all kernels. ``unit`` describes
+    the divisor of counts: "instance", with the calls' name if all rows share one name.
     """
 
     of: str

@@ -34,9 +34,9 @@ def write_tables(
     """Write ``ranges.csv``, ``instances.csv``, ``kernels.csv``, ``analysis.json`` and the tables of summaries into an
     existing folder.
 
-    Each file is written completely or not at all. With ``packs``, large tables are compressed. Returns the paths, and
-    notes on omitted rows of ``analysis.json`` and on ``instances.csv``, which is omitted, unless ``instances`` is set,
-    if it would have more than `MAX_INSTANCES` rows, or if the results would be large beside the report.
+    Files are written atomically. With ``packs``, large tables are compressed. Returns the paths, and notes on omitted
+    rows of ``analysis.json`` and on an omitted ``instances.csv``. Unless ``instances`` is set, this file is omitted if
+    it would have more than `MAX_INSTANCES` rows, or if the results would be large compared with the report.
     """
     document = folder / "analysis.json"
     left_out = write_json(breakdown, document)  # first: it tells whose folder this is, if the rest is interrupted
@@ -108,8 +108,8 @@ def write_json(
 ) -> dict[str, dict[str, Any]]:
     """Write ``analysis.json``: report, totals, ledger, warnings, ranges and kernels; times are integer ns.
 
-    The document has the ``most`` ranges and kernels with the largest ``sum_ns``, in table order. ``left_out``, which is
-    also returned, has for each shortened table the number of omitted ``rows`` and the ``file`` with all rows.
+    The document has the ``most`` ranges and kernels with the largest ``sum_ns``, in table order. ``left_out`` (also
+    returned) gives the number of omitted ``rows`` of each shortened table, and the ``file`` with all rows.
     """
     most = most or MAX_ROWS
     head: dict[str, Any] = {

@@ -36,8 +36,8 @@ def top_rows(
     rows with the same parent by a key of `SORTS`, or by `time` or `name`. ``depth`` limits the levels of the tree.
 
     A range that has all the work of its outer range (``iter*`` in ``RUN::math::S4096``) is shown with the outer range
-    and does not count toward ``count``. Of a long chain of these ranges, only the two ends are shown. By default, rows
-    with the same parent are in order of first appearance. Rows of warm-up and checks (`preparing`) come last.
+    and does not count toward ``count``. A long chain of these ranges shows only its two ends. By default, rows with the
+    same parent are in order of first appearance. Rows of warm-up and checks (`preparing`) come last.
     """
     merged = breakdown.columns("merged")
     parent, work = merged["parent"], merged["sum_ns"]
@@ -89,7 +89,9 @@ def _inside_chain(parent: AnyInts, alike: Mask) -> Mask:
 
 
 def tree_order(parent: AnyInts, rows: Index) -> Index:
-    """Sort rows so that each row follows its parent or, if this is missing, its nearest outer range among the rows."""
+    """Sort rows so that each row follows its parent or, if the parent is not a row, its nearest outer range among the
+    rows.
+    """
     chosen, children = set(rows.tolist()), dict[int, list[int]]()
     for row in rows.tolist():
         up = int(parent[row])

@@ -30,7 +30,7 @@ def ledger_columns(attribution: Attribution) -> ColumnTable:
 def totals(attribution: Attribution) -> dict[str, int]:
     """Add up the whole report: busy time summed over GPUs, span from the first GPU op's start to the last end.
 
-    Op count and summed op time equal the ledger's. Migrations count toward neither busy time nor span.
+    Op count and summed op time are equal to the ledger's totals. Migrations count toward neither busy time nor span.
     """
     trace = attribution.trace
     ops = trace.ops
@@ -98,7 +98,7 @@ def warnings(
 
 
 def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) -> Iterator[str]:
-    """Report outermost repeated ranges whose first instance on a thread is far slower than later instances.
+    """Report outermost repeated ranges whose first instance on a thread is much slower than later instances.
 
     ``merged`` are the columns of a `Breakdown`, ``instances_of`` returns the range instances of a row. This first
     instance includes module loading, autotuning and allocation: warm-up, which ``--skip`` leaves out.
@@ -113,8 +113,8 @@ def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) 
             [shown] = merged.take(slice(row, row + 1)).records()
             part = f" of {by} {shown[by]}" if by else ""
             yield (
-                f"the first of {slow[2]:,} {shown['name']}{part} spans {format_ns(slow[0])}, the median "
-                f"{format_ns(slow[1])} (--skip 1 excludes the first)"
+                f"the first of {slow[2]:,} {shown['name']}{part} spans {format_ns(slow[0])} (median "
+                f"{format_ns(slow[1])}; --skip 1 excludes the first)"
             )
 
 

@@ -143,7 +143,7 @@ class RecordTable:
     columns: Callable[[slice], dict[str, Column]]
 
     def frame(self) -> pd.DataFrame:
-        """Return all rows as a pandas frame: texts as categories, missing integers as NA."""
+        """Return all rows as a pandas DataFrame: texts as categories, missing integers as NA."""
         import pandas as pd  # noqa: PLC0415 (slow to import)
 
         def values(column: Column) -> Any:
@@ -172,7 +172,7 @@ def record_tables(source: RecordSource) -> list[RecordTable]:
 
 
 def record_frames(breakdown: Breakdown) -> dict[str, pd.DataFrame]:
-    """Return all rows of the `TABLES` of a report that is still open, as pandas frames."""
+    """Return all rows of the `TABLES` of a report that is still open, as pandas DataFrames."""
     return {table.declared.file: table.frame() for table in record_tables(record_source(breakdown))}
 
 

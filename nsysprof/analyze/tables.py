@@ -32,7 +32,7 @@ def _make(columns: Columns[_S], source: _S) -> dict[str, Column]:
 
 
 _PATH = "names from the outermost range to this range"
-_MERGED_PATH = "path without call ids, and with a glob for the names that it matches (iter* for iter7)"
+_MERGED_PATH = "path without call ids, in which a glob replaces the names that it matches (iter* for iter7)"
 _KIND = f"{', '.join(RANGE_KINDS[:-1])} or {RANGE_KINDS[-1]}"
 _LAUNCHES = "host calls that launched GPU work; this and later columns include inner ranges"
 
@@ -224,8 +224,8 @@ RANGES = table(
         "merged_path": _MERGED_PATH,
         **{name: about for name, (about, _) in {**_PLACE, **_DOMAIN, **_SUMS}.items()},
         "forward_path": (
-            f"{_FORWARD}; merged path if the instances have different forward ranges; empty if the merged "
-            "paths differ too"
+            f"{_FORWARD}; merged path if the instances have different forward ranges; empty if even "
+            "the merged paths differ"
         ),
     },
 )
@@ -379,8 +379,8 @@ _OF_KERNELS: Columns[KernelRows] = {
     "size_bytes": ("bytes of copies and memsets; 0 for kernels", _number("size_bytes")),
     "api_median_ns": ("median duration of the launching host calls; -1 if not recorded", _number("api_median_ns")),
     "queue_median_ns": (
-        "median queue delay from the return of that call to the start of the GPU op, 0 if it "
-        "started earlier; -1 if not recorded",
+        "median queue delay: from the return of the launching call to the start of the GPU op; 0 if "
+        "the op starts earlier; -1 if not recorded",
         _number("queue_median_ns"),
     ),
 }

@@ -166,7 +166,7 @@ def messages(breakdown: Breakdown, *, every: bool = False) -> list[str]:
 
 
 def graph_sentences(breakdown: Breakdown) -> list[str]:
-    """Describe the CUDA graphs that ran, and which data about them was not recorded."""
+    """Describe the CUDA graphs that ran, and the data about these graphs that was not recorded."""
     return [*breakdown.graph_counts.sentences(breakdown.attribution.graphs)]
 
 

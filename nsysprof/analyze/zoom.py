@@ -66,7 +66,7 @@ class Zoom:
 
     @property
     def ahead_ns(self) -> int:
-        """Return the time from the start of host activity to the first GPU op, 0 if both share one time axis."""
+        """Return the time from the start of host activity to the first GPU op; 0 if host and GPU share a time axis."""
         return self.start_ns - self.host_start_ns if self.host_start_ns != self.start_ns else 0
 
 

@@ -1,4 +1,4 @@
-"""Collect the kernels of steps, and compute the gain if they were shorter: by a replay, or as a bound."""
+"""Collect the kernels of steps, and compute the gain if these kernels were shorter (replayed, or an upper bound)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,12 +38,12 @@ class Busy:
 
     @property
     def length(self) -> Ints:
-        """The length of each in ns."""
+        """The duration of each kernel (ns)."""
         ops = self.case.facts.attribution.trace.ops
         return ops.end[self.op] - ops.start[self.op]
 
     def matches(self, test: Callable[[int], bool]) -> Mask:
-        """Mark the kernels with a name (given by code) that passes a test."""
+        """Mark the kernels whose name, given as a code, passes a test."""
         codes, inverse = np.unique(self.name, return_inverse=True)
         return np.array([test(code) for code in codes.tolist()], bool)[inverse]
 
@@ -57,8 +57,8 @@ class Busy:
         return rows[np.argsort(trace.ops.stream[rows], kind="stable")]
 
     def gained(self, op: Index, shorter: Ints, ns: int | None = None) -> int:
-        """Return the maximal gain over all steps if each GPU op were ``shorter`` by this many ns: by arithmetic or a
-        replay, whichever is less.
+        """Return the maximum gain over all steps if GPU ops took ``shorter`` ns less: by arithmetic or a replay,
+        whichever is less.
 
         ``ns`` replaces the sum of ``shorter`` if ops run at the same time.
         """
@@ -68,9 +68,9 @@ class Busy:
         return self._least(ns if gains is not None else round(ns * self._felt(op, shorter)), gains)
 
     def merged(self, op: Index, first: Mask, length: Ints, ns: int | None = None) -> int:
-        """Return the maximal gain if one GPU op of ``length`` ns replaced several, see `edits.merge_ops`.
+        """Return the maximum gain if one GPU op of ``length`` ns replaced several GPU ops, see `edits.merge_ops`.
 
-        ``ns``: the bound by arithmetic; by default, the time that the ops lose.
+        ``ns``: the upper bound by arithmetic (default: the time of the replaced ops minus ``length``).
         """
         trace = self.case.facts.attribution.trace
         gains = self.case.shorter(self.place, lambda network: edits.merge_ops(network, trace, op, first, length))
@@ -105,8 +105,8 @@ class Busy:
         return ops.end[op] - ops.start[op]
 
     def finding(self, kind: str, cause: str, text: str, remedy: str, gain: int, ns: int | None = None) -> Finding:
-        """Make a finding with the maximal ``gain`` over all steps; ``{amount}`` in ``text`` becomes the time ``ns``, at
-        most that of the steps.
+        """Make a finding with the maximum ``gain`` over all steps. The time ``ns`` (at most all step time) replaces
+        ``{amount}`` in ``text``.
         """
         amount = each_step(self.place, min(gain if ns is None else ns, self.place.total_ns))
         return counted(self.place, kind, cause, text.format(amount=amount), remedy, gain, gain)
@@ -129,7 +129,7 @@ def busy_kernels(case: Case, place: Place) -> Busy:
 
 
 def starts_in(case: Case, place: Place, start: Ints) -> Mask:
-    """Mark the GPU ops, given by their start, in the steady steps of a place."""
+    """Mark the GPU ops, given by their start times, that are in the steady steps of a place."""
     windows = case.windows.take(place.windows)
     windows = windows.take(np.argsort(windows.start, kind="stable"))
     at = np.searchsorted(windows.start, start, side="right") - 1

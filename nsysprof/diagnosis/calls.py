@@ -223,7 +223,7 @@ def _fed(case: Case) -> Mask:
 
 
 def source_sleeps(case: Case, group: Group) -> bool:
-    """Return whether most waiting for input ends soon after a sleep of another thread, which sets the pace."""
+    """Return whether another thread's sleep sets the pace: most waits for input end soon after this sleep."""
     calls, threads = case.facts.activity.calls, case.facts.attribution.trace.threads
     end, ns, thread = (case.pieces[name][group.rows] for name in ("end_ns", "ns", "thread"))
     sleeps = np.flatnonzero((case.purpose[:-1] == purposes.SLEEP) & (calls.end - calls.start >= np.median(ns) / 2))
@@ -292,8 +292,8 @@ RECOMPILING = _kind(
 
 
 def graphs_not_recorded(case: Case) -> Iterator[tuple[Finding, bool]]:
-    """Find launches of CUDA graphs of whose GPU work nothing is recorded, and whether most idle time is at them: all
-    other waits are then doubtful.
+    """Find launches of CUDA graphs whose GPU work is not recorded, and whether most GPU idle time may be this work.
+    Then all other waits are doubtful.
     """
     trace, calls = case.facts.attribution.trace, case.facts.activity.calls
     rows = np.flatnonzero(case.purpose[:-1] == purposes.GRAPH_LAUNCH)

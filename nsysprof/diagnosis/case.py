@@ -61,7 +61,7 @@ class Place:
 
     @property
     def uneven(self) -> bool:
-        """Return whether the mean step is more than 1.5 times as long as the median step, so that shares misfit it."""
+        """Return whether the mean step is more than 1.5 times as long as the median step."""
         return self.total_ns > SKEWED * self.step_ns * self.steps
 
     @property
@@ -79,8 +79,8 @@ class Place:
 class Case:
     """The steady steps ``rows`` of the windows ``chosen``, with the ``facts`` about their trace; made by `diagnose`.
 
-    ``merge_names`` is the same as for the paths. ``part_of``: the case of which this case is a part, and the rows of
-    this part's GPU ops in that case. ``launched``: the launches of the case, if already known.
+    ``merge_names`` is the same as for the paths. ``part_of``: the larger case that contains this case, and the rows of
+    this case's GPU ops in the larger case. ``launched``: the launches of the case, if already known.
     """
 
     chosen: Chosen
@@ -224,19 +224,19 @@ class Case:
         return not self.doubt and float(np.median(self.residual[place.windows])) <= MAX_RESIDUAL
 
     def shorter(self, place: Place, *edit: Edit) -> Ints | None:
-        """Return the time (ns) by which edits make each step of a place shorter, or None if unknown."""
+        """Return the time (ns) that edits save in each step of a place, or None if unknown."""
         if not self.known(place):
             return None
         gained = self.program.lengths - self.program.lengths_with(*edit)
         return gained[self.rows][place.windows]
 
     def without(self, place: Place, cause: Cause) -> Ints | None:
-        """Return the time (ns) by which each step of a place is shorter without a cause, or None if unknown."""
+        """Return the time (ns) that each step of a place saves without a cause, or None if unknown."""
         return self.shorter(place, lambda network: edits.remove(network, cause))
 
     def changed(self, place: Place, changes: Changes) -> Ints | None:
-        """Return the time (ns) by which changes make each step of a place shorter, or None if unknown or if the changes
-        cannot be applied.
+        """Return the time (ns) that changes save in each step of a place, or None if unknown or if the changes do not
+        apply.
         """
         if not self.known(place):
             return None
@@ -249,7 +249,7 @@ class Case:
 
 
 def made_once(make: Callable[[Case], Made]) -> Callable[[Case], Made]:
-    """Make a function of a case compute its result only once for each case."""
+    """Decorate a function of a case, so that its result is computed once per case."""
 
     @wraps(make)
     def made(case: Case) -> Made:

@@ -1,4 +1,4 @@
-"""Make findings about recordings that support no other advice: a single pass, mostly set-up; or failed calls."""
+"""Make findings about recordings that allow no other advice: a single pass that is mostly set-up, or failed calls."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -84,7 +84,7 @@ _FIXES = {
 
 
 def failed_calls(case: Case) -> Iterator[Finding]:
-    """Find calls that should give a GPU work, or that waited for work that crashed, and returned an error."""
+    """Find calls that returned an error and so gave the GPU no work, and calls that waited for crashed GPU work."""
     trace = case.facts.attribution.trace
     calls = trace.other_calls
     if calls is None or not case.places or not calls.names.failed.any():
@@ -215,8 +215,8 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
 
 
 def outside_steps(case: Case, idle_ns: int, gap_ns: int, during: str) -> Iterator[Finding]:
-    """Find that GPUs idle outside the detected steps of a PyTorch program for several times as long as all steps take:
-    these are often the layers of a cold pass. See `Diagnosis` for the times.
+    """Find PyTorch programs whose GPUs idle several times as long outside the detected steps as all steps take; such
+    steps are often the layers of a cold pass. See `Diagnosis` for the times.
     """
     gpus = len({place.gpu for place in case.places})
     total = sum(place.total_ns for place in case.places) // max(gpus, 1)

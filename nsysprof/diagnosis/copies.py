@@ -279,7 +279,7 @@ def _link(case: Case, group: Group) -> str:
     speed = format_bandwidth(rate)
     slow = rate < _SLOW and np.median(sizes) >= _LARGE
     if not slow and _fills(case, group, op):
-        return f"; copies in this direction hardly ever pause, at {speed}, {ONLY_BYTES}, not faster kernels"
+        return f"; copies in this direction are almost continuous at {speed}, {ONLY_BYTES}, not faster kernels"
     if not slow and "pageable" in group.cause and _again(case, group) and _beside(case, group, op):
         return (
             f"; copies run at {speed}: pin these buffers, and overlap both directions and kernels in separate streams"

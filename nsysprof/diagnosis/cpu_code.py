@@ -31,8 +31,8 @@ _AT_INPUT = {
     )
 }
 _FASTER = (
-    "speed up this CPU work or move it to the GPU: it takes longer than all other work, so one other"
-    " thread hides only part of it"
+    "speed up this CPU work or move it to the GPU: it takes longer than all other work, so moving it to another"
+    " thread would hide only part of it"
 )
 _ON_GPU = {
     "pytorch": "do this work on the GPU, so that its tensors stay there and no step waits for a copy",
@@ -304,7 +304,7 @@ def _file_call(case: Case, group: Group) -> str:
 
 
 def most_samples(found: CpuSamples | None, mine: Index | None) -> str:
-    """Return the innermost function that most of the samples contain (None: of all samples); empty if unknown."""
+    """Return the innermost function in more than half of the samples ``mine`` (None: of all), or "" if unknown."""
     if found is None:
         return ""
     mine = np.arange(len(found.time)) if mine is None else mine

@@ -66,13 +66,13 @@ class Diagnosis:
     which the GPU computes nothing; ``busy_ns``: the time in which GPUs are busy in the recording; ``times``: the
     `StepTimes` of each path on its GPU; ``left_out``: the number of warm-up steps; ``early_share``: for a recording
     without steps, the share of time spent waiting in warm-up ranges; ``busiest``: the kernels with the most time, and
-    their shares of the step time; ``recorded_ns``: the length of the recording;
-    ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the GPUs' busy time outside all steps; ``outside``:
-    the largest contributor to this time, with its time. ``idle_outside_ns``: mean idle time of a GPU outside detected
-    steps, between the first and last operations; ``gap_ns``: the longest gap in this time; ``during``: what the CPU
-    does during this gap; ``mostly``: if there is no finding, the largest cause of waits in the steps, with its share;
-    ``tried``: whether a replay that reproduces the steps showed that no fix helps; ``launches``: the number of recorded
-    launches; ``before``: the longest range that ends before the first GPU operation, and its time in ns.
+    their shares of the step time; ``recorded_ns``: the length of the recording; ``migrated_ns``: see `_migrated`;
+    ``outside_share``: the part of the GPUs' busy time outside all steps; ``outside``: whether most of this part is
+    kernels or copies, and for how long. ``idle_outside_ns``: mean idle time of a GPU outside detected steps, between
+    the first and last operations; ``gap_ns``: the longest gap in this time; ``during``: what the CPU does during this
+    gap; ``mostly``: if there is no finding, the largest cause of waits in the steps, with its share; ``tried``: whether
+    a replay that reproduces the steps showed that no fix helps; ``launches``: the number of recorded launches;
+    ``before``: the longest range that ends before the first GPU operation, and its time in ns.
     """
 
     chosen: Chosen
@@ -112,7 +112,7 @@ class Diagnosis:
 def diagnose(case: Case) -> Diagnosis:
     """Diagnose the steps of a case. In large recordings, diagnose only some steps in the middle of each path.
 
-    Takes near-linear time in ops and calls for each replayed cause.
+    Each replayed cause takes time nearly linear in the number of ops and calls.
     """
     if len(case.facts.attribution.trace.ops) <= MAX_OPS:
         return _diagnosis_of(case)
@@ -145,7 +145,7 @@ def case_of(
     """Make the case to diagnose: the steps that the glob ``select`` matches, or by default the steps that
     `choose_level` finds.
 
-    ``kinds`` are the kinds of the op names. ``chosen``, ``rows`` (the windows to use; default: all except warm-up),
+    ``kinds`` are the kinds of the op names. ``chosen``, ``rows`` (the steps to use; default: all except warm-up),
     ``facts`` and the launches are computed if not given.
     """
     chosen = chosen or choose_windows(attribution, kinds.communication, select, merge_names)

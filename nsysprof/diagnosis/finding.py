@@ -37,10 +37,10 @@ class Finding:
     ``claim``: the evidence for the cause. ``lost_ns``: the time that all steady steps lose together (recorded minus
     replayed without the cause); ``gain_ns`` (from ``gain_low_ns`` to ``gain_high_ns``): the gain of these steps with
     ``change`` (options of ``nsysprof forecast``); 0 if ``basis`` is `UNTRIED`. All are int ns, as profiled. ``remedy``
-    is empty if there is none. ``total_ns``: the time of all steady steps; ``step_ns``: the step that amounts
-    refer to, see `Place.unit_ns`; ``culprits``: the culprits of the finding in ``why.csv``; ``recording_ns``: the part
-    of the gain that may be profiling overhead; ``where``: the code with the cause, according to CPU samples;
-    ``usual_ns``: what the median step loses, if the mean loss is more than 1.5 times as large (otherwise 0).
+    is empty if there is none. ``total_ns``: the time of all steady steps; ``step_ns``: the step that amounts refer to,
+    see `Place.unit_ns`; ``culprits``: the culprits of the finding in ``why.csv``; ``recording_ns``: the part of the
+    gain that may be profiling overhead; ``where``: the code with the cause, according to CPU samples; ``usual_ns``: the
+    loss of the median step if the mean loss is more than 1.5 times as large (otherwise 0).
     """
 
     kind: str
@@ -111,7 +111,7 @@ class Finding:
         return f"nsysprof forecast {report}{steps} --as-profiled {options}"
 
     def listed(self) -> dict[str, Any]:
-        """Return the finding with the keys of the ``findings`` lists in documents."""
+        """Return the finding as an entry of the ``findings`` list in a document."""
         values: dict[str, Any] = {"path": self.path, "cause": self.kind, "culprit": self.cause, "text": self.text}
         values |= {"ns": self.lost_ns / self.steps, "share": min(self.lost_ns / max(self.total_ns, 1), 1.0)}
         return values | {
@@ -127,8 +127,8 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
     """Rank findings: first tried remedies by likely gain, then all other findings by loss, then one-time work.
 
     If two remedies fix the same cause of a path, the simpler remedy comes first if it has a good part of the gain (see
-    `_BEFORE`). Findings about pacing, a cold start or a shared GPU (unless others cost far more) come before all
-    others, followed by causes without a remedy that cost several times as much as any remedy gains.
+    `_BEFORE`). Findings about pacing, a cold start or a shared GPU come first, unless others cost much more. Next come
+    causes without a remedy that cost several times as much as any remedy gains.
     """
     others, most, lost = {(each.path, each.kind): each for each in found}, dict[str, int](), dict[str, int]()
     for each in found:
@@ -156,7 +156,7 @@ def worth_telling(found: Sequence[Finding]) -> list[Finding]:
     """Return the ranked findings with a remedy or a large loss, and the first finding of a path if its loss is large
     enough.
 
-    Slow steps appear only once: as ``slow-steps``, or in a finding about some steps that has a remedy.
+    Slow steps appear in only one finding: ``slow-steps``, or a finding about some steps that has a remedy.
     """
     kept: dict[str, list[Finding]] = {}
     told = [each for each in found if each.remedy or each.lost_ns >= OFTEN_SO * each.total_ns]
@@ -184,7 +184,7 @@ def _same(cause: Finding, slow: Finding) -> bool:
 
 
 def scaled(finding: Finding, times: float, steps: int) -> Finding:
-    """Scale a finding about some of the steps to all ``steps``, which are ``times`` as many."""
+    """Scale a finding about some of the steps to all ``steps`` (``times`` as many)."""
     names = ("lost_ns", "gain_ns", "gain_low_ns", "gain_high_ns", "total_ns", "recording_ns")
     values = {name: round(getattr(finding, name) * times) for name in names}
     return replace(finding, steps=steps, **values)

@@ -1,4 +1,4 @@
-"""Find kernels that suddenly take many times as long at the same grid, as if GPU memory spilled to the host."""
+"""Find kernels that suddenly take many times as long with the same grid, as if GPU memory spilled to the host."""
 
 from collections.abc import Iterator
 
@@ -58,8 +58,8 @@ def _fast(case: Case) -> Ints:
 
 
 def full_memory(busy: Busy) -> Iterator[Finding]:
-    """Find pointwise kernels of several names that from some moment on take at least eight times as long as before with
-    the same grid, while no other kernel runs.
+    """Find pointwise kernels (several names) that suddenly take at least eight times as long with the same grid,
+    although no other kernel runs.
     """
     fast = _fast(busy.case)[busy.op]
     mine = np.flatnonzero((fast > 0) & (2 * busy.alone >= busy.length))

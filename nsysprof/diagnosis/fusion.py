@@ -82,7 +82,7 @@ _UNEQUAL = 8  # kernels of a row that work on as many elements take less than so
 
 
 def fusion_findings(busy: Busy) -> Iterator[Finding]:
-    """Yield findings about kernels that one kernel could replace, to save memory traffic and launches (by a replay)."""
+    """Yield findings about kernels that one kernel could replace; a replay shows the gain."""
     ops = busy.with_copies
     used = np.zeros(len(ops), bool)
     for finder in (_attention, _chains, _tiny):
@@ -162,8 +162,8 @@ def _tiny(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
 
 
 def norms_of_layout(busy: Busy) -> tuple[Index, Index]:
-    """Return the kernels that convert between layouts. If there are such kernels, also return the batch norms of cuDNN
-    in channels-first format.
+    """Return the kernels that convert between layouts and, if there are any, cuDNN's batch norms in channels-first
+    format.
     """
     names = busy.case.facts.attribution.trace.op_names
     converts = np.flatnonzero(busy.matches(lambda code: bool(_CONVERTS.search(names[code]))))

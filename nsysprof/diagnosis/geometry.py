@@ -132,9 +132,7 @@ def held_warps(found: Launches) -> Floats:
 
 
 def part_used(found: Launches) -> Floats:
-    """Return the share of the GPU that each launch keeps busy: the shares of SMs, of the warps they need, and of lanes,
-    multiplied.
-    """
+    """Return the share of the GPU that each launch keeps busy: the product of the shares of SMs, warps and lanes."""
     of_block = -(-np.maximum(found.threads, 1) // _WARP)
     each = found.blocks / max(found.sms, 1)
     warps = np.minimum(np.maximum(each, 1) * of_block, np.where(each < 1, np.inf, held_warps(found)))

@@ -43,9 +43,10 @@ _NO_BARRIER = {
 }
 _LEAST_NS = 200_000  # of a collective, beside its bytes over 1 GB/s: what takes longer waits for other ranks
 _LESS = "communicate less: keep results sharded and gather only what is read, {halves}or use a faster link"
-_FEW, _TOO_LITTLE = 3, "this is too little to tell transfer from waiting: record several steps on all ranks"
+_FEW, _TOO_LITTLE = 3, "too few collectives to tell transfer from waiting: record several steps on all ranks"
 _INFERENCE = (
-    "no backward pass is recorded, so only another micro-batch can hide it; record all ranks to see which rank waits"
+    "no backward pass is recorded, so only another micro-batch can hide communication;"
+    " record all ranks to see which rank waits"
 )
 _TRAINS = re.compile("(?i)backward|autograd|bwd|dgrad|wgrad|optimizer|addcdiv|adam|sgd|ddp|distributeddata")
 _LOOP = 16  # calls that wait, or more: a loop, not a benchmark of a few kernels
@@ -109,7 +110,7 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
     waits = _for_others(case, talks) or _for_one(case, place) or _TOO_LITTLE * (len(talks) < _FEW and not most)
     if most < _HIDES * lost and not waits:
         single = any("f32" in trace.op_names[code] for code in np.unique(trace.ops.name[mine]).tolist())
-        text += f"; all compute takes {each_step(place, most)}, too little to hide it"
+        text += f"; all compute takes {each_step(place, most)}, too little to hide the communication"
         remedy, most = _LESS.format(halves=_HALVES * single), lost
     else:
         waits, remedy = waits or _INFERENCE * (not _trains(case)), dialect_text(case, _EARLIER)

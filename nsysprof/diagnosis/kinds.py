@@ -49,7 +49,7 @@ class Group:
         return often(self.place, self.waited)
 
     def usual_steps(self) -> Index:
-        """Return the rows of `Case.windows` in which the GPU waits about as long as usual, if few wait far longer."""
+        """Return the rows of `Case.windows` without the few steps in which the GPU waits much longer than usual."""
         usual = usual_ns(self.place, self.waited)
         return self.place.windows[self.waited <= _FAR * usual] if usual else self.place.windows
 
@@ -86,7 +86,7 @@ def usual_ns(place: Place, lost: Ints) -> float:
 
 
 def often(place: Place, waited: Ints) -> str:
-    """Say which steps have most of the time ``waited`` (per step): every step, some steps, or one."""
+    """State in which steps the GPU waits, given the time ``waited`` per step: every step, some steps, or one."""
     count = int((waited >= _HAS * waited.max()).sum())
     typical = float(np.median(waited)) >= MIN_SHARE * float(np.median(place.length))
     if place.path == WHOLE or 2 * count > place.steps or typical:
@@ -95,7 +95,7 @@ def often(place: Place, waited: Ints) -> str:
 
 
 def each_step(place: Place, ns: int) -> str:
-    """Format an amount over all steps as time and share of a step (see `Place.unit_ns`), or of a whole recording."""
+    """Format a total over all steps as time per step (see `Place.unit_ns`) and as share of all step time."""
     per = "" if place.path == WHOLE else " per step on average" if place.uneven else " of each step"
     return f"{format_ns(ns / place.total_ns * place.unit_ns)}{per} ({format_share(ns / place.total_ns)})"
 
@@ -106,9 +106,7 @@ def in_steps(case: Case, group: Group) -> bool:
 
 
 def repeats(case: Case, group: Group, alike: AnyInts) -> bool:
-    """Return whether a remedy for a loop fits: the cause is in the steps, or many pieces have the same code in
-    ``alike``.
-    """
+    """Return whether a remedy for a loop fits: the cause is in the steps, or many pieces have equal codes ``alike``."""
     return in_steps(case, group) or int(np.unique(alike, return_counts=True)[1].max(initial=0)) >= _OFTEN
 
 
@@ -128,8 +126,8 @@ class Kind:
     cause; ``words`` gives the name of the cause. ``symptom`` is a sentence with the placeholders ``{amount}`` and
     ``{cause}``. ``remedies`` are the remedies to try. ``whole`` returns everything that disappears together with the
     cause. ``set_up``: the wait happens once, and is never ranked first. ``tried`` is False if no replay can remove the
-    cause. ``least_launches``: there is no finding if steps have fewer launches. ``least_share``: there is no finding if
-    the loss (or the wait, if it ``exposes`` other waits) is a smaller share of the steps. ``inflated``: recording makes
+    cause. ``least_launches``: a finding needs steps with this many launches. ``least_share``: a finding needs a loss
+    (or a wait, if it ``exposes`` other waits) of at least this share of the step time. ``inflated``: recording makes
     the wait longer. ``note``: the end of the sentence if there is no remedy. ``where``: more about where the cause is.
     ``arithmetic``: without a replay, the wait is the upper bound of the gain.
     """
@@ -163,7 +161,7 @@ def by_text(column: str) -> Callable[[Case, Index], Ints]:
 
 
 def text_of(column: str) -> Callable[[Case, int], str]:
-    """Return the text of a piece in a column of `PIECE`."""
+    """Return the text of a piece for one column of `PIECE`."""
     return lambda case, row: one_line(case.facts.texts.words[case.pieces[column][row]], NAME)
 
 
@@ -190,8 +188,8 @@ def in_calls(case: Case, *purposes: int) -> Mask:
 
 @made_once
 def copied_op(case: Case) -> Ints:
-    """Return for each piece the copy of more than a few bytes that the host made or waited for, or that exposed the
-    wait, because its call returned only after the copy; -1 for none.
+    """For each piece, return the copy (of more than a few bytes) that the host made or waited for, or whose blocking
+    call exposed the wait; -1 if there is none.
     """
     pieces, ops = case.pieces, case.facts.ops_of_calls
     call = pieces["call"]
@@ -207,9 +205,9 @@ def copied_op(case: Case) -> Ints:
 
 @made_once
 def launching(case: Case) -> Mask:
-    """Mark pieces in which the host launched, made other calls that wait for nothing, or ran little code between them.
+    """Mark pieces in which the host launched, made other calls that do not wait, or ran little code between calls.
 
-    Short waits for a lock are among these: autograd hands work from thread to thread by one.
+    Short waits for a lock are included, because autograd uses a lock to pass work between threads.
     """
     pieces = case.pieces
     purpose, short = case.purpose[pieces["call"]], pieces["ns"] < case.long_code_ns

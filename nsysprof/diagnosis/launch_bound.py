@@ -67,7 +67,7 @@ def _one(_: Case, rows: Index) -> Ints:
 
 @made_once
 def updates(case: Case) -> Mask:
-    """Mark the GPU ops of the optimizer: by the names of their ranges, or where ops of its kind are."""
+    """Mark the GPU ops of the optimizer: by the names of their ranges, or else near kernels with typical names."""
     trace, attribution = case.facts.attribution.trace, case.facts.attribution
     named = np.array([_OPTIMIZER.search(name.text) is not None for name in trace.range_names], bool)
     inside = np.zeros(len(trace.ranges) + 1, bool)
@@ -109,10 +109,10 @@ def _of_optimizer(case: Case) -> Mask:
 
 
 def launching_time(case: Case, place: Place, only: AnyInts | None = None) -> Cause:
-    """Return a cause that covers all time in the steps of a place in which threads launch, with little code between
-    launches.
+    """Return a cause that covers the launching in the steps of a place: all launch calls, and short CPU code between
+    these calls.
 
-    The cause includes all calls that launch or do not wait, or ``only`` some of these calls.
+    Other calls that do not wait are included. ``only`` limits the cause to these calls.
     """
     calls, trace, windows = case.facts.activity.calls, case.facts.attribution.trace, case.windows
     parts: list[tuple[Index, Ints, Ints]] = []

@@ -54,8 +54,8 @@ def fault_share(case: Case) -> float:
 
 
 def known_fault_share(case: Case, place: Place) -> float:
-    """Return the share of the steps in which kernels run while pages migrate to them, or `fault_share` if that is
-    next to nothing.
+    """Return the share of step time in which kernels run while pages migrate to the GPU, or `fault_share` if this share
+    is tiny.
     """
     windows = case.windows.take(place.windows)
     found = paging(case.facts.attribution.trace, place.gpu, windows.start, windows.end)
@@ -76,7 +76,7 @@ def _unknown_faults(case: Case, place: Place) -> Iterator[Finding]:
 
 
 def page_findings(case: Case, place: Place) -> Iterator[Finding]:
-    """Yield waits of kernels or the host for unified memory pages: upper bounds, because kernels compute meanwhile."""
+    """Yield findings about waits for unified memory pages; gains are upper bounds, as kernels compute meanwhile."""
     windows = case.windows.take(place.windows)
     found = paging(case.facts.attribution.trace, place.gpu, windows.start, windows.end)
     known = 0 if found is None else int(found.kernel_ns.sum())

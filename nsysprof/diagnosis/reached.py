@@ -45,7 +45,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Roofs:
-    """The peaks of a ``gpu`` (None: unknown), from its ``limits``: ``measured``, or from the data sheet."""
+    """The peaks of a ``gpu`` (None: unknown) from its ``limits``: ``measured`` peaks, or peaks from the data sheet."""
 
     gpu: Gpu | None = None
     limits: GpuLimits = field(default_factory=GpuLimits)
@@ -225,5 +225,5 @@ def shares_of(busy: Busy, rows: Index) -> Mapping[str, float]:
 
 
 def least_part(shares: Mapping[str, float]) -> float:
-    """Return the share of kernel time that memory traffic needs at least; 0 if unknown."""
+    """Return the minimum share of kernel time that memory traffic takes; 0 if unknown."""
     return min(shares.get(MEMORY, 0.0) / REACHABLE[MEMORY], 1.0)

@@ -124,7 +124,8 @@ def _kernel(case: Case, place: Place, slow: np.ndarray) -> str:
 def between_steps(case: Case, place: Place) -> Iterator[Finding]:
     """Find GPU idle time in pauses between steps in which the GPU also works for other ranges.
 
-    Its total is an upper bound of the gain. One long pause, or pauses between a few steps, are other work.
+    Its total is an upper bound of the gain. A single long pause, or pauses between only a few steps, count as other
+    work.
     """
     if place.path == WHOLE or case.chosen.level.found:
         return
@@ -143,7 +144,7 @@ def between_steps(case: Case, place: Place) -> Iterator[Finding]:
     each, period = (format_ns(ns / place.steps) for ns in (lost, total))
     text = f"the GPU idles between the steps for {each} per step ({format_share(lost / total)}), while {doing} runs"
     text = text if doing else text.rpartition(",")[0]
-    text = f"{text}; steps take {format_ns(place.step_ns)}, with the pauses {period} on average"
+    text = f"{text}; steps take {format_ns(place.step_ns)} ({period} on average with the pauses)"
     remedy = _AHEAD if _FEEDS.search(doing) else ""
     found = counted(place, "input-wait" if remedy else "cpu-code", "pauses between steps", text, remedy, lost, lost)
     found = replace(found, claim="order", total_ns=total, step_ns=total / place.steps)

@@ -1,4 +1,4 @@
-"""Find matrix products that could be faster: in FP32 on CUDA cores, of misaligned sizes, or bound by their weights."""
+"""Find matrix products that could be faster: in FP32 on CUDA cores, misaligned, or limited by reads of weights."""
 
 import re
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ _FULL = 0.95  # of the steps in which kernels run: a replay may take calls that 
 
 
 def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
-    """Yield matrix products that tensor cores would run several times as fast, going by the GPU's peaks (an upper
+    """Yield matrix products that tensor cores would run several times as fast, according to the GPU's peaks (an upper
     bound).
     """
     kinds, names = busy.case.facts.kinds, busy.case.facts.attribution.trace.op_names
@@ -129,7 +129,7 @@ def _speedup(busy: Busy, slower: str = "fp32", fast: str = "tf32") -> float:
 
 
 def weight_findings(busy: Busy) -> Iterator[Finding]:
-    """Yield matrix products of one or few rows, as in decoding: the time to read their weights is all of their time."""
+    """Yield matrix products of one or few rows, as in decoding: they take as long as reading their weights."""
     case, names = busy.case, busy.case.facts.attribution.trace.op_names
     family, vector = (np.array(each) for each in (case.facts.kinds.family, case.facts.kinds.cause))
     mine = (vector == "matrix-vector")[busy.name]

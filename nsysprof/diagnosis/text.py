@@ -164,7 +164,7 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
 
 def kernels_first(diagnosis: Diagnosis) -> str:
     """Name the kernel to optimize first if kernels take most of the time and the first finding gains little; otherwise
-    empty.
+    return "".
     """
     first = diagnosis.findings[0]
     compute = 1 - diagnosis.idle_share

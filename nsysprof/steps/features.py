@@ -1,4 +1,4 @@
-"""Find numbers in step names, such as tokens and batch sizes, and the cost of each."""
+"""Find numbers in step names (such as token counts and batch sizes), and fit the step times to these numbers."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _ROUNDS, _HUBER = 20, 1.345
 
 @dataclass(frozen=True)
 class Feature:
-    """How much longer a step takes per unit of a number in its name: ``ns``, 95 % interval, and the word before it."""
+    """How much longer a step takes (``ns``, 95 % interval) per unit of a number in its name, and the word before it."""
 
     name: str
     ns: float
@@ -50,7 +50,7 @@ def without_numbers(name: str) -> str:
 def fit_features(names: Sequence[str], code: AnyInts, span: Ints) -> Fit | None:
     """Fit step times to the numbers in step names; returns None if the numbers explain little.
 
-    ``code`` is the index of each step's name, in time order. Numbers count only if names differ in nothing else. A
+    ``code`` is the index of each step's name, in time order. Numbers are used only if the names are otherwise equal. A
     number that never decreases and grows with nearly every step is an index, not a feature.
     """
     texts = [names[each] for each in np.unique(code).tolist()]

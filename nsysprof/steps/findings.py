@@ -20,7 +20,7 @@ LATENCY = "launch and queue latency"
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence about the steps of a path on a GPU: ``kind`` is the class of these steps, or change, drift, numbers.
+    """One sentence about the steps of a path on a GPU. ``kind``: the class of these steps, or change, drift or numbers.
 
     ``steps``: the step numbers; ``excess_ns``: the total additional time of these steps; ``cause`` and ``culprit``: the
     source of most of this time.
@@ -53,7 +53,7 @@ def findings_one_by_one(answer: Steps) -> list[Finding]:
 
 
 def classes_of(answer: Steps, chain: Chain) -> list[tuple[int, ColumnTable]]:
-    """Return the explained slow steps (rows of `Steps.steps`) by class, cause and culprit."""
+    """Return the explained slow steps (rows of `Steps.steps`), grouped by class, cause and culprit."""
     rows = answer.columns("steps").take(chain.rows)
     out = []
     for code in SLOW_ONES:

@@ -1,4 +1,4 @@
-"""Explain the extra time of slow steps to the ns: their time minus the time of typical steps near them, by cause."""
+"""Break down the extra time of slow steps (compared with typical steps nearby) by cause, exact to the ns."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _CLOCK_KERNELS, _CLOCK_SHARE, _CLOCK_EXCESS, _CLOCK_SPREAD = 3, 0.8, 0.7, 3.0
 class Excess:
     """Ledgers of steps, sorted by step: a row per cause, activity and culprit (codes of `Facts.words`).
 
-    ``slow_ns`` is the time of the step in the row; ``typical_ns`` is the mean over the typical steps compared with, in
-    whole ns that add up to their mean step time, rounded down.
+    ``slow_ns`` is the time of the step in the row; ``typical_ns`` is the mean over the typical steps, in whole ns; over
+    the rows of a step, it adds up to the mean step time (rounded down).
     """
 
     step: Index
@@ -85,8 +85,8 @@ class Excess:
 def excess_of(facts: Facts, windows: Windows, odd: Index, typical: Index, level: Floats | None) -> Excess:
     """Make the ledgers of the steps ``odd``, each compared with the `NEAR` nearest steps of ``typical``.
 
-    Distance is counted in rows, or in the logarithm of ``level`` if step names determine one. ``odd`` and ``typical``
-    are ascending rows of ``windows``.
+    The distance between steps is in rows, or in the logarithm of ``level`` if step names determine a level. ``odd`` and
+    ``typical`` are ascending rows of ``windows``.
     """
     if not len(odd) or not len(typical):
         none = np.empty(0, np.int64)
@@ -109,7 +109,7 @@ def excess_of(facts: Facts, windows: Windows, odd: Index, typical: Index, level:
     typical_ns = _shared_out(whose[example], total, near.shape[1], _order_of_texts(facts, keys))
     out = Excess(odd[whose[example]], **keys, slow_ns=slow, typical_ns=typical_ns)
     span = (windows.end - windows.start)[odd]
-    assert (sums(whose[example], slow, len(odd)) == span).all(), "a ledger must add up to its step"
+    assert (sums(whose[example], slow, len(odd)) == span).all(), "the rows of a ledger must add up to the step time"
     return out
 
 
@@ -165,7 +165,7 @@ def _rows(facts: Facts, windows: Windows) -> Mapping[str, Ints]:
 
 
 def same_for_all_kernels(excess: Excess, steps: Index) -> Mask:
-    """Mark steps that are slow because all kernels take longer: because of the GPU's clock, not the program.
+    """Mark steps that are slow because of the GPU's clock, not the program: all kernels take longer.
 
     Most of the excess is compute, and at least three kernels slow down by the same percentage, within a factor of
     `_CLOCK_SPREAD`.

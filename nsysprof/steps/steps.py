@@ -36,7 +36,7 @@ class Chain:
     """The consecutive steps of one path, GPU and process: rows of `Steps.steps`.
 
     ``span``: the step times in ns; ``judgement`` of these times; ``fit`` of these times to the numbers in step names;
-    ``excess`` explains atypical steps, ``changed`` the typical steps after each change.
+    ``excess`` explains atypical steps; ``changed`` explains the typical steps after each change.
     """
 
     path: str
@@ -68,9 +68,9 @@ class Chain:
 class Steps(Attributed, Shown):
     """The slow steps of a report, and why they are slow: ``steps`` as in `steps.csv`, ``ledger`` as in `tables.LEDGER`.
 
-    `columns` returns a table as numpy columns; the attribute named like the table is a pandas frame. ``chains`` are the
-    steps per path, GPU and process. ``level``: the ranges of the steps; ``left_out``: the number of instances without
-    GPU work or with zero duration; ``facts``: the inputs.
+    `columns` returns a table as numpy columns; the attribute with the table's name is a pandas DataFrame. ``chains``
+    are the steps per path, GPU and process. ``level``: the ranges of the steps; ``left_out``: the number of instances
+    without GPU work or with zero duration; ``facts``: the inputs.
     """
 
     attribution: Attribution
@@ -142,7 +142,7 @@ def steps_of_ranges(
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
     level: Level | None = None,
 ) -> Steps:
-    """Judge the range instances ``rows`` as steps; ``path`` has the index of each one's path in ``texts``."""
+    """Judge the range instances ``rows`` as steps; ``path`` is the index in ``texts`` of each step's path."""
     facts = facts_of(attribution, kinds, merge_names)
     if len(facts.attribution.trace.ops):
         windows, lines = step_windows(facts.attribution, rows, path, facts.communication)

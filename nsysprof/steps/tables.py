@@ -33,9 +33,9 @@ STEPS = table(
         ),
         "before_ns": "GPU idle time before the range begins (between steps); part of the span",
         "busy_ns": "part of the span in which the GPU is busy",
-        "expected_ns": "expected time of a typical step at this position, from level, pattern and numbers in names",
+        "expected_ns": "expected time at this position, from the level, the pattern and the numbers in step names",
         "class": "typical, warm-up, slow, periodic, second kind, fast, clock",
-        "typical_ns": "for an atypical step: mean time of the typical steps to which it is compared",
+        "typical_ns": "for an atypical step: mean time of the typical steps that it is compared with",
         "excess_ns": Column(
             "excess_ns", ("time above typical_ns; the rows of the step's ledger add up to this time"), head="excess"
         ),
@@ -55,7 +55,7 @@ LEDGER = table(
         "culprit": _NAMED["culprit"],
         "slow_ns": Column("slow_ns", "time of the step in this row", head="slow"),
         "typical_ns": Column(
-            "typical_ns", ("mean time of the typical steps to which the step is compared"), head="typical"
+            "typical_ns", "mean time of the typical steps that the step is compared with", head="typical"
         ),
         "delta_ns": Column("delta_ns", "slow_ns − typical_ns", head="slow minus typical"),
     },
