@@ -89,7 +89,7 @@ def claims_of_best_kernels() -> Iterator[str]:
     small, usual, *large = (at.shapes[which] for which in (1, 4, 9, 10))
     best: Any = pd.read_csv(ANALYSIS / "best-kernels" / "decisions.csv").set_index("kind")
     alone = best[(best["best"] == "tiled_o6") & best["as_good"].isna()]["best"]
-    yield f"`tiled_o6` is the fastest in {COUNTS[len(alone['graph'])]}**"
+    yield f"`tiled_o6` is the fastest in {COUNTS[len(alone['graph'])]} problems**"
     assert all(at.pair(shape, name, "tiled_o6")["verdict"] == FASTER for shape, name in product(at.shapes, others))
     ranges = [at.between(name, "tiled_o6", at.shapes) for name in others]
     yield f"`flash` ({ranges[0]}), `cudnn` ({ranges[1]}) and FlashAttention 4 ({ranges[2]}) in all thirteen"
@@ -113,19 +113,21 @@ def claims_of_best_kernels() -> Iterator[str]:
     verdicts = [at.pair(small, "flash", name, "eager")["verdict"] for name in ("cudnn", "flash_attn_4", *TILED)]
     assert (verdicts.count(SLOWER), verdicts.count(NO_CLEAR_CHANGE)) == (3, 1)
     yield f"alone is the fastest to call in {COUNTS[len(alone['eager'])]} problems"
-    yield f"is `tiled_o5` at σ = 3 ({at.speed(f'{usual}.x3', 'tiled_o6', 'tiled_o5', 'eager')})"
+    ahead = at.speed(f"{usual}.x3", "tiled_o6", "tiled_o5", "eager")
+    yield f"At σ = 3, `tiled_o5` is faster to call than `tiled_o6` ({ahead})"
     calls = [at.speed(shape, "flash_attn_4", "cudnn", "eager") for shape in large]
     kernels = [at.speed(shape, "flash_attn_4", "cudnn") for shape in large]
-    yield f"({calls[0]} with D64, {calls[1]} with D128), although its kernel is slower ({kernels[0]} and {kernels[1]})"
+    yield f"({calls[0]} with D64, {calls[1]} with D128), although the kernel"
+    yield f"of `cudnn` is slower ({kernels[0]} and {kernels[1]})"
     wide = [f"{usual}{factor}" for factor in ("", ".x3", ".x10", ".x30")]
     more = {name: [at.ns(shape, name) / at.ns(usual, name) - 1 for shape in wide] for name in (*others, *TILED)}
     moved = {name: percent(max(map(abs, each))) for name, each in more.items()}
     assert moved["cudnn"] == moved["flash_attn_4"]
-    yield f"`flash_attn_4` by {moved['cudnn']}, and the median of `flash` by {moved['flash']}"
+    yield f"`flash_attn_4` by at most {moved['cudnn']}, and the median of `flash` by at most {moved['flash']}"
     yield f"At σ = 30, `tiled_o5` takes {percent(round(more['tiled_o5'][3], 1))} longer"  # 39.3 %
     yield f"`tiled_o6` takes {percent(more['tiled_o6'][3])} longer"
     of = sweep("best-kernels/flash-attn")
-    yield f"it takes {of.times(of.shapes, 'flash_attn')} at S=1024, 2048 and 4096"
+    yield f"the package takes {of.times(of.shapes, 'flash_attn')} at S=1024, 2048 and 4096"
     yield f"`flash` takes {of.times(of.shapes, 'flash')}."
     yield f"The package is {percent(of.pair(of.shapes[0], 'flash', 'flash_attn')['speedup'] - 1)} faster at S=1024"
     yield f"package takes {of.between('flash_attn', 'flash', of.shapes, 'eager')} as long"
@@ -182,9 +184,9 @@ def claims_of_decoding() -> Iterator[str]:
     yield f"the prompt is {prompt[0]} as fast with `flash` as with `math`, and {prompt[1]} with `cudnn`"
     yield f"`cudnn` is {at.speed(shape, 'flash', 'cudnn')} as fast as `flash`. Called"
     calls = {at.speed(shape, "math", name, "eager", 1) for name in names}
-    yield f"Called from Python, both are {' '.join(calls)} as fast as `math`"
+    yield f"Called from Python, `flash` and `cudnn` are {' '.join(calls)} as fast as `math`"
     yield f"(effective n = {span(at.results['n_effective'])})"
-    yield f"Decoding is {decoded[0]} as fast with `flash` and {decoded[1]} with `cudnn`**"
+    yield f"decoding is {decoded[0]} as fast with `flash` and {decoded[1]} with `cudnn`**"
     yield f"(`cudnn` is {decode.speed(token, 'flash', 'cudnn', 'eager')} as fast as `flash`)"
     yield f"takes {decode.ns(token, 'cudnn', 'least_ns') / 1e3:.0f} µs at peak bandwidth"
     step, share = (decode.ns(token, "cudnn", column) for column in ("median_ns", "share_of_bandwidth"))

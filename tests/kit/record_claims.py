@@ -74,7 +74,7 @@ def claims_of_cuda_graphs() -> Iterator[str]:
     yield from (f"| {count} |" for count in ops)
     each = layers[layers["captured_in"].str.contains("layer", na=False)]
     assert set(each["gpu_ops"][each["way"] != "COMPILED"]) == {55}
-    yield "exactly the same GPU ops as the eager layer**: 55 in five iterations"
+    yield "exactly the same GPU ops as the eager layer**: both have 55 GPU ops in five iterations"
     fused = int(each["gpu_ops"][each["way"] == "COMPILED"].iloc[0])
     yield f"has {fused // 5} GPU ops per iteration instead of {55 // 5}"
 
@@ -88,16 +88,16 @@ def claims_of_operator_cost() -> Iterator[str]:
     yield f"({flops[products].min():.3f} to {flops[products].max():.3f} of the counted FLOPs)"
     more = 1 / flops[products] - 1
     causal = more.index.str.endswith("causal")
-    yield f"{span(100 * more[causal])} % more for causal attention"
-    yield f"up to {percent(more[~causal].max())} more for the other kernels"
+    yield f"higher by {span(100 * more[causal])} % for causal attention"
+    yield f"by up to {percent(more[~causal].max())} for the other kernels"
     reread = ["mm", "addmm", "mm_f32", "conv_f32", "batch_norm", "embedding"]
     once = moved.drop(reread).dropna()
     yield f"within {percent(np.ceil(100 - 100 * once.min()) / 100)} of the counters"
-    yield f"({once.min():.2f} to {once.max():.2f}, {len(once)} operators)"
+    yield f"({once.min():.2f} to {once.max():.2f} of the counted bytes, {len(once)} operators)"
     yield f"exceed the counted bytes by at most {percent(moved.max() - 1, 1)}"
     yield f"({span(moved[reread[:3]], 2)} of the counted bytes)"
-    yield f"first ({moved['conv_f32']:.2f}), batch norm in training reads its input twice ({moved['batch_norm']:.2f})"
-    yield f"rereads rows ({moved['embedding']:.2f})"
+    shares = [f"{moved[name]:.2f}" for name in ("conv_f32", "batch_norm", "embedding")]
+    yield f"({shares[0]}, {shares[1]} and {shares[2]} of the counted bytes)"
     yield f"({flops['gelu']:.2f} of the counted FLOPs for GELU)"
     script = "operator-cost/operators.py"
     batch, seq = map(int, written(script, r"big, other, gain = draw\((\d+), (\d+), 4096\)"))

@@ -47,7 +47,7 @@ def claims_of_training() -> Iterator[str]:
         f"including {batch * seq * vocab * 4 / 2**30:.1f} GiB for one matrix of logits in float32 ({batch}"
         f" x {seq:,} x {vocab:,} x 4 bytes)"
     )
-    yield f"softmax of the loss over {vocab:,} words"
+    yield f"softmax over a vocabulary of {vocab:,} tokens"
     yield from _backward()
 
 
@@ -59,14 +59,14 @@ def _ledger_of_training(whole: str, fourth: str) -> Iterator[str]:
     own, fraction = math - flash + fused, f"{math:.1f} / ({math:.1f} − {math - flash + fused:.1f})"
     yield f"attention takes [{percent(own / math)} of the GPT's step](ledger/gap.csv): {own:.1f} ms of {math:.1f} ms"
     yield f"With `flash`, attention takes {fused:.1f} ms"
-    yield f"attention becomes {format_ratio(own / fused)} as fast, but the whole step only {whole}"
+    yield f"attention becomes {format_ratio(own / fused)} as fast, but the whole step becomes only {whole}"
     limit = round(math, 1) / (round(math, 1) - round(own, 1))
     yield f"would be {format_ratio(limit)} ({fraction}); `flash_attn_4` reaches {fourth}"
-    yield f"With `flash`, {flash:.1f} ms remain"
+    yield f"With `flash`, {flash:.1f} ms of the step remain"
     parts = [rows["new_ns"][names].sum() / 1e6 / flash for names in (["gemm"], ["log-softmax", "log-softmax backward"])]
-    yield f"matrix products of the layers take {percent(parts[0])}"
-    yield (f"and its gradient take {percent(parts[1])}, attention takes {percent(fused / flash)}, and the optimizer")
-    yield f"and the optimizer takes {percent(rows['new_ns']['optimizer'] / 1e6 / flash)}"
+    yield f"{percent(parts[0])} of this time is spent in matrix products of the layers, {percent(parts[1])} in the loss"
+    optimizer = rows["new_ns"]["optimizer"] / 1e6 / flash
+    yield f"{percent(fused / flash)} in attention, and {percent(optimizer)} in the optimizer"
     yield f"Causes of the {rows['delta_ns'].sum() / -1e6:.0f} ms"
     back, ahead = rows["share"]["gemm"], rows["share"][["Q·Kᵀ GEMM", "P·V GEMM"]].sum()
     yield f"cause {percent(back + ahead)} of the difference: {percent(back)} (`gemm`)"
@@ -80,7 +80,7 @@ def _losses_of_training() -> Iterator[str]:
     away = {key: abs(losses - base) for key, losses in runs.items()}
     yield (
         f"losses differ by at most {percent(max((each / base).max() for each in away.values()), 1)} from "
-        "those of `math`"
+        "the losses of `math`"
     )
     yield f"with {every[0]['batch']} x {every[0]['seq']:,} tokens per step"
     for at, each in enumerate(every):
@@ -98,13 +98,13 @@ def _losses_of_training() -> Iterator[str]:
     apart = [abs(runs[name, 0] - runs[name, 1])[47:].max() for name in ("flash", "cudnn")]
     yield f"of `flash` differ by up to {apart[0]:.3f} and the two runs of `cudnn` by up to {apart[1]:.3f}"
     behind = [each[47:].max() for (name, _), each in away.items() if name != "math"]
-    yield f"All four runs differ from `math` by {span(behind, 3)}"
+    yield f"largest difference from `math` is {span(behind, 3)} in the four runs"
     yield f"differ by up to {max(behind):.2f}. With `math`"
     jump = json.loads((ANALYSIS / "training" / "jump.json").read_text("utf-8"))
     before, after = (jump["weights_on_pieces"][step].values() for step in ("45", "46"))
-    yield f"is {span(before, 2)} before that update, and {span(after, 2)} after it"
+    yield f"is {span(before, 2)} before the update of step 45, and {span(after, 2)} after the update"
     quarter, half, whole = (jump["along"][part] for part in ("0.25", "0.5", "1"))
-    yield f"the loss is {quarter[0]:.2f}, and with half of it, {half[0]:.2f}"
+    yield f"the loss is {quarter[0]:.2f}; with half of the update, the loss is {half[0]:.2f}"
     first, *others = jump["layers"].values()
     yield (f"the loss is {first:.2f}; if any other single layer is updated, nothing changes ({span(others, 3)})")
     yield f"(mean cosine {jump['along']['0'][1]:.3f})"
@@ -114,7 +114,7 @@ def _losses_of_training() -> Iterator[str]:
         said = name.replace("as in gpt2.py", "nothing"), f"{each['highest_after_20']:.2f}", each["at_step"]
         yield row(*said, "yes" if each["jump"] else "no")[:-2]
     last = [named[name]["last_10"] for name in ("gradients clipped at 1", "20 steps of warm-up", "as in gpt2.py")]
-    yield f"(the last ten losses are {last[0]:.2f} and {last[1]:.2f} instead of {last[2]:.2f})"
+    yield f"(mean of the last ten losses: {last[0]:.2f} and {last[1]:.2f} instead of {last[2]:.2f})"
     assert "AdamW with beta2 0.95" in named
     yield "with beta2 0.95"
 
@@ -128,7 +128,7 @@ def _backward() -> Iterator[str]:
         cells += [f"{at.ns(each, name, 'median_ns') / 1e3:.0f}" for name in names]
         yield row(int(at.ns(each, "flash", "seq")), *cells)
     yield f"(`tiled_o6` is {at.between('flash_attn_4', 'tiled_o6', at.shapes[:3])} as fast)"
-    yield f"faster at S=4096 ({at.speed(at.shapes[3], 'flash_attn_4', 'tiled_o6')})"
+    yield f"than FlashAttention 4 at S=4096 ({at.speed(at.shapes[3], 'flash_attn_4', 'tiled_o6')} as fast)"
     assert at.pair(at.shapes[4], "flash_attn_4", "tiled_o6")["verdict"] == NO_CLEAR_CHANGE
     yield f"`tiled_o6` is faster than `flash` ({at.speed(at.shapes[4], 'flash', 'tiled_o6', 'eager')})"
     sizes = [format_bytes(at.ns(at.shapes[4], name, "temporary_bytes")).replace("768 KiB", "0.75 MiB")
@@ -137,10 +137,10 @@ def _backward() -> Iterator[str]:
     yield f"`cudnn` needs {sizes[1]}, `flash_attn_4` {sizes[2]}, and `flash` {sizes[3]}"
     yield f"queries takes {8 * 8192 * 64 * 4 >> 20} MiB in float32"
     ours, free = (each.ns(shape, "flash") for each in (fixed, at))
-    yield f"takes {ours / free:.1f}x as long with deterministic gradients**: {format_ns(ours)} at S=2048"
+    yield f"`flash` takes {ours / free:.1f}x as long**: a CUDA graph replay takes {format_ns(ours)} at S=2048"
     yield f"against {format_ns(free)} in the sweep"
     sizes = [f"{each.ns(shape, 'flash', 'temporary_bytes') / 2**20:.1f} MiB" for each in (fixed, at)]
-    yield f"`flash` then needs {sizes[0]} instead of {sizes[1]}"
+    yield f"`flash` needs {sizes[0]} of temporary memory instead of {sizes[1]}"
     times = [format_ns(each.ns(shape, "flash_attn_4")) for each in (fixed, at)]
     ratio = fixed.speed(shape, "flash", "flash_attn_4", digits=1)
-    yield f"takes {times[0]} instead of {times[1]} and is {ratio} as fast"
+    yield f"takes {times[0]} instead of {times[1]} with deterministic gradients, and is {ratio} as fast"
