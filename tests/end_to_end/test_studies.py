@@ -497,7 +497,7 @@ def test_figures_beside_published_ones_are_those_of_the_studies() -> None:
     text = (ANALYSIS.parent / "docs" / "kernels.md").read_text(encoding="utf-8")
     for study, backend, seq, said in (
         ("long", "flash", 32768, "B1 H8 S32768 D64 fp16 causal: {} TFLOP/s"),
-        ("long", "cudnn", 32768, "`cudnn` at that shape: {} TFLOP/s"),
+        ("long", "cudnn", 32768, "`cudnn` at the shape of the first row: {} TFLOP/s"),
         ("tiled-attention/head-dim-128", "tiled_o5", 4096, "S4096 D128 fp16 causal: {} TFLOP/s"),
     ):
         frame = pd.read_csv(ANALYSIS / study / "results.csv")
