@@ -102,7 +102,7 @@ def table(found: list[Row]) -> str:
 
 def first_findings(found: list[Row]) -> str:
     """Return how often the first finding names the remedy, as Markdown."""
-    lines = ["| recorder | names the remedy | names another cause | no finding | no finding, rightly | false alarm |",
+    lines = ["| recorder | names the remedy | names another cause | no finding | no finding (correct) | false alarm |",
              "|---|---:|---:|---:|---:|---:|"]  # fmt: skip
     for recorder in COLORS:
         mine = [row["verdict"] for row in found if row["kind"] == "diagnosis" and row["recorder"] == recorder]

@@ -126,7 +126,7 @@ def claims() -> Iterator[str]:
     yield f"{format_share(waits)} of the time in all-reduce is waiting"
     for row in ranks.to_dict("records"):
         parts = [format_ns(row[f"{name}_ns"]) for name in ("blocking", "late_peer", "transfer")]
-        yield f"{parts[0]} on rank {row['rank']} ({parts[1]} late peer, {parts[2]} transfer)"
+        yield f"of {parts[0]} on rank {row['rank']} ({parts[1]} late peer, {parts[2]} transfer)"
     yield f"depends on {format_share(ranks['blocking_ns'].sum() / ranks['exposed_ns'].sum())} of the exposed"
     saved = (steps["own_max_ns"] - steps["own_mean_ns"]).mean()
     share = (steps["own_max_ns"] - steps["own_mean_ns"]).sum() / steps["span_max_ns"].sum()
@@ -134,7 +134,7 @@ def claims() -> Iterator[str]:
     usual = format_ns(ranks["span_median_ns"].median())
     longer = format_ns(steps["span_max_ns"].mean())
     yield f"exceeds the mean of both ranks by {format_ns(saved)} per step"
-    yield f"A step takes {longer} on average (median: {usual}), measured on the slower rank"
+    yield f"A step takes {longer} on average (median {usual}), measured on the slower rank"
     hidden = 1 - ranks["exposed_ns"] / ranks["communication_ns"]
     yield f"({format_share(hidden[0])} on rank 0, {format_share(hidden[1])} on rank 1)"
     spread = fleet.waiting.spread_ns

@@ -31,7 +31,7 @@ def claims_of_forecasts() -> Iterator[str]:
     yield f"We committed {count} forecasts"
     near = [(errors <= most).sum() for most in (0.05, 0.1)]
     yield f"Half of the forecasts are within {percent(errors.median(), 1)} of the measured step time"
-    yield f"{near[0]} are within 5 % and {near[1]} within 10 %"
+    yield f"{near[0]} forecasts are within 5 %, and {near[1]} are within 10 %"
     yield f"in {held} of {count} cases ({percent(held / count)})"
     bound = errors[graph | rows["kind"].eq("gpu-delay")].median()
     yield f"become GPU-bound, the median forecast error is {percent(bound)}.**"
@@ -41,7 +41,7 @@ def claims_of_forecasts() -> Iterator[str]:
     at = every.set_index("case")
     flash = at.loc["gpt-forward-8-backend=math:backend=flash"]  # math to flash
     shown = [f"{flash[name] / 1e6:.1f}" for name in ("measured_base_ns", "outcome_ns", "forecast_ns")]
-    yield f"({shown[0]} → {shown[1]} ms; forecast: {shown[2]} ms)"
+    yield f"({shown[0]} → {shown[1]} ms, forecast {shown[2]} ms)"
     moved = (rows["measured_base_ns"] / rows["plain_ns"] - 1).abs() >= 0.1
     yield (f"In {moved.sum()} of {count} cases, the step time of the unchanged program (base) had changed by 10 % or")
     others = rows[~graph]
@@ -86,7 +86,7 @@ def _misses_of_forecasts(at: Any) -> Iterator[str]:
     base = (at["measured_base_ns"] / at["plain_ns"] - 1)[late]
     ratio = [f"{100 * each:.0f} %" for each in at["ratio_error"][late]]
     yield f"took {percent(base.iloc[0])} more and {percent(-base.iloc[1])} less time than in its recording"
-    yield f"(error relative to the base: {' and '.join(ratio)})"
+    yield f"({' and '.join(ratio)} error relative to the base)"
     fused = [f"{100 * at['error'][f'{name}:fused']:.0f}" for name in ("gpt-train-1", "mlp-train-8")]
     yield f"fused optimizer are off by {fused[0]} and {fused[1]} %"
     one = at.loc["late=0-pieces=8:late=0-pieces=1:swap"]
@@ -107,9 +107,9 @@ def _parts() -> Iterator[str]:
         said = [f"{0 if np.isnan(each) else each:.2f}" for each in worth]
         yield row(name, len(mine), *said)
         if name == "GPU-bound":
-            yield f"ranks the parts as well as the forecast does ({said[1]} and {said[2]};"
+            yield f"ranks the parts as well as the forecast does (rank correlation {said[1]} and {said[2]};"
         if name == "CPU-bound":
-            yield f"cannot rank them, but the forecast can ({said[2]})"
+            yield f"cannot rank them, but the forecast can (rank correlation {said[2]})"
 
 
 def claims_of_forecasts_2() -> Iterator[str]:
@@ -166,16 +166,16 @@ def _misses_of_forecasts_2(at: Any, asked: Any) -> Iterator[str]:
     recorded = table("forecasts-2/recorded").set_index("program")["good_ms"]
     yield (
 f"a step of rebuild takes {ms['rebuild', 'good']:.1f} ms, but {recorded['rebuild']:.1f} ms under "
-f"nsys (forecast: {nsys['forecast_ms']['rebuild']:.1f} ms)"
+f"nsys and {nsys['forecast_ms']['rebuild']:.1f} ms in the forecast"
 )  # fmt: skip
     small, freed, batch = (nsys["forecast_ms"][name] for name in ("smallnet", "cupymalloc", "preprocess"))
-    yield f"({small:.2f} ms, measured {ms['smallnet', 'good']:.2f} ms"
-    yield f"{8 * freed:.2f} ms, measured {ms['cupymalloc', 'good']:.2f} ms"
+    yield f"smallnet {small:.2f} ms (measured {ms['smallnet', 'good']:.2f} ms)"
+    yield f"cupymalloc {8 * freed:.2f} ms (measured {ms['cupymalloc', 'good']:.2f} ms)"
     other = at["forecast_ms"]["remedy", "torch", "preprocess"]
-    yield f"{batch:.1f} and {other:.1f} ms, measured {ms['preprocess', 'good']:.1f} ms"
+    yield f"preprocess {batch:.1f} and {other:.1f} ms (measured {ms['preprocess', 'good']:.1f} ms)"
     yield f"takes {nsys['base_ms']['preprocess']:.1f} ms under nsys, but {ms['preprocess', 'bad']:.1f} ms without"
     yield f"the step with the remedy takes {ms['syncstep', 'good']:.2f} ms"
-    yield f"(forecast: {at['forecast_ms']['diagnosis', 'nsys', 'syncstep']:.2f} ms)"
+    yield f"({at['forecast_ms']['diagnosis', 'nsys', 'syncstep']:.2f} ms in the forecast)"
     plain = table("forecasts-2/outcomes").query("program == 'syncstep' and variant == 'bad'")["ms"]
     yield f"varied from {span(plain, 1)} ms"
     found = asked[(asked["program"] == "serialcopy") & (asked["recorder"] == "torch")]["question"].iloc[1]

@@ -150,13 +150,13 @@ def claims_of_short_block() -> Iterator[str]:
     yield f"is {at.launching(short, 'cudnn')} of a call of `cudnn` at S=32"
     shares = sorted(at.launching(long, name) for name in fused)
     yield f"{shares[0]} to {shares[-1]} of a call of the fused backends at S=512"
-    yield f"(`naive`: {at.launching(short, 'naive')} and {at.launching(long, 'naive')})"
+    yield f"({at.launching(short, 'naive')} and {at.launching(long, 'naive')} for `naive`)"
     gains = [f"{span((at.pair(shape, 'naive', new, 'eager')['speedup'] for shape, new in every), 1)}"]
     gains += [span((at.pair(shape, "naive", new)["speedup"] for new in fused), 1) for shape in (short, long)]
     gains += [span((one / other for one, other in zip(eager, graph, strict=True)), 1)]
     first, second, third, fourth = (each.replace(" ", "x ", 1) + "x" for each in gains)
     yield f"only {first} as fast"
-    yield f"kernels alone are {second} as fast at S=32 and {third} at S=512"
+    yield f"kernels alone are {second} as fast as `naive` at S=32 and {third} at S=512"
     yield f"saves more time: a replay is {fourth} as fast as"
     by_name = [at.speed(shape, "auto", "cudnn") for shape in at.shapes]
     yield f"`cudnn` is {by_name[0]} as fast as `auto` at S=32 and {by_name[2]} as fast at S=128"
@@ -212,7 +212,8 @@ def claims_of_selection() -> Iterator[str]:
     long, short = ([at.speed(usual.format(seq, mask), "auto", "flex", digits=shown)
                     for mask, shown in zip(masks, digits[seq], strict=True)] for seq in (4096, 512))  # fmt: skip
     yield f"FlexAttention is {long[0]} as fast as PyTorch's choice for padding, {long[1]} for a boolean mask"
-    yield f"and {long[2]} for a float mask (at S=512: {short[0]}, {short[1]} and {short[2]})"
+    yield f"and {long[2]} for a float mask"
+    yield f"is {short[0]} (padding), {short[1]} (boolean mask) and {short[2]} (float mask) as fast"
     cases = [usual.format("{}", ".KV4"), usual, usual.replace("fp16", "bf16"), "B2.H16.S{}.D64.fp16.full"]
     long, slower = ([at.speed(each.format(seq, ""), "auto", "flash_attn_4") for each in cases] for seq in (4096, 512))
     assert long[1] == long[2]

@@ -200,9 +200,8 @@ def claims_of_slow_steps() -> Iterator[str]:
     yield f"finds all {full['found'].sum()} injected steps that take twice as long as usual"
     assert full["found"].all()
     usual = full["planted_ns"].groupby(level=0).first() / 1e6
-    yield (
-        f"`steady` ({usual['steady']:.1f} ms per step) is GPU-bound; `launches` ({usual['launches']:.1f} ms per step)"
-    )
+    yield f"`steady` ({usual['steady']:.1f} ms per step) is GPU-bound, and"
+    yield f"`launches` ({usual['launches']:.1f} ms per step) is CPU-bound"
     doses = [f"{100 * dose:.0f}" for dose in sorted(set(real["dose"]))]
     yield f"doses ({doses[0]}, {doses[1]} or {doses[2]} % of a step)"
     third = real[real["dose"] == 0.3].groupby("program")["found"].mean()
@@ -272,7 +271,8 @@ def claims_of_planted_faults() -> Iterator[str]:
     fewer = [at[column]["tiny_kernels"] for column in ("added_compute_ms", "added_ms", "named_ms")]
     compute = [f"{fewer[0][dose]:.1f}" for dose in (100, 300)]
     missing = [f"{fewer[1][dose] - fewer[2][dose]:.1f}" for dose in (100, 300)]
-    yield f"does not name {' and '.join(missing)} ms of the added time; of this, {' and '.join(compute)} ms"
+    yield f"does not name {' and '.join(missing)} ms of the added time"
+    yield f"kernels is {' and '.join(compute)} ms of the unnamed time"
     less = -rows["added_compute_ms"][rows["fault"].isin(["sync_then_python", "pinned_out"]) & (rows["named_ms"] > 0)]
     yield f"compute takes {less.min():.1f}–{less.max():.1f} ms less"
     least = (rows["added_ms"] / (rows["window_ms"] - rows["added_ms"]))[rows["verdict"].str.startswith("named")].min()
