@@ -209,8 +209,8 @@ def claims_of_math_vs_flash() -> Iterator[str]:
     )
     traffic = at.row("math", 4096)["traffic_bytes"]
     yield (
-        f"{traffic / 28.97e-3 / 1e9:.0f} GB/s, {format_share(traffic / 28.97e-3 / 288e9)} of that card's "
-        f"288 GB/s. Divided by our time, the least possible traffic is {at.row('math', 4096)['gb_per_s']:,.0f} GB/s, "
+        f"{traffic / 28.97e-3 / 1e9:.0f} GB/s, {format_share(traffic / 28.97e-3 / 288e9)} of the RTX 4060 Ti's "
+        f"288 GB/s. The least possible traffic divided by our time is {at.row('math', 4096)['gb_per_s']:,.0f} GB/s, "
         f"{at.share('math', 4096, 'share_of_bandwidth')}"
     )
     yield f"{at.exponent('math')} for `math`"

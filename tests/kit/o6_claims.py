@@ -73,7 +73,7 @@ def _outcome() -> Iterator[str]:
     yield f"{narrow['speedup']:.3f}x ({narrow['speedup_low']:.3f}–{narrow['speedup_high']:.3f})"
     yield f"In bf16 `tiled_o6` reaches {at.ns('B2.H16.S8192.D128.bf16.causal', 'tiled_o6', 'graph_tflops'):.0f} TFLOP/s"
     single = "B1 H8 S4096 D128 causal fp16"
-    yield f"takes {time('now', 'tiled_o6', single)} µs (`tiled_o5`: {time('now', 'tiled_o5', single)})"
+    yield f"takes {time('now', 'tiled_o6', single)} µs ({time('now', 'tiled_o5', single)} µs with `tiled_o5`)"
     heads = [f"{problem} causal fp16 x30" for problem in (D128, D64)]
     now = [time("now", "tiled_o6", each) for each in heads]
     yield f"takes {now[0]} µs at D=128 and {now[1]} µs at D=64"
@@ -81,11 +81,12 @@ def _outcome() -> Iterator[str]:
     yield f"took {span(others[0], 1)} µs at D=128 and {span(others[1], 1)} µs at D=64; the next"
     plain = time("now", "tiled_o6", f"{D128} causal fp16")
     yield (
-        f"at D=128, σ = 30 takes {percent(now[0] / plain - 1)} longer than σ = 1 ({now[0]:.0f} against "
-        f"{plain:.0f} µs in run `now`"
+        f"at D=128, `tiled_o6` takes {percent(now[0] / plain - 1)} longer with σ = 30 than with σ = 1 "
+        f"({now[0]:.0f} against {plain:.0f} µs in run `now`"
     )
     more = [at.ns(wide.format(30), name) / at.ns(usual, name) - 1 for name in ("tiled_o6", "tiled_o5")]
-    yield f"At B1 H8 D64, σ = 30 takes {percent(more[0])} longer than σ = 1 ({percent(round(more[1], 1))}"
+    yield f"At B1 H8 D64, `tiled_o6` takes {percent(more[0])} longer with σ = 30 than with σ = 1"
+    yield f"`tiled_o5` takes {percent(round(more[1], 1))} longer)"
     wide_ones = {"σ = 3": "wide/sigma-3", **{f"D{size} causal, σ = 30": f"wide/sigma-30{end}" for size, end in SIZES}}
     backward = {f"{D64} causal": "backward/fp16", f"{D128} causal": "backward/fp16", "causal bf16": "backward/bf16"}
     for head, folder in {**wide_ones, **backward}.items():

@@ -257,15 +257,15 @@ def _findings() -> Iterator[str]:
 
 def _targets() -> Iterator[str]:
     steps = [faster(STAGES[number], STAGES[number + 1]) for number in range(5)]
-    yield f"yes: {steps[0]}, {steps[1]}, {steps[2]}, {steps[3]}"
-    yield f"o4 → o5 {steps[4]}"
+    yield f"yes ({steps[0]}, {steps[1]}, {steps[2]}, {steps[3]})"
+    yield f"o5 is {steps[4]} as fast as o4"
     lead = [faster("math", "tiled_o3", seq) for seq in LENGTHS[1:]]
-    yield f"yes: {lead[0]}, {lead[1]}, {lead[2]}, {lead[3]} as fast, eager {_eager('math', 'tiled_o3', 1024)} to"
+    yield f"it is {lead[0]}, {lead[1]}, {lead[2]}, {lead[3]} as fast (eager {_eager('math', 'tiled_o3', 1024)} to"
     yield f"{_eager('math', 'tiled_o3', 8192)}"
     ours, theirs = format_ns(graph_ns("tiled_o4")), format_ns(graph_ns("flash"))
-    yield f"exceeded: {ours} against {theirs}, {faster('flash', 'tiled_o4')} as fast"
+    yield f"exceeded ({ours} against {theirs}, {faster('flash', 'tiled_o4')} as fast"
     ours, theirs = format_ns(graph_ns("tiled_o5")), format_ns(graph_ns("cudnn"))
-    yield f"faster than both: {ours} against {format_ns(graph_ns('flash'))} and {theirs}"
+    yield f"faster than both ({ours} against {format_ns(graph_ns('flash'))} and {theirs}"
     yield f"`flash` needs {bench().size('flash', 4096, 'temporary')} more at S=4096"
 
 
@@ -315,7 +315,7 @@ def _oddities() -> Iterator[str]:
     yield f"`tiled_o4` takes as long as `cudnn`, {bench().time('tiled_o4', 8192, graph=True)} and"
     yield f"{bench().time('cudnn', 8192, graph=True)}"
     more = [eager_more(name) for name in ("tiled_o4", "flash", "tiled_o5", "cudnn")]
-    yield f"{more[0]} longer for `tiled_o4`, {more[1]} for `flash`, {more[2]} for `tiled_o5` and {more[3]} for `cudnn`"
+    yield f"by {more[0]} for `tiled_o4`, {more[1]} for `flash`, {more[2]} for `tiled_o5` and {more[3]} for `cudnn`"
     shares = [bench().launching(name, 1024) for name in ("tiled_o4", "tiled_o5")]
     yield f"launch overhead is {shares[0]} of a call of `tiled_o4` and {shares[1]} of a call of `tiled_o5`"
     clocks = [format_ns(step(4).clock("CPU", 1024)[f"{side}_median_ns"]) for side in ("base", "new")]

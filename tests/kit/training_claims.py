@@ -69,8 +69,8 @@ def _ledger_of_training(whole: str, fourth: str) -> Iterator[str]:
     yield f"{percent(fused / flash)} in attention, and {percent(optimizer)} in the optimizer"
     yield f"Causes of the {rows['delta_ns'].sum() / -1e6:.0f} ms"
     back, ahead = rows["share"]["gemm"], rows["share"][["Q·Kᵀ GEMM", "P·V GEMM"]].sum()
-    yield f"cause {percent(back + ahead)} of the difference: {percent(back)} (`gemm`)"
-    yield f"in the gradients and {percent(ahead)} in the forward pass"
+    yield f"cause {percent(back + ahead)} of the difference ({percent(back)} in the gradients, shown as"
+    yield f"and {percent(ahead)} in the forward pass"
 
 
 def _losses_of_training() -> Iterator[str]:
