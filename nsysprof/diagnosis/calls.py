@@ -23,6 +23,7 @@ from nsysprof.diagnosis.kinds import (
     by_text,
     copied_op,
     dialect_text,
+    idling,
     in_calls,
     in_mpi,
     in_steps,
@@ -77,7 +78,7 @@ def _each_step(*purposes: int, long: bool = False) -> Callable[[Case], Mask]:
 def _once(*purposes: int) -> Callable[[Case], Mask]:
     def claims(case: Case) -> Mask:
         call = case.pieces["call"]
-        return of_host(case) & case.once[call] & np.isin(case.purpose[call], purposes)
+        return of_host(case) & idling(case) & case.once[call] & np.isin(case.purpose[call], purposes)
 
     return claims
 

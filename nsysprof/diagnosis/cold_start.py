@@ -13,7 +13,7 @@ from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import COLD, COUNTED, FAILED, ONCE, SHARED, Finding
-from nsysprof.diagnosis.kinds import of_host
+from nsysprof.diagnosis.kinds import idling, of_host
 from nsysprof.diagnosis.page_fault import SOME_FAULTS, fault_share
 from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION, Trace
 from nsysprof.waits.purposes import (
@@ -331,4 +331,4 @@ def _set_up_waits(case: Case) -> Mask:
     for code in _MEMORY:
         long = (case.purpose[call] == code) & (ns >= MIN_NS)
         mine = mine | (long if len(np.unique(call[long])) < _FEW else False)
-    return of_host(case) & mine & (case.place_of == 0)
+    return of_host(case) & idling(case) & mine & (case.place_of == 0)

@@ -85,7 +85,8 @@ def geometry_findings(busy: Busy) -> Iterator[Finding]:
         tiny = known & ~few & (found.threads < FULL)
         names = busy.case.facts.attribution.trace.op_names
         of_library = busy.matches(lambda code: _OF_LIBRARY.match(names[code]) is not None)
-        idle["tiny-blocks"] = np.where(tiny[row] & ~of_library & ~same, 1 - used[row], 0.0)
+        empty = 1 - np.minimum(used, np.nan_to_num(found.held.occupancy, nan=1.0) * _lanes(found))
+        idle["tiny-blocks"] = np.where(tiny[row] & ~of_library & ~same, empty[row], 0.0)
         unpiped = ~busy.matches(lambda code: busy.case.facts.kinds.family[code] in PIPELINED)
         rest = unpiped & ~laid_out & (known & ~few & ~tiny)[row]
         tail = np.where(busy.length >= _LONG_WAVE_NS * np.ceil(np.nan_to_num(found.waves))[row], _tail(found)[row], 0.0)
@@ -127,18 +128,26 @@ def _beside_small(busy: Busy, small: Mask) -> tuple[Ints, Ints]:
 def held_warps(found: Launches) -> Floats:
     """Return how many warps of each launch fit on a multiprocessor; infinite if unknown."""
     held: Floats = np.where(found.held.blocks > 0, found.held.blocks, np.inf)
-    held *= -(-np.maximum(found.threads, 1) // _WARP)
-    return held
+    return held * _warps(found)
 
 
 def part_used(found: Launches) -> Floats:
     """Return the share of the GPU that each launch keeps busy: the product of the shares of SMs, warps and lanes."""
-    of_block = -(-np.maximum(found.threads, 1) // _WARP)
+    of_block = _warps(found)
     each = found.blocks / max(found.sms, 1)
     warps = np.minimum(np.maximum(each, 1) * of_block, np.where(each < 1, np.inf, held_warps(found)))
     part: Floats = np.minimum(each, 1) * np.minimum(warps / ENOUGH_WARPS, 1)
-    part *= found.threads / (_WARP * of_block)
-    return part
+    return part * _lanes(found)
+
+
+def _warps(found: Launches) -> Ints:
+    """The warps of a block."""
+    return -(-np.maximum(found.threads, 1) // _WARP)
+
+
+def _lanes(found: Launches) -> Floats:
+    """The share of the lanes of its warps that a block uses."""
+    return found.threads / (_WARP * _warps(found))
 
 
 def _waiting(busy: Busy, found: Launches, used: Floats) -> Floats:

@@ -13,7 +13,18 @@ from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.diagnosis.busy import Busy, starts_in
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import BOUND, NAME, OFTEN_SO, SHARED, Finding
-from nsysprof.diagnosis.kinds import DIRECTIVES, Group, Kind, Remedy, by_text, counted, dialect_text, each_step, text_of
+from nsysprof.diagnosis.kinds import (
+    DIRECTIVES,
+    Group,
+    Kind,
+    Remedy,
+    by_text,
+    counted,
+    dialect_text,
+    each_step,
+    idling,
+    text_of,
+)
 from nsysprof.diagnosis.synchronization import WAIT
 from nsysprof.kernels.names import short_name
 from nsysprof.trace.trace import KERNEL
@@ -249,8 +260,7 @@ LATENCY = Kind(
 
 def _not_recorded(case: Case) -> Mask:
     """Time without a reason in which nothing at all ran, mostly."""
-    pieces = case.pieces
-    return (pieces["cause"] == NOBODY) & (2 * (pieces["communication_ns"] + pieces["copies_ns"]) < pieces["ns"])
+    return (case.pieces["cause"] == NOBODY) & idling(case)
 
 
 _LATE = "launched work starts late, for an unrecorded reason"

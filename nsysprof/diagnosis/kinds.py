@@ -170,6 +170,12 @@ def of_host(case: Case) -> Mask:
     return (case.pieces["cause"] == LATE_HOST) & ~in_mpi(case)
 
 
+def idling(case: Case) -> Mask:
+    """Mark pieces in which the GPU runs nothing for more than half of the time: no copies, no communication."""
+    pieces = case.pieces
+    return 2 * (pieces["communication_ns"] + pieces["copies_ns"]) < pieces["ns"]
+
+
 @made_once
 def in_mpi(case: Case) -> Mask:
     """Mark pieces in MPI, including all calls that MPI makes."""

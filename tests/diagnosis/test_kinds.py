@@ -355,6 +355,7 @@ HAS = [
     (kernel("dense", 264, shared=(0, 200 << 10)), "low-occupancy", "dense", 1_500_000, "",
      "use less shared memory per block (204,800 bytes)"),
     (kernel("add", 264, block=(32, 1, 1)), "tiny-blocks", "add", 1_750_000, "", "use blocks of 128 to 256 threads"),
+    (kernel("add", 1 << 16, block=(16, 1, 1)), "tiny-blocks", "add", 1_500_000, "", "use blocks of 128 to 256 threads"),
     (kernel("heavy", 140, block=(512, 1, 1), shared=(0, 120 << 10)), "tail-wave", "heavy", 939_394, "",
      "launch a multiple of 132 blocks"),
     (kernel("stencil", 4096, shared=(0, 100 << 10)), "low-occupancy", "stencil", 1_000_000, "",
@@ -610,6 +611,17 @@ def test_the_first_launch_of_a_kernel_loads_it(trace: MakeTrace) -> None:
     assert demo.kind == "cold-start"
     assert (first.kind, first.often, first.remedy) == ("module-loading", ONCE, "")
     assert first.cause == "the first cudaLaunchKernel, which loads the kernel"
+
+
+def test_a_kernel_that_is_loaded_while_the_gpu_copies_is_no_cold_start(trace: MakeTrace) -> None:
+    """The first launch returns after 11 ms, because a pinned copy of 11 ms runs before the kernel is loaded."""
+    program = Program()
+    program.copy(1, 256 << 20, 11 * MS, host=1)
+    program.items.append(Launch(program.now, program.now + 11_100 * US, 77, api="cudaLaunchKernel_v7000"))
+    begun = program.now + 11_101 * US
+    program.items.append(Kernel("norm", begun, begun + 3 * MS, 77, grid=(64, 1, 1)))
+    found = diagnosis_of(trace(*program.items)).findings
+    assert [each.kind for each in found] == ["small-grid"]
 
 
 def one_pass(set_up: int, work: int, act: Act = nothing, blocks: int = 1) -> Program:
