@@ -190,7 +190,7 @@ def claims_of_decoding() -> Iterator[str]:
     yield f"(`cudnn` is {decode.speed(token, 'flash', 'cudnn', 'eager')} as fast as `flash`)"
     yield f"takes {decode.ns(token, 'cudnn', 'least_ns') / 1e3:.0f} µs at peak bandwidth"
     step, share = (decode.ns(token, "cudnn", column) for column in ("median_ns", "share_of_bandwidth"))
-    yield f"a step takes {format_ns(step)} with `cudnn` ({format_share(share)} of the peak)"
+    yield f"a step takes {format_ns(step)} with `cudnn` ({format_share(share)} of the peak bandwidth)"
 
 
 def claims_of_selection() -> Iterator[str]:

@@ -114,7 +114,7 @@ def _losses_of_training() -> Iterator[str]:
         said = name.replace("as in gpt2.py", "nothing"), f"{each['highest_after_20']:.2f}", each["at_step"]
         yield row(*said, "yes" if each["jump"] else "no")[:-2]
     last = [named[name]["last_10"] for name in ("gradients clipped at 1", "20 steps of warm-up", "as in gpt2.py")]
-    yield f"(mean of the last ten losses: {last[0]:.2f} and {last[1]:.2f} instead of {last[2]:.2f})"
+    yield f"(the last ten losses have a mean of {last[0]:.2f} and {last[1]:.2f} instead of {last[2]:.2f})"
     assert "AdamW with beta2 0.95" in named
     yield "with beta2 0.95"
 
