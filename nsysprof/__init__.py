@@ -3,8 +3,8 @@
     import nsysprof
 
     breakdown = nsysprof.analyze("traces/run.sqlite")
-    breakdown.ranges  # a pandas frame, a row per range path
-    breakdown.plot.timeline()  # a figure of matplotlib
+    breakdown.ranges  # a pandas DataFrame with a row per range path
+    breakdown.plot.timeline()  # a matplotlib figure
 
 Importing this package is fast: functions import numpy, pandas and matplotlib only when they need them.
 """

@@ -140,7 +140,7 @@ _command(
     "bench diff BEFORE AFTER", "bench report DIR",
 )  # fmt: skip
 _command(
-    GUARD, "check", "Does a report keep to its budget? For CI.",
+    GUARD, "check", "Does a report meet its budget? For CI.",
     "check --init run.sqlite", "check run.sqlite budget.toml --baseline earlier.sqlite --md",
 )  # fmt: skip
 _command(

@@ -54,11 +54,11 @@ class Attribution:
     Per launch: ``owner`` int32, a row of ``trace.ranges``, -1 for none; ``outcome`` uint8, an index into `OUTCOMES`.
     Per range: ``parent`` int32: the innermost push/pop range around the range on the same thread, -1 for none;
     ``inclusive``: a `Totals` that includes inner ranges; ``exclusive_sum_ns`` int64: the summed time of the ops that
-    the range itself owns. ``ledger`` has a row per outcome; its rows add up to all GPU ops of the trace.
+    the range itself owns. ``ledger`` has a row per outcome; these rows cover all GPU ops of the trace.
 
     ``sources`` is the choice of ``--ranges``. If ``graphs`` is ``captured``, ``trace`` is the trace of `as_captured`,
-    ``replay`` (int32) is the recorded graph launch of each GPU op that is assigned to its capture (-1 for others), and
-    ``recorded`` is the trace with the real launches. Otherwise, ``replay`` and ``recorded`` are None.
+    ``recorded`` is the trace with the real launches, and ``replay`` (int32) is the graph launch that replayed each GPU
+    op, -1 for ops without a known capture. Otherwise, both are None.
     """
 
     trace: Trace
@@ -88,7 +88,7 @@ class Attribution:
 
     @cached_property
     def launched(self) -> Attribution:
-        """Return the same attribution with every GPU op assigned to its real launch."""
+        """Return this attribution with every GPU op assigned to its real launch."""
         return self if self.recorded is None else attribute(self.recorded, self.threads)
 
     @property
@@ -97,7 +97,7 @@ class Attribution:
         return np.append(self.owner, np.int32(-1))[self.trace.ops.launch]
 
     def owner_of(self, ops: slice) -> Ints32:
-        """Return the owner of each of the GPU ops ``ops``, -1 for none."""
+        """Return the owner of each GPU op in ``ops``, -1 for none."""
         launch = self.trace.ops.launch[ops]
         out = np.full(len(launch), -1, np.int32)
         known = launch >= 0
@@ -142,12 +142,12 @@ def attribute(
 
     An `Attribution` is returned unchanged.
 
-    ``threads`` is ``follow`` (work of worker threads belongs to the range on another thread of the process, if only one
-    such range is open) or ``strict`` (work of a thread belongs only to ranges of this thread, as in nsys's projection).
-    Takes near-linear time in events, process by process. ``progress`` receives each task and its number of rows. If the
-    report would take more than ``memory_limit`` bytes (None: no limit), long columns go to scratch files. If ``graphs``
-    is ``captured``, ops that a CUDA graph replays belong to the range in which the graph was captured, if the capture
-    was recorded (the report must be open).
+    ``threads`` is ``follow`` (work of worker threads belongs to the range open on another thread of the process, if
+    there is exactly one) or ``strict`` (work of a thread belongs only to ranges of this thread, as in nsys's
+    projection). Takes near-linear time in events, process by process. ``progress`` receives each task and its number of
+    rows. If the report would take more than ``memory_limit`` bytes (None: no limit), long columns go to scratch files.
+    If ``graphs`` is ``captured``, the report must be open, and replayed ops of a CUDA graph belong to the range that
+    captured the graph (if the report has the capture).
 
     ``ranges`` chooses among ``nvtx,mpi,openacc,found``; ``auto`` means NVTX ranges if there are any, otherwise all
     other kinds (see `choose_ranges`). If a trace is given, its ranges are used.
@@ -415,7 +415,7 @@ def _ledger(result: Attribution) -> tuple[LedgerRow, ...]:
         whole += length.sum()
     owned = int(total[[OWN_THREAD, FOLLOWED, WINDOW]].sum())
     if int(count.sum()) != len(ops) or total.sum() != whole[0]:
-        raise AssertionError("the ledger does not add up to the report's GPU work")
+        raise AssertionError("the rows of the ledger do not add up to the report's GPU work")
     if owned != int(result.exclusive_sum_ns.sum()):
-        raise AssertionError("the GPU ops of all ranges do not add up to the ledger")
+        raise AssertionError("the ranges and the ledger have different sums of GPU time")
     return tuple(LedgerRow(*row) for row in zip(OUTCOMES, count.tolist(), total.tolist(), strict=True))

@@ -21,8 +21,8 @@ _BACKWARD = re.compile(
 
 
 def autograd_threads(trace: Trace) -> Mask:
-    """Mark the threads that belong to PyTorch's autograd: by name or, if no thread has such a name, because all of
-    their outermost ranges are functions of backward.
+    """Mark the threads of PyTorch's autograd, by name; if no thread has an autograd name, mark threads on which every
+    outermost range is a backward function.
     """
     names = (trace.thread_names.get(tid, "") for tid in trace.threads.tolist())
     named = np.array([_AUTOGRAD.fullmatch(name) is not None for name in names], bool)
@@ -38,7 +38,7 @@ def autograd_threads(trace: Trace) -> Mask:
 
 
 def backward_brought_home(trace: Trace) -> Trace:
-    """Return the trace with the ranges of backward, and all inner ranges, on the thread that called backward.
+    """Return the trace with all backward ranges and their inner ranges moved to the thread that called backward.
 
     The calling thread is the only other thread that has a range open during the whole backward pass and opens or closes
     no range meanwhile. If no thread or several threads meet this condition, or if two autograd threads work at the same

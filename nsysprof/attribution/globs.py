@@ -88,7 +88,7 @@ def _compiled(glob: str) -> re.Pattern[str]:
     try:
         return re.compile(out, re.DOTALL)
     except re.error as error:
-        raise NsysprofError(f"{glob!r} is no glob: {error.msg}", "write a literal [ as [[]") from None
+        raise NsysprofError(f"{glob!r} is not a valid glob: {error.msg}", "write a literal [ as [[]") from None
 
 
 def near_names(texts: Sequence[str], wanted: str) -> list[str]:
@@ -112,8 +112,8 @@ def near_names(texts: Sequence[str], wanted: str) -> list[str]:
 def pair_up(
     base: Sequence[Match], new: Sequence[Match], globs: tuple[str, str]
 ) -> tuple[list[tuple[Match, Match]], list[str]]:
-    """Form pairs of matches whose wildcards match the same text, in base order, with warnings about matches without a
-    partner.
+    """Pair matches whose wildcards match the same text, in the order of the base matches. Also return warnings about
+    matches without a partner.
 
     A single match of a glob without stars forms a pair with every match of the other side; two single matches form a
     pair. If no matches form a pair, wildcards that match the star of a merged name (`iter*`) are ignored. Raises
@@ -126,7 +126,7 @@ def pair_up(
         left, right = (listed([", ".join(match.stars) for match in side]) for side in (base, new))
         raise NsysprofError(
             f"no range that matches {globs[0]!r} has a counterpart that matches {globs[1]!r}: the stars "
-            f"match {left} on one side and {right} on the other",
+            f"match {left} in the first glob and {right} in the second",
             "use the same number of stars in both globs; the nth star of each must match the same text",
         )
     done = {id(match) for pair in pairs for match in pair}
@@ -149,11 +149,11 @@ def listed(texts: Sequence[str]) -> str:
 
 
 def side_names(base: str, new: str) -> tuple[str, str, str]:
-    """Return the names of the two ranges of a pair, and of their common part: `('math', 'flash', 'S=4096')`.
+    """Return names for the two ranges of a pair and for their common part: `('math', 'flash', 'S=4096')`.
 
-    If two paths differ in one piece, this piece and the common text around it are the names; other paths keep their
-    full names. Names are split at ``::``. The piece includes the text before it in its name (`aten::mm`), except in
-    names of the workloads (`RUN::math::S4096`).
+    If two paths differ in one piece, each range is named by its piece, and the rest of the path is the common part;
+    other paths keep their full names. Names are split at ``::``. A piece includes the earlier parts of its name
+    (`aten::mm`), but no upper-case prefix of the workloads (`RUN::math::S4096`).
     """
     tokens = [_tokens(path) for path in (base, new)]
     if base == new or [mark for mark, _ in tokens[0]] != [mark for mark, _ in tokens[1]]:

@@ -20,8 +20,8 @@ from nsysprof.trace.variants import only_ops
 class GraphWork:
     """The GPU ops of graphs, attributed to the ranges in which their graphs were captured.
 
-    ``captured``: for each op of the trace, whether its capture is known. ``inside``: an attribution of only these ops,
-    each to the range that was open at its capture; it has the ranges of the trace.
+    ``captured``: for each op of the trace, whether its capture is known. ``inside``: an attribution of these ops alone,
+    each to the range that was open at its capture.
     """
 
     captured: Mask
@@ -35,7 +35,7 @@ class GraphWork:
         return out
 
     def of(self, chosen: Mask) -> GraphWork:
-        """Keep the part about the ``chosen`` ops."""
+        """Return the graph work among the ``chosen`` ops."""
         trace = only_ops(self.inside.trace, chosen[self.captured])
         return GraphWork(self.captured[chosen], attribute(trace, self.inside.threads))
 
@@ -74,7 +74,7 @@ class GraphCounts:
     whole: int
 
     def sentences(self, graphs: str) -> Iterator[str]:
-        """Describe the counts, and how to record more; ``graphs`` is the mode in use."""
+        """Describe the counts, and how to record missing captures; ``graphs`` is the mode in use."""
         if self.ops:
             what = plural(self.kernels, "kernel") if self.kernels else plural(self.ops, "GPU op")
             belong = self.captured_kernels if self.kernels else self.captured

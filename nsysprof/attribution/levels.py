@@ -49,10 +49,10 @@ _MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
 class Level:
     """The ranges that an answer describes: ``rows`` of `Trace.ranges`, with their paths ``of`` (int32 into ``texts``).
 
-    Both are None if no range was requested and nothing repeats: the answer then describes the whole recording. If
-    iterations were detected because no annotated level is the program's steps, the iterations are ranges of
-    ``attribution``. ``share``: the share of GPU busy time (of all GPUs, without warm-up) that these ranges cover; None
-    if the GPUs were never busy. ``asked``: whether the user named the ranges.
+    Both are None if no range was requested and nothing repeats: the answer then describes the whole recording. If no
+    annotated level is the program's steps, iterations are detected and added to the ranges of ``attribution``.
+    ``share``: the share of GPU busy time (of all GPUs, without warm-up) that these ranges cover; None if the GPUs were
+    never busy. ``asked``: whether the user named the ranges.
     """
 
     attribution: Attribution
@@ -110,10 +110,10 @@ def _in_common(names: Sequence[str]) -> str:
 
 
 def preparation(parent: Ints32, names: Sequence[str]) -> Mask:
-    """Mark paths in warm-up (by their own name or an outer one) and in checks before a measurement.
+    """Mark paths of warm-up (by their own name or an outer name) and of checks before a measurement.
 
-    ``parent`` is the parent of each path, -1 at the top; ``names`` are the last parts of the paths. Checks follow the
-    workloads' convention: outermost ranges ``CHECK::`` beside ``RUN::``.
+    ``parent`` is the parent of each path, -1 at the top; ``names`` are the last parts of the paths. By the workloads'
+    convention, checks are outermost ranges ``CHECK::`` beside ``RUN::``.
     """
     before = np.array([_WARM.search(name) is not None for name in names], bool)
     top = np.flatnonzero(parent < 0).tolist()
@@ -128,10 +128,10 @@ def choose_level(attribution: Attribution, select: str | None, merge_names: Sequ
 
     The steps are the ranges of the outermost level (one merged name and depth) that meets two conditions: a path of the
     level repeats at least `MIN_REPEATS` times, and the level has at least `MIN_SHARE` of GPU busy time after warm-up.
-    For levels named like steps with at least a twentieth of GPU busy time, copies to the GPU before the first step do
-    not count (weights, data sets).
-    Ranges named like steps are preferred to other ranges, and steps to epochs. If no annotated level meets both
-    conditions, iterations are detected. Raises `NsysprofError` if a glob matches nothing.
+    Copies to the GPU before the first step (weights, data sets) do not count for levels that are named like steps and
+    have at least a twentieth of GPU busy time. Ranges named like steps are preferred to other ranges, and steps to
+    epochs. If no annotated level meets both conditions, iterations are detected. Raises `NsysprofError` if a glob
+    matches nothing.
     """
     finds = attribution.sources == AUTO  # else the user has said which ranges count
     attribution = attribution.launched
@@ -294,9 +294,9 @@ class _Busy:
         return min(self._of(rows) / self._whole, 1.0) if self._whole > 0 else None
 
     def share_after_upload(self, rows: Index, share: float) -> float:
-        """Return the share that a level covers if copies to the GPU before it do not count; 0 if it is a sliver.
+        """Return the share of busy time that a level covers, excluding earlier copies to the GPU; 0 for slivers.
 
-        ``share``: its share with these copies.
+        ``share``: the level's share including these copies.
         """
         if share < _SLIVER:
             return 0.0

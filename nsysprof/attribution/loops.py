@@ -27,7 +27,7 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop over the symbols from ``start`` to before ``end``.
+    """A loop over the symbols ``[start, end)``.
 
     ``starts`` int64: the first symbol of each round, in order. ``cut_off``: whether less than half of the last round is
     present. ``seam``: the last symbol of a round and the first symbol of the next round.
@@ -235,9 +235,9 @@ def rounds(
     chains: Chains, row: int, symbols: Ints, gap: Ints, seam: tuple[int, int] | None = None, since: int = 0
 ) -> Loop:
     """Return one loop with its rounds. Rounds are aligned with the start or the end of the loop, whichever has the
-    longer ``gap`` (int64, before each symbol). The gap at a cut that no variation interrupts counts double. If another
-    loop has a ``seam`` at one of these places, this seam is used. A first round that differs from the other rounds may
-    begin earlier, but not before ``since``.
+    longer gap before its rounds (``gap`` int64: the gap before each symbol). A gap without variation nearby counts
+    double. If the ``seam`` of another loop occurs in this loop, rounds begin there. A first round that differs from the
+    other rounds may begin earlier, but not before ``since``.
     """
     fold, chain = chains.folds[int(chains.fold[row])], int(chains.chain[row])
     first, last, clean = (int(each[chain]) for each in (fold.first, fold.last, fold.clean))

@@ -100,7 +100,7 @@ def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
 
 
 def range_paths(attribution: Attribution) -> Paths:
-    """Return the path of every range instance, by name, domain and kind of each part (start/end ranges: one part)."""
+    """Return every range instance's path, by name, domain and kind of its parts; start/end ranges have one part."""
     return attribution.once(_paths)
 
 
@@ -110,7 +110,7 @@ def _paths(attribution: Attribution) -> Paths:
 
 
 def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> Paths:
-    """Return the merged path of every path: call ids are removed, and each glob replaces the names that it matches.
+    """Merge paths: remove call ids from names, and replace each name that a glob matches by the glob.
 
     In the default globs, a star matches only a number (``iter7``, ``step 12``), and other names of steps also merge
     (``train_step_3``, ``batch 0`` … ``batch 9``). In other globs, a star matches any text. Detected iterations always
@@ -249,7 +249,7 @@ def pick_instances(span: Ints, instances: Instances) -> Index:
 
 
 def instance_numbers(path: Ints32, start: Ints) -> Ints:
-    """Number range instances: count for each instance how many instances of its path started earlier."""
+    """Number the instances of each path from 0, in order of start."""
     order = np.lexsort((start, path))
     size = np.bincount(path) if len(path) else np.empty(0, np.int64)
     first = np.cumsum(size) - size

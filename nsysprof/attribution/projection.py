@@ -146,7 +146,7 @@ def slice_calls(calls: LaunchWork, first: int, last: int) -> LaunchWork:
 def take_calls(
     calls: LaunchWork, rows: Index, followed: Mask | None = None, arena: ColumnArena = IN_MEMORY
 ) -> LaunchWork:
-    """Return the launches ``rows`` by start, with their GPU ops; ``followed`` marks launches by worker threads."""
+    """Return the launches ``rows`` in order, with their GPU ops; ``followed`` marks launches by worker threads."""
     start = calls.start[rows]
     if (start[1:] < start[:-1]).any():
         order = np.lexsort((calls.end[rows], start))

@@ -51,10 +51,10 @@ class Cover:
 
 
 def cover(attribution: Attribution, rows: AnyInts, of: Ints32, count: int) -> Cover:
-    """Find the `Cover` of the ranges ``rows`` by their paths ``of[rows]``, all below ``count``.
+    """Find the `Cover` of the ranges ``rows``, which have the paths ``of[rows]`` (all below ``count``).
 
     A start/end range includes all threads of its process (under ``strict``, only its own thread). A push/pop range
-    includes its own thread and the worker threads that follow it.
+    includes its own thread and the worker threads whose work is attributed to the range.
     """
     window = attribution.trace.ranges.kind[rows] == START_END
     parts = [
@@ -131,7 +131,7 @@ def overlapping(attribution: Attribution, of: Ints32, rows: AnyInts) -> Mask:
 def crossing(attribution: Attribution, depth: Ints32) -> Mask:
     """Mark the push/pop ranges that end before a range that starts inside them (possible across domains).
 
-    ``depth`` is the number of ranges around each range. Ranges nest if as many are open at the start of each range.
+    ``depth`` is the number of ranges around each range; if ranges nest, just as many are open when the range starts.
     """
     ranges = attribution.trace.ranges
     out = np.zeros(len(ranges), bool)
@@ -171,7 +171,7 @@ class WorkIndex:
     launches: Index
 
     def launches_of(self, rows: Index) -> tuple[Index, Ints]:
-        """Return the launches inside the ranges ``rows``, range by range, and each launch's range as an index."""
+        """Return the launches inside the ranges ``rows``, range by range, and the index of each launch's range."""
         place = self.number[rows]
         size = self.first[place + 1] - self.first[place]
         return self.launches[expand_ranges(self.first[place], size)], np.repeat(np.arange(len(rows)), size)
@@ -236,9 +236,9 @@ def range_work(
     """Find the `RangeWork` of the range instances ``windows`` with the ``calls`` inside them (None: each instance is
     one call).
 
-    If CUDA graphs are read as captured, each replay of a graph captured in a window is a window and a call.
+    If CUDA graphs are read as captured, each replay of a graph counts as a window and as a call.
 
-    ``left_out``: range instances with excluded work; ``since``: the time from which each window's work counts.
+    ``left_out``: range instances with excluded work; ``since``: earlier launches are excluded (a time per window).
     """
     trace = index.attribution.trace
     launch, window = index.launches_of(windows)
@@ -313,7 +313,7 @@ def _by_replay(window: Ints, call: Ints, replay: Ints32) -> tuple[Ints, Ints, in
 
 
 def reach_so_far(work: RangeWork) -> Ints:
-    """Return for each GPU op the latest end so far in its window, as ranks that keep windows apart."""
+    """Return for each GPU op the latest end (ns) of all ops so far in its window."""
     ranked, rank = np.unique(work.end, return_inverse=True)
     count = len(ranked)
     highest = np.maximum.accumulate(rank.reshape(-1) + work.window * count)
@@ -322,11 +322,11 @@ def reach_so_far(work: RangeWork) -> Ints:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Windows that are cut at the first GPU op of each call: a piece per call with GPU work, sorted by window and time.
+    """Windows cut at the first GPU op of each call: one piece per call with GPU work, sorted by window and time.
 
     ``start``, ``end`` int64 ns; ``call``, ``window``: the numbers of the call and the window; ``of_op``: the piece of
     each op, -1 in a window without calls. The pieces add up to the window's elapsed time: time before the first call
-    counts to that call, and time between two calls counts to the earlier one.
+    belongs to the first call, and time between two calls to the earlier call.
     """
 
     start: Ints

@@ -21,9 +21,8 @@ class Part:
     """One part of a report.
 
     ``label``: pid, GPU, thread or stream, None for the whole report; ``keep``: bool per range instance; ``ops``: bool
-    per GPU op of ``attribution`` (None: all); ``graphs``: the work of the part that was captured in CUDA graphs, None
-    if there is none; ``rows``: the GPU ops of the part as rows of the whole trace, if ``attribution`` has only these
-    ops.
+    per GPU op of ``attribution`` (None: all); ``graphs``: the part's work in CUDA graphs whose capture is known, or
+    None; ``rows``: the GPU ops of the part as rows of the whole trace, if ``attribution`` has only these ops.
     """
 
     label: object

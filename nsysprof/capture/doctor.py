@@ -55,7 +55,7 @@ _GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the co
 class Check:
     """One finding: the test, its state, the result, and a one-line fix (None if the state is ok).
 
-    ``needed``: whether nsys cannot capture without it.
+    ``needed``: whether captures with nsys depend on the tested part.
     """
 
     name: str
@@ -121,7 +121,7 @@ def _trial(nsys: Nsys, folder: Path) -> Check:
     except sqlite3.Error as error:
         return checked("missing", f"nsys's export cannot be read: {error}", _by_hand(nsys))
     rescued = staged.record["rescued"]
-    how = "nsys did not find its importer, so nsysprof ran it directly" if rescued else "imported"
+    how = "nsys did not find its importer, so nsysprof ran the importer directly" if rescued else "imported"
     took = format_ns(staged.record["wall_ns"])
     version = _version("nvtx")
     if version is None:
@@ -276,7 +276,7 @@ def _paranoid() -> Check:
     try:
         level = int(_PARANOID.read_text(encoding="ascii"))
     except (OSError, ValueError):
-        return checked("warn", "cannot be read", "needed by --nsys-arg=--sample=process-tree only")
+        return checked("warn", "cannot be read", "only --nsys-arg=--sample=process-tree needs it")
     if level <= 2:
         return checked("ok", f"{level}: CPU sampling is allowed")
     return checked(

@@ -25,7 +25,7 @@ _NSYS_CHATTER = re.compile(
 
 
 def made_by_nsys(folder: Path) -> tuple[Path | None, Path | None]:
-    """Return the report and the stream that nsys left, None if missing."""
+    """Return the report and the stream that nsys left, each None if missing."""
     paths = (folder / name for name in (REPORT, STREAM))
     report, stream = (path if path.is_file() and path.stat().st_size else None for path in paths)
     return report, stream
@@ -49,7 +49,7 @@ def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
     what = f"left {len(several)} reports" if len(several) > 1 else "left no report"
     hint = None
     if len(several) > 1:
-        hint = "one report per capture: drop nsys's repeat, or finish each recording with --resume"
+        hint = "a capture makes only one report: do not let nsys repeat, or finish each recording with --resume"
     elif request.capture_range and not ended.code:
         hint = f"did the program ever reach {request.capture_range}? Try without --capture-range"
     elif sampling := next((one.partition("=")[0] for one in request.extra if one.startswith(METRICS_DEVICE)), None):
@@ -65,7 +65,7 @@ def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
 
 
 def check_ended(ended: Ended, request: Request, folder: Path) -> None:
-    """Raise `NsysprofError`, with the program's exit code, if the program failed or did not end before its nsys."""
+    """Raise `NsysprofError`, with the program's exit code, if the program failed or outlived its nsys."""
     if ended.lost:
         raise NsysprofError(
             f"{shown_program(request.program)}: nsys-launcher was killed, so nsys could not detect the end "
@@ -118,8 +118,8 @@ def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
             "--nsys PATH for a newer nsys, or, in Python, pip install 'nvtx<0.2.12'",
         )
     if any(text.startswith("NVTX injection initialized") for text in messages):
-        return "the program loads NVTX but opens no range", "--trace cuda if you want none"
+        return "the program loads NVTX but opens no range", "use --trace cuda to record no ranges"
     return (
         "nsys recorded no NVTX calls in the program",
-        "annotate it (nvtx.annotate, torch.cuda.nvtx.range); --trace cuda if you want no ranges",
+        "annotate it (nvtx.annotate, torch.cuda.nvtx.range); use --trace cuda to record no ranges",
     )

@@ -31,10 +31,10 @@ _WARM_UP, _MIN_TIMES = 3, 5  # optimizer steps that are not counted, and whose t
 class Injection:
     """The actions of nsysprof inside a program.
 
-    ``record``: record with torch's profiler, for at most ``seconds``, or only the ``steps`` from the first number to
-    before the second; ``modules``: open a range around each call of a module, down to ``depth`` levels of calls below
-    the outermost one (None: all). ``mark_steps``: open a range from the end of one optimizer step to the end of the
-    next. ``times``: record the end times of optimizer steps (`mark_steps` also does this).
+    ``record``: record with torch's profiler, for at most ``seconds``, or only ``steps`` (the first number is included,
+    the second excluded); ``modules``: open a range around each call of a module, down to ``depth`` levels of calls
+    below the outermost one (None: all). ``mark_steps``: open a range from the end of one optimizer step to the end of
+    the next. ``times``: record the end times of optimizer steps (`mark_steps` also does this).
     """
 
     record: bool = False
@@ -51,7 +51,7 @@ class Injection:
         return self.record or self.modules or self.mark_steps or self.times
 
     def environment(self, folder: Path) -> dict[str, str] | None:
-        """Return the environment of the command, whose processes report to ``folder`` (None: unchanged)."""
+        """Return the environment for a command whose processes report to ``folder`` (None: unchanged)."""
         if not self.needed:
             return None
         order = {

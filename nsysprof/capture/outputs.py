@@ -58,7 +58,7 @@ def outputs_of(named: str | None, default: str) -> Outputs:
         shown = "".join(letter if letter.isprintable() else "_" for letter in name)
         return Outputs(_FOLDER, shown.encode()[:_MAX_NAME_BYTES].decode(errors="ignore"))
     if not name.strip(".") or not given.isprintable():
-        raise NsysprofError(f"-o {given}: not a name for files", "-o NAME, or -o FOLDER/NAME")
+        raise NsysprofError(f"-o {given}: not a valid file name", "-o NAME, or -o FOLDER/NAME")
     bare = path.parent == Path() and not given.startswith(".")
     return Outputs(_FOLDER if bare else path.parent, name)
 
@@ -82,7 +82,7 @@ def making(outputs: Outputs, *, force: bool = False, endings: Sequence[str] = EN
         folder = Path(tempfile.mkdtemp(prefix=".nsysprof-", dir=outputs.folder)).absolute()
     except OSError as error:
         raise NsysprofError(
-            f"{outputs.path('')}: cannot write there: {error.strerror}", "-o FOLDER/NAME for another place"
+            f"{outputs.path('')}: cannot be written: {error.strerror}", "-o FOLDER/NAME for another place"
         ) from None
     kept: dict[Path, Path] = {}
     with interrupts_ignored():

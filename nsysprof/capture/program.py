@@ -45,7 +45,7 @@ def workload_results(results: Path | None, program: Sequence[str]) -> dict[str, 
         return None
     measured = read_if_document(results, WORKLOAD_SCHEMA)
     if not measured:
-        raise NsysprofError(f"{join(program)}: ended well but wrote no results")
+        raise NsysprofError(f"{join(program)}: exited without an error, but wrote no results")
     return measured
 
 

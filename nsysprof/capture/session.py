@@ -193,11 +193,11 @@ def _version(recorded: Path) -> str:
         version = header_version(recorded)
     except OSError as error:
         raise NsysprofError(
-            f"{recorded}: cannot read it: {error.strerror}", f"ls -l {quote_path(recorded.parent)}"
+            f"{recorded}: cannot be read: {error.strerror}", f"ls -l {quote_path(recorded.parent)}"
         ) from None
     if version is None and recorded.suffix != ".nsys-rep":
         raise NsysprofError(
-            f"{recorded}: not a stream of nsys (.qdstrm)", f"nsysprof analyze {quote_path(recorded)} says what it is"
+            f"{recorded}: not an nsys stream (.qdstrm)", f"nsysprof analyze {quote_path(recorded)} identifies this file"
         )
     return version or ""
 

@@ -66,7 +66,7 @@ def capture_with_torch(
     names: bool = False,
     force: bool = False,
 ) -> TorchCapture:
-    """Run a program under torch's profiler; name its traces and record, or keep none of these on failure.
+    """Run a program under torch's profiler; give final names to the traces and the run record, or keep none on failure.
 
     ``command`` is the user's command line, for the record; ``rules`` map kernels to backends; a workload writes its own
     measurements; ``overhead``: whether to run the program first without the profiler; ``scrubbed`` and ``names`` as in

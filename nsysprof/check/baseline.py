@@ -53,9 +53,9 @@ _TOTALS = ["instances", "unclosed", "span_ns", "busy_ns", "cpu_ns"]
 class Baseline:
     """Earlier calls.
 
-    ``label`` is the file. ``gpus``: the names of the GPUs of the file, empty if not recorded. ``samples`` are its
-    `TIMES`. ``without_samples``: the ranges with known sums and medians but unknown single calls, by merged path and
-    kind. ``needs``: the `needs_of_kernels` of ranges, by merged path and kind.
+    ``label`` is the file. ``gpus``: the names of the GPUs of the file, empty if not recorded. ``samples``: the `TIMES`
+    of each call. ``without_samples``: the ranges with known sums and medians but unknown single calls, by merged path
+    and kind. ``needs``: the `needs_of_kernels` of ranges, by merged path and kind.
     """
 
     label: str
@@ -174,7 +174,7 @@ def _instances(path: Path, ranges: pd.DataFrame) -> tuple[pd.DataFrame | None, l
 class Growth:
     """The growth of a median time, relative to the baseline, or None if unknown.
 
-    ``slower``: the result of a test, or None if there are too few calls. A test is done only if growth exceeds the
+    ``slower``: the result of a test, or None if there are too few calls. A test runs only if the growth exceeds the
     tolerance. ``why``: medians, counts and the reason for the verdict.
     """
 
@@ -297,7 +297,7 @@ def _over_captures(
 
 
 def refuse_repeats(baselines: Sequence[Baseline], new: Baseline) -> None:
-    """Refuse a recording that is given twice, as it would hide variation; one baseline may be the report itself."""
+    """Raise an error for a recording given twice, which would hide variation; one baseline may be the report itself."""
     if len(baselines) < 2:
         return
     given = [*baselines, new]

@@ -97,7 +97,7 @@ class Forbidden:
 
 
 class UnitShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A ``unit`` that must run at least the share ``least`` of the time of ``family``."""
+    """A minimum share (``least``) of the time of ``family`` that must run on ``unit``."""
 
     family: Family
     unit: Literal["tensor core", "FP32 FMA"]

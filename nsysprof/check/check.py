@@ -142,7 +142,7 @@ def draft(
     memory_limit: int | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """Draft the TOML text of a budget that this report keeps; each ``baseline`` also keeps its limits on counts and
+    """Draft the TOML text of a budget that this report meets; each ``baseline`` also meets the limits on counts and
     times.
 
     See `draft_budget`; the arguments are as in `check`.

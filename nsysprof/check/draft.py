@@ -71,12 +71,12 @@ stat = "median"
 
 
 def draft_budget(breakdown: Breakdown, rules: Rules, others: Sequence[Breakdown] = ()) -> str:
-    """Return the TOML text of a budget that the report keeps; ``others`` also keep its limits on counts and times.
+    """Return the TOML text of a budget that the report meets; ``others`` also meet the limits on counts and times.
     Ranges are sorted by path.
 
-    The budget limits the merged repetitions (``iter*``) in the outermost ``RUN::`` ranges, or otherwise in all
-    outermost ranges, if they have GPU work and a name. If an outermost range has no such repetitions, the budget limits
-    the range itself (if it has several calls or no repeated parts) or its repeated parts. If a report has no NVTX
+    The budget limits merged repetitions (``iter*``) that have GPU work and a name, in the outermost ``RUN::`` ranges
+    or, if there are none, in all outermost ranges. For an outermost range without such repetitions, the budget limits
+    its repeated parts, or the range itself if it has several calls or no repeated parts. If a report has no NVTX
     ranges, the budget also limits the whole trace. Raises `NsysprofError` if there is nothing to limit.
     """
     chosen = _chosen(breakdown)
@@ -95,7 +95,7 @@ def draft_budget(breakdown: Breakdown, rules: Rules, others: Sequence[Breakdown]
     of = f"from {reports} of {gpus}" if gpus else f"from {reports}"
     parts = [_HEAD.format(of=of, least=LEAST_SAMPLES)]
     if len(kept) < len(rows):
-        parts.append(f"# Left out: {len(rows) - len(kept):,} ranges with less busy time than these.\n")
+        parts.append(f"# Left out: {len(rows) - len(kept):,} ranges with less busy time than the ranges below.\n")
     nameless = len(chosen) - len(rows)
     if nameless:
         parts.append(f"# Left out: {plural(nameless, 'range')} with an empty name, which no path can match.\n")

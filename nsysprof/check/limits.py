@@ -1,4 +1,4 @@
-"""Apply the limits of a budget to the ranges of a report: find the value for each limit, and whether it is kept."""
+"""Apply the limits of a budget to the ranges of a report: find the value for each limit, and compare."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -283,7 +283,7 @@ class _LimitedRange:
         return self.outcome(f"max_{measure}", MAX, allowed, known[name], UNIT_COUNT, ok, evidence, stat="max")
 
     def growth_of_kernels(self, measure: str, tolerance: float) -> Outcome:
-        """Check that no kernel needs more than in the baseline, or more than 0 if the baseline lacks the kernel."""
+        """Check that no kernel needs more than in the baseline (0 for kernels that the baseline lacks)."""
         known, before = self.facts.needs_of_kernels[self.row].get(measure), self.facts.needed_before(self.row, measure)
         rule = f"max_growth {measure}"
         if known is None or before is None:
@@ -296,7 +296,7 @@ class _LimitedRange:
         return self.outcome(rule, MAX, most, known[name], UNIT_COUNT, known[name] <= most, evidence, stat="max")
 
     def slow_steps(self, allowed: float) -> Outcome:
-        """Check the share of slow steps: the largest share of any GPU and process counts."""
+        """Check the share of slow steps: the largest over all GPUs and processes."""
         chains = [chain for chain in self.facts.slow_steps.get(self.row, []) if chain.judged >= LEAST_STEPS]
         if not chains:
             evidence = f"fewer than {LEAST_STEPS} steps with GPU work after warm-up: too few to judge"
@@ -346,7 +346,7 @@ class _LimitedRange:
         return self.outcome("backend", IS, wanted, found, UNIT_TEXT, ok, evidence)
 
     def unit_share(self, unit: UnitShare) -> Outcome:
-        """Check that enough of a family's time is on this unit."""
+        """Check that the required share of a family's time runs on this unit."""
         inside = self.facts.ops[self.row]
         inside = inside.take(self.facts.named("family", unit.family)[inside.name])
         there = self.facts.named("unit", unit.unit)[inside.name]

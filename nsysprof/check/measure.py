@@ -114,9 +114,9 @@ class CallSamples:
 def call_samples(breakdown: Breakdown, more: Mapping[str, Floats] | None = None) -> CallSamples:
     """Make the samples of the rows of ``breakdown.merged``, which must not be split by process or device.
 
-    ``more`` are further measures of all range instances. ``idle`` is the share of the span in which the call's GPUs run
-    none of its GPU ops, NaN without a span. ``cpu`` of a call that was never closed is NaN, because the call ends only
-    with the recording.
+    ``more`` are further measures of all range instances. ``idle`` is the share of a call's span in which its GPUs run
+    none of the call's GPU ops, NaN without a span. ``cpu`` of a call that was never closed is NaN, because the call
+    ends only with the recording.
     """
     [(part, rows)] = breakdown.parts
     row = np.where(part.keep, rows[breakdown.merged_of], -1)
@@ -224,7 +224,7 @@ def steps_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
 
 
 def slow_steps(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, list[Chain]]:
-    """Return the calls in each of the ``rows`` of ``breakdown.merged`` as steps, per process and GPU."""
+    """Return the calls of each row (in ``rows`` of ``breakdown.merged``) as steps, per process and GPU."""
     instances, row = _instances(breakdown, rows)
     numbers = [str(number) for number in range(len(breakdown.merged))]  # paths of two kinds may have one text
     answer = steps_of_ranges(breakdown.attribution, instances, row[instances], numbers, breakdown.kinds)
@@ -255,7 +255,7 @@ def syncs_of_calls(breakdown: Breakdown) -> Floats:
 
 
 def samples_of_frame(frame: pd.DataFrame, measures: Sequence[str]) -> CallSamples:
-    """Make samples from a frame of calls in time order, with ``merged_path``, ``kind`` and a column per measure."""
+    """Make samples from a table of calls in time order, with ``merged_path``, ``kind`` and a column per measure."""
     named = ["merged_path", "kind"]
     row = frame.groupby(named, sort=False).ngroup().to_numpy()
     distinct = frame[named].drop_duplicates().to_numpy().tolist()
@@ -300,7 +300,7 @@ def ops_inside(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, OpsInside
 
 
 def needs_of_kernels(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, dict[str, dict[str, int]]]:
-    """Return the maximum of each of `OF_KERNELS` per thread, by kernel name in some rows; empty if not recorded."""
+    """Return the maximum of each measure in `OF_KERNELS` for each kernel name in some rows; empty if not recorded."""
     trace = breakdown.attribution.trace
     details = trace.report.reader.op_details(trace)
     out: dict[int, dict[str, dict[str, int]]] = {}
@@ -323,8 +323,7 @@ def needs_of_kernels(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, dic
 
 
 def backends_seen(breakdown: Breakdown, rows: Sequence[int], rules: Rules) -> pd.DataFrame:
-    """Return ``row, observed, instances, evidence``: the attention backends in each of some rows of
-    ``breakdown.merged``.
+    """Return ``row, observed, instances, evidence``: the attention backends in some rows of ``breakdown.merged``.
 
     If the instances of a row ran different backends, the row appears several times. The values are as in
     `BackendVerdict`.

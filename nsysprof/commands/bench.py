@@ -39,7 +39,7 @@ _NO_SIZES = ("backend", "axis", "dtype", "deterministic", "backward", "train")
 def finite(value: float) -> float:
     """Return the value of an option. Infinity and NaN are refused, because range checks do not catch them."""
     if not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is no finite number")
+        raise typer.BadParameter(f"{value} is not a finite number")
     return value
 
 
@@ -108,7 +108,7 @@ def bench(
     ci_width: Annotated[
         float | None,
         option(
-            "Stop once the 95 % interval of every median is narrower than this (0.01 is 1 % of the median).",
+            "Stop once the 95 % interval of every median is narrower than this share of the median (0.01: 1 %).",
             "X",
             callback=_part_of_median,
         ),

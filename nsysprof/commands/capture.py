@@ -74,7 +74,7 @@ class RecordingOptions:
 
     @property
     def given(self) -> bool:
-        """Return whether any option besides nsys was given, because only a new recording can use it."""
+        """Return whether an option for a new recording was given (any option except ``nsys``)."""
         of_nsys = self.trace != _TRACE or self.memory or bool(self.capture_range or self.nsys_arg or self.gpu_metrics)
         return of_nsys or self.overhead is not None or self.with_torch or self.injection().needed
 
@@ -171,7 +171,7 @@ def capture(
     if resume and (chosen.given or recording.given or dry_run):
         raise typer.BadParameter(
             "--resume takes no program, workload, --dry-run, --trace, --capture-range, --nsys-arg, "
-            "--memory, --gpu-metrics, --overhead or other option of a new recording"
+            "--memory, --gpu-metrics, --overhead or any other option of a new recording"
         )
     if recording.with_torch:
         how = {"dry_run": dry_run, "scrubbed": not keep_environment, "names": names, "as_json": as_json}
@@ -193,7 +193,7 @@ def capture(
             staged = resume_capture(resume, folder, outputs, nsys)
             if staged.record["program"] is None:
                 print_message(
-                    "the interrupted capture left no run record, so the new one lacks the program and the machine"
+                    "the interrupted capture left no run record, so the new record lacks the program and the machine"
                 )
         else:
             staged = capture_program(request, folder, outputs, ["nsysprof", *sys.argv[1:]], echo)

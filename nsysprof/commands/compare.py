@@ -45,10 +45,7 @@ def compare(
     skip: options.SkipOption = None,
     instance: Annotated[
         list[str] | None,
-        option(
-            "Only these instances of each range, counted from 0. If given twice, the second is for the new side.",
-            "N|N-M",
-        ),
+        option("Only these instances of each range, counted from 0; a second value is for the new side.", "N|N-M"),
     ] = None,
     slowest: options.SlowestOption = False,
     no_merge: options.NoMergeOption = False,

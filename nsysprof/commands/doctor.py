@@ -1,4 +1,4 @@
-"""``nsysprof doctor``: whether this machine can capture, and how to fix it if not."""
+"""``nsysprof doctor``: test whether this machine can capture, with a fix for each failure."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def _verdict(checks: Sequence[Check], works: bool) -> str:
         return f"Capture does not work on this machine: fix {missing}, or install torch to use PyTorch's profiler."
     return (
         "Capture works with PyTorch's profiler: nsysprof capture --profiler torch -- python train.py. "
-        f"With nsys it does not: fix {missing}."
+        f"Capture with nsys does not work: fix {missing}."
     )

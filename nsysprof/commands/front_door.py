@@ -37,7 +37,7 @@ class _OneScreen:
         return super().parse_args(ctx, args)  # type: ignore[misc]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments, then options in this order: of the command alone, of results, of reading, of workloads."""
+        """Write the arguments, the command's options, and the options for results, for reading and for workloads."""
         known = [(each, each.get_help_record(ctx)) for each in self.get_params(ctx)]  # type: ignore[attr-defined]
         rows = [(each, record) for each, record in known if record]
         arguments = [record for each, record in rows if each.param_type_name == "argument"]

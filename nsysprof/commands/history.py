@@ -37,7 +37,7 @@ def history(
     limit: Annotated[
         float,
         option(
-            "Exit with 3 if the newest level is slower than the previous one by more than this, unless the machine "
+            "Exit with 3 if the newest level is slower than the previous level by more than this, unless the machine "
             "is the cause.",
             "PERCENT",
             min=0,

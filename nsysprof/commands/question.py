@@ -114,7 +114,7 @@ def give_answer(
     *,
     asked: bool,
 ) -> None:
-    """Draw and print a result; write its files unless ``unwritten`` says why not; ``asked``: a folder was named."""
+    """Draw and print a result, and write its files unless ``unwritten`` has a reason; ``asked``: a folder was named."""
     from nsysprof.charts.chart import plans_of
 
     charts = question.drawn(answer) if question.drawn else question.charts

@@ -92,7 +92,7 @@ NsysOption = Annotated[Path | None, option("Path of nsys, for exports and --veri
 MemoryLimitOption = Annotated[
     str | None,
     option(
-        "Memory limit, such as 3GB; larger tables go to scratch files [default: half of what the process may use].",
+        "Memory limit, such as 3GB; larger tables go to scratch files [default: half of machine or container memory].",
         "SIZE",
     ),
 ]
@@ -191,10 +191,9 @@ class ResultOptions:
         return {name: value for name, value in vars(self).items() if name not in ("as_json", "full")}
 
     def check(self, results: ResultFolder, *, asked: bool = True) -> NsysprofError | None:
-        """If files will be written, refuse a folder that nsysprof did not create.
+        """If files will be written, raise an error for a folder that nsysprof did not create.
 
-        If the folder was not ``asked`` for and cannot be created, return the reason that nothing is written instead of
-        failing.
+        If a folder that was not ``asked`` for cannot be created, return the reason instead of raising an error.
         """
         from nsysprof.results.folder import writable_around
 
@@ -218,7 +217,8 @@ class ResultOptions:
         *,
         asked: bool = True,
     ) -> None:
-        """Write tables, and the requested page and charts (``painter`` has their plans); name the files on stderr.
+        """Write tables, and the page and charts if requested (``painter`` has the plans of the charts); name the files
+        on stderr.
 
         With ``--json``, print the document (the first file) instead, and write files only if a folder is ``asked`` for.
         """

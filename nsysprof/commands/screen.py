@@ -47,7 +47,7 @@ def _coloured() -> bool:
 
 
 def print_json(document: Mapping[str, Any] | Path) -> None:
-    """Print one JSON document, or the file with it, and nothing else."""
+    """Print only one JSON document, or the content of its file."""
     if isinstance(document, Path):
         text = document.read_text(encoding="utf-8", errors="replace")
     else:

@@ -62,7 +62,7 @@ def scrub(
     if identify(report) == "parquet":
         raise NsysprofError(
             f"{report} is a Parquet export, but scrub handles only SQLite reports",
-            "nsysprof scrub REPORT.nsys-rep, or export that again: nsys export --type sqlite REPORT.nsys-rep",
+            "nsysprof scrub REPORT.nsys-rep, or export the report again: nsys export --type sqlite REPORT.nsys-rep",
         )
     out = output or Path(f"{Path(os.path.realpath(report)).stem}.scrubbed.sqlite")
     for log in (Path(f"{out}-wal"), Path(f"{out}-journal")):

@@ -1,4 +1,4 @@
-"""``nsysprof why``: what the GPU waited for, and which code causes it."""
+"""``nsysprof why``: what the GPU waits for, and which code causes the waits."""
 
 from __future__ import annotations
 

@@ -104,8 +104,8 @@ class ProgramOptions(ShapeOptions):
     def command(self, **defaults: int) -> tuple[str, ...]:
         """Return the command of a workload with its options, or of the given program.
 
-        Options that are not given are left to the workload, except ``defaults``. Raises `typer.BadParameter` if both a
-        program and workload options are given.
+        If an option is not given, its value comes from ``defaults`` or from the workload. Raises `typer.BadParameter`
+        if both a program and workload options are given.
         """
         from nsysprof.catalog import find_workload, workload_command
 

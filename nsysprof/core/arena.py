@@ -1,4 +1,4 @@
-"""Memory for long columns: plain arrays, or arrays mapped from scratch files if a report needs more than its limit.
+"""Memory for long columns: plain arrays or, beyond the memory limit of a report, arrays mapped from scratch files.
 
 The system can evict the pages of a mapped column at any time and read them again from the file. The same computation
 runs on both kinds of arrays and gives the same numbers. Scratch files have no name, so they disappear even if the
@@ -87,7 +87,7 @@ class ColumnArena:
         return out
 
     def repeat(self, values: Array, counts: AnyInts) -> Array:
-        """Copy each value as often as its count says, into a new column."""
+        """Repeat each value by its count, in a new column."""
         out = self.empty(int(counts.sum()), values.dtype)
         stop = 0
         for value, count in zip(values.tolist(), counts.tolist(), strict=True):
@@ -130,7 +130,7 @@ IN_MEMORY = ColumnArena()
 
 
 def give_back(rows: int) -> None:
-    """Give freed memory back to the system, of which glibc keeps a tenth of all; if ``rows`` (of a report) are many."""
+    """Return freed memory to the system (glibc would keep a tenth of all memory) if a report has many ``rows``."""
     if rows >= _MANY_ROWS:
         from ctypes import CDLL  # noqa: PLC0415 (a few ms)
 
@@ -141,7 +141,7 @@ def give_back(rows: int) -> None:
 def sort_groups(
     group: AnyInts, start: Ints, end: Ints, arena: ColumnArena, *, longest: bool = False
 ) -> tuple[Index, Ints]:
-    """Return the row order by group, start and end, and the starts in that order.
+    """Return the order of the rows by group, start and end, and the starts in this order.
 
     With ``longest``, rows with equal starts are sorted longest first. Takes linear time if rows are already sorted by
     time, or consist of a few sorted tables.
@@ -157,7 +157,7 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     size = round(float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2].upper()]) if match else 0
     if not size:
-        raise NsysprofError(f"{text!r} is not a memory size", "give one such as 3GB or 500MB")
+        raise NsysprofError(f"{text!r} is not a memory size", "give a size such as 3GB or 500MB")
     return size
 
 
@@ -167,7 +167,7 @@ def default_limit() -> int:
 
 
 def group_limits() -> Iterator[int]:
-    """Yield the memory limits of this process's control groups (version 1 or 2) and of the groups around these."""
+    """Yield the memory limits of this process's control groups (version 1 or 2) and of their parent groups."""
     for line in _read("/proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         kinds, _, group = rest.partition(":")

@@ -72,7 +72,7 @@ def distinct(*columns: Array) -> tuple[Index, Index]:
 
 
 def pick(values: Array, rows: AnyInts, missing: int | AnyInts = -1) -> Ints:
-    """Return ``values[rows]`` of an integer column as int64; for rows -1 and past the end ``missing``, or its entry."""
+    """Return ``values[rows]`` of an integer column as int64; rows that are -1 or past the end get ``missing``."""
     out = np.full(len(rows), missing, np.int64)
     some = np.flatnonzero((rows >= 0) & (rows < len(values)))
     out[some] = values[rows[some]]
@@ -370,7 +370,7 @@ class ColumnTable:
         return ColumnTable(columns)
 
     def frame(self) -> pd.DataFrame:
-        """Make a pandas frame with a default index; texts are of type object, their strings shared between rows."""
+        """Make a pandas DataFrame with a default index; texts have type object, and rows share their strings."""
         import pandas as pd  # noqa: PLC0415  takes a quarter of a second, and many answers need no frame
 
         arrays = {
@@ -395,9 +395,9 @@ def numbers(column: Column) -> Array:
 
 
 def frame_of(table: str) -> cached_property[pd.DataFrame]:
-    """Make an attribute of an answer: the table of this name of its method ``columns``, as a pandas frame."""
+    """Make an attribute of an answer: the table of this name, from the answer's ``columns``, as a pandas DataFrame."""
     made = cached_property(lambda answer: answer.columns(table).frame())
-    made.__doc__ = f"Return the table ``{table}`` as a pandas frame."
+    made.__doc__ = f"Return the table ``{table}`` as a pandas DataFrame."
     return made
 
 

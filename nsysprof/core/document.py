@@ -93,7 +93,7 @@ def format_value(value: Any) -> str:
 
 
 def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
-    """Read a JSON object with one of these schemas from a file; messages call it ``what``. NaN becomes None.
+    """Read a JSON object with one of these schemas from a file; ``what`` names the file in errors. NaN becomes None.
 
     Raises `NsysprofError` if the file cannot be read, is not JSON, or has another schema.
     """
@@ -110,7 +110,7 @@ def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = M
 
 
 def read_if_document(path: Path, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
-    """Read a JSON object with one of these schemas (or any) from a file, empty if it has none; NaN becomes None."""
+    """Read a JSON object from a file, empty unless the object has one of these schemas (if given); NaN becomes None."""
     try:
         document = read_json(path, most, parse_constant=lambda name: None)
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """Files: safe reading, atomic writing, and CSV cells that are safe in a spreadsheet.
 
-A name may refer to a pipe without a writer, or to an endless device. So these functions read only regular files of
-plausible size, directly or through links.
+A name may refer to a pipe without a writer, or to an endless device. Therefore, these functions read only regular files
+of plausible size, directly or through links.
 """
 
 import csv
@@ -35,8 +35,8 @@ def whole_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
     """Yield a path for writing a file. The file gets its name when it is complete; after a failure, nothing is left.
 
     The path is in a new private folder beside the file, so that writing does not follow another user's link. An
-    existing file or link with this name is replaced, unless ``replace`` is False: then this raises `FileExistsError`.
-    An `OSError` names the file.
+    existing file or link with this name is replaced; with ``replace=False``, `FileExistsError` is raised. An `OSError`
+    names the file.
     """
     try:
         with tempfile.TemporaryDirectory(prefix=PART, dir=path.parent) as folder:
@@ -89,7 +89,7 @@ def open_regular(path: Path, most: int | None = None) -> BinaryIO:
 def read_small(path: Path, most: int = MAX_BYTES, *, pipes: bool = False) -> bytes:
     """Read a regular file of at most ``most`` bytes. Raises an `OSError` for other kinds of files.
 
-    With ``pipes``, it may also be a pipe, such as a shell's ``<(command)``, or a device.
+    With ``pipes``, pipes (such as a shell's ``<(command)``) and devices are also read.
     """
     with path.open("rb") if pipes else open_regular(path, most) as file:
         content = file.read(most + 1)

@@ -45,7 +45,7 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def tied(order: Index, start: Ints, *others: Array) -> Mask:
-    """Mark each row that equals the next one in ``order``; ``start`` is already in this order, ``others`` are not."""
+    """Mark each row that equals the next row in ``order``; ``start`` is already in this order, ``others`` are not."""
     equal: Mask = start[1:] == start[:-1]
     some = np.flatnonzero(equal)
     one, next_one = order[some], order[some + 1]
@@ -88,9 +88,9 @@ def inside_any(start: Ints, end: Ints, asked_start: Ints, asked_end: Ints) -> Ma
 
 
 def layers(end: Ints) -> list[Index | None]:
-    """Split intervals, sorted by start, into as few layers with non-decreasing ends as possible.
+    """Split intervals, sorted by start, into the fewest layers in which ends never decrease.
 
-    Each layer is the sorted index of its intervals; ``[None]`` means that all of them form one layer. The number of
+    Each layer is the sorted index of its intervals; ``[None]`` is a single layer with all intervals. The number of
     layers is the nesting depth.
     """
     if len(end) == 0 or not (end[1:] < end[:-1]).any():
@@ -202,8 +202,8 @@ class Overlaps:
     """Pairs of overlapping intervals, for fast computation of the union of consecutive intervals.
 
     At every moment, the running intervals are sorted by index; ``ns`` is the time for which a pair are neighbours. For
-    any set of intervals that is contiguous in each of these orders, ``union length = sum of lengths - sum of ns of the
-    pairs in the set``.
+    any set of intervals that is contiguous at every moment, ``union length = sum of lengths - sum of ns of the pairs in
+    the set``.
     """
 
     first: Index
@@ -296,7 +296,7 @@ def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
 
 
 def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
-    """Return how much of the time before each moment the disjoint, sorted intervals cover."""
+    """Return, for each moment, the total earlier time that the disjoint, sorted intervals cover."""
     before = np.append(0, np.cumsum(end - start))
     place = np.searchsorted(start, moment, side="right")
     last_end = np.append(_FIRST, end)[place]
@@ -319,7 +319,7 @@ def held(line: Line, start: Ints, end: Ints) -> Mask:
 
 
 def covered_by(lines: Mapping[int, tuple[Ints, Ints]], line: AnyInts, start: Ints, end: Ints) -> Ints:
-    """Return the time in each ``[start, end]`` that the intervals ``lines[line]`` cover, 0 if there is no such line."""
+    """Return the time in each ``[start, end]`` that the intervals ``lines[line]`` cover, 0 for a missing line."""
     out, end = np.zeros(len(start), np.int64), np.maximum(end, start)
     for number in lines:
         rows = np.flatnonzero(line == number)

@@ -69,7 +69,7 @@ def _last_reaching(end: Ints, rows: Index) -> Ints32:
 
 @dataclass(frozen=True)
 class Nest:
-    """Intervals sorted by start, longest first, prepared to find the innermost one around a moment or period."""
+    """Intervals sorted by start, longest first, for finding the innermost interval around a moment or period."""
 
     start: Ints
     end: Ints
@@ -132,7 +132,7 @@ def outermost(parent: Ints32, marked: Mask) -> Mask:
 
 
 def innermost_marked(parent: Ints32, marked: Mask) -> AnyInts:
-    """Return for each row the innermost marked row around it (or itself); if there is none, its outermost ancestor."""
+    """For each row, return the innermost marked row among itself and its ancestors, or the root if none is marked."""
     up = np.where(marked | (parent < 0), np.arange(len(parent)), parent)
     while (up[up] != up).any():
         up = up[up]
@@ -156,7 +156,7 @@ class Lane:
 
 
 def stack(start: Ints, end: Ints, parent: Ints32) -> list[Lane]:
-    """Stack intervals into lanes without crossings: an interval inside another of its lane is a descendant of it.
+    """Stack intervals into lanes without crossings: within a lane, an interval contains only its descendants.
 
     Intervals must be sorted by start, longest first, each after its ``parent`` (-1: none). An interval is drawn inside
     its parent if possible, otherwise alone. Intervals that touch do not cross. The number of lanes is small, but not

@@ -114,7 +114,7 @@ def shorten_both(one: str, other: str, most: int, shortened: Callable[[str, int]
 
 
 def quote_path(path: Path) -> str:
-    """Quote a path for a command line, so that a shell reads one word and no command reads it as an option."""
+    """Quote a path for a command line: a shell reads one word, and no command takes the path for an option."""
     text = str(path)
     return quote(f"./{text}" if text.startswith("-") else text)
 
@@ -136,7 +136,7 @@ def join_first(texts: Sequence[str], most: int, shown: Callable[[str], str] = st
 
 
 def drop_repeats(sentences: Sequence[str]) -> list[str]:
-    """Merge sentences that differ only in numbers and in the name before a colon into the first, with their count."""
+    """Merge sentences that differ only in numbers and the name before a colon: keep the first, with the count."""
     alike: dict[str, list[str]] = {}
     for text in sentences:
         alike.setdefault(re.sub(r"\d[\d,.]*", "#", text.partition(": ")[2] or text), []).append(text)

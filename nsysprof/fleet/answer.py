@@ -64,19 +64,19 @@ class RankLane:
 
 @dataclass(frozen=True, repr=False)
 class Fleet(Shown):
-    """The result over all ranks; all frames have a default index, times are int64 ns.
+    """The result over all ranks; all data frames have a default index, and times are int64 ns.
 
     ``ranks``: a row per rank with the columns of ``ranks.csv``: identity, parts of its iteration time, collectives, and
     whether the rank is a straggler. ``paths``: a row per path and rank (``fleet.csv``). ``iterations``: a row per path
     and iteration with the distribution over ranks (``iterations.csv``). ``spread``: a row per path. ``outliers``:
-    exceptionally long iterations of single ranks. ``split``: for each kind of time, the mean per iteration of the
-    slowest rank and of the median rank, in ns.
+    exceptionally long iterations of single ranks. ``split``: mean ns per iteration of the slowest rank and of the
+    median rank, for each kind of time.
 
     ``iteration_path`` is the path of the iterations, `WHOLE` if nothing repeats. ``source``: how ranks were numbered;
     ``clock``: how clocks were aligned. ``lanes`` is a lane per rank on the common clock. ``failures`` are reports
     without a result.
 
-    ``usual`` are the ``ranks`` with sums over usual iterations only, as in text, page and charts. Iterations that take
+    ``usual``: the ``ranks``, but summed only over usual iterations, as in text, page and charts. Iterations that take
     more than `FAR_LONGER` times the median on any rank, such as warm-up, are in ``left_out``.
     """
 
@@ -108,8 +108,8 @@ def fleet_answer(
     """Build the `Fleet` from the reports' answers, in the order given.
 
     ``rank_from`` finds the rank's number in a file name; ``options`` are kept unchanged; the option ``per`` names the
-    requested iterations. Raises `NsysprofError` if no report could be read, if no report has these iterations, and as
-    `identify_ranks` does.
+    requested iterations. Raises `NsysprofError` if no report could be read, if no report has these iterations, or if
+    `identify_ranks` fails.
     """
     good = [answer for answer in answers if isinstance(answer, ReportAnswer)]
     failures = [answer for answer in answers if isinstance(answer, ReportFailure)]
@@ -191,7 +191,7 @@ def _refuse_strangers(ranks: Sequence[Ranked], path: str) -> None:
     have = [each for each, kept in zip(ranks, names, strict=True) if kept]
     other = next((each for each in ranks if each.part.iteration_path != path), None)
     if 2 * sum(each.part.iteration_path == path for each in ranks) <= len(ranks) and other is not None:
-        why = f"the steps of {other.answer.report} are {other.part.iteration_path!r}, but {path!r} in other reports"
+        why = f"steps are {other.part.iteration_path!r} in {other.answer.report}, but {path!r} in other reports"
     elif len(have) > 1 and not frozenset.intersection(*(each for each in names if each)):
         why = f"{have[0].answer.report} and {have[1].answer.report} have no collective in common"
     else:

@@ -78,7 +78,7 @@ def examine_all(
     """Return the answers to tasks, in their order. ``known`` are existing answers, by task number; new answers are kept
     in the folder ``keep``. Interrupts are delayed while local workers start and end.
 
-    If a worker dies, it is replaced, and another worker reads its report. With ``strict``, the first failure raises
+    A dead worker is replaced, and another worker reads the report. With ``strict``, the first failure raises
     `NsysprofError`. Also raises `NsysprofError` if no scheduler answers, or if the scheduler's workers lack nsysprof.
     """
     answers: dict[int, ReportAnswer | ReportFailure] = dict(known or {})
@@ -151,7 +151,7 @@ def _result(future: Any, task: ReportTask) -> ReportAnswer | ReportFailure:
         return ReportFailure(task.file.name, f"{type(error).__name__}: {first_line(error)}")
     if not isinstance(answer, ReportAnswer | ReportFailure) or answer.report != task.file.name:
         raise NsysprofError(
-            "the workers run another nsysprof",
+            "the workers run another version of nsysprof",
             f"run on each worker: pip install nsysprof=={__version__}, or pip install . in the same checkout",
         )
     return answer

@@ -64,9 +64,9 @@ class ReportFailure:
 def dask_setup(worker: object) -> None:  # noqa: ARG001  Dask calls it with that
     """Prepare a local Dask worker, which loads this module as its ``preload``.
 
-    Ignore Ctrl-C, which a terminal sends to all processes, because the process that started this worker handles Ctrl-C
-    and ends the worker. Also run the garbage collector less often, because Dask's imports are permanent and arrays
-    create little garbage.
+    Ignore Ctrl-C: a terminal sends it to all processes, but the process that started this worker handles Ctrl-C and
+    ends the worker. Also run the garbage collector less often, because Dask's imports are permanent and arrays create
+    little garbage.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()
@@ -74,7 +74,7 @@ def dask_setup(worker: object) -> None:  # noqa: ARG001  Dask calls it with that
 
 
 def examine_report(task: ReportTask) -> ReportAnswer | ReportFailure:
-    """Answer for one report; returns a `ReportFailure` if it cannot be read."""
+    """Answer for one report; returns a `ReportFailure` if the report cannot be read."""
     began = time.monotonic()
     try:
         with local_copy(task.file) as path, open_report(path, nsys=task.nsys) as report:
@@ -173,7 +173,7 @@ def answer_file(kept: Path, task: ReportTask) -> Path:
 
 
 def keep_answer(answer: ReportAnswer, path: Path) -> None:
-    """Write an answer, whole or not at all. Raises `NsysprofError` if that fails."""
+    """Write an answer atomically. Raises `NsysprofError` if writing fails."""
     try:
         write_answer(answer, path)
     except OSError as error:
@@ -195,7 +195,7 @@ def count_kept(kept: Path) -> int:
 
 
 def check_unfinished(folder: Path) -> None:
-    """Refuse a result folder that has kept answers from an unfinished run."""
+    """Raise `NsysprofError` if a result folder has kept answers from an unfinished run."""
     if unfinished := count_kept(kept_in(folder)):
         raise NsysprofError(
             f"{folder} has results of {plural(unfinished, 'report')} from an unfinished run",

@@ -26,7 +26,7 @@ _DIGITS = 6
 def write_fleet(fleet: Fleet, reports: Sequence[str], folder: Path) -> list[Path]:
     """Write ``fleet.csv``, ``iterations.csv``, ``ranks.csv`` and ``fleet.json`` into an existing folder.
 
-    Each file is written whole or not at all. ``reports`` are the names of all requested reports. Returns the paths.
+    Each file is written atomically. ``reports`` are the names of all requested reports. Returns the paths.
     """
     frames = {PATHS: fleet.paths, ITERATIONS: fleet.iterations, RANKS: fleet.ranks}
     tables = {table.file: table.of(frame) for table, frame in frames.items()}

@@ -165,7 +165,7 @@ class StragglerState:
 
 
 def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerState:
-    """Describe a fleet without a proven straggler: there is none, there may be one, or the data does not show it.
+    """Describe a fleet without a proven straggler: there is none, there may be one, or the data does not suffice.
 
     The sentence says that there is no straggler only if this is proven. ``whole``: whole reports are compared, not
     iterations.
@@ -181,7 +181,7 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
     count = "one report of each rank" if whole else plural(int(most["compared"]), "iteration")
     if most["ratio"] >= 1 + MIN_SLOWNESS:
         if few and np.isfinite(most["z"]):
-            why = f"no test is possible with {count}, and the rank is no clear outlier (robust z = {most['z']:.1f})"
+            why = f"no test is possible with {count}, and the rank is not a clear outlier (robust z = {most['z']:.1f})"
         elif few:
             why = f"{count} {'is' if whole else f'of {len(known)} ranks are'} too few to prove it"
         elif most["low"] > 1 and most["z"] < MIN_Z:
@@ -204,7 +204,7 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
         )
     if (known["verdict"] == NOT_SLOWER).all():
         return StragglerState(
-            f"no rank is a straggler: excluding exposed communication, each takes less than {limit} as long "
+            f"no rank is a straggler: excluding exposed communication, each rank takes less than {limit} as long "
             "as the others",
             "No rank is a straggler",
         )
@@ -217,7 +217,7 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
 
 
 def awaited_rank(ranks: pd.DataFrame) -> int | None:
-    """Find the rank that causes far more than its share of the waiting, or None if ranks hardly wait."""
+    """Find the rank that causes much more than its share of the waiting, or None if ranks hardly wait."""
     total = int(ranks["caused_ns"].sum())
     if not total or total < _MIN_SHARE * _gpu_time(ranks):
         return None

@@ -41,7 +41,7 @@ def rank_pattern(text: str) -> re.Pattern[str]:
         pattern = compiled(text)
     except ValueError as error:
         raise NsysprofError(
-            f"--rank-from {text!r} is no regular expression: {error}", r"--rank-from 'rank_(\d+)'"
+            f"--rank-from {text!r} is not a regular expression: {error}", r"--rank-from 'rank_(\d+)'"
         ) from None
     if pattern.groups < 1:
         raise NsysprofError(f"--rank-from {text!r} has no group (…) for the rank number", r"--rank-from 'rank_(\d+)'")
@@ -53,10 +53,10 @@ def identify_ranks(
 ) -> Identity:
     """Number all processes of all readable reports.
 
-    Uses ``pattern`` if given. Otherwise uses run records, environments, or the order of reports: the first of these
-    that gives a number to every rank. Several processes in one report are separate ranks, numbered in the order of
-    their GPUs. If each report is one rank, unreadable reports keep their place in the order. Raises `NsysprofError` if
-    ``pattern`` does not match a name, or if two reports are the same rank.
+    Uses ``pattern`` if given. Otherwise uses the first source that numbers every rank: run records, environments, or
+    the order of reports. Several processes in one report are separate ranks, numbered in the order of their GPUs. If
+    each report is one rank, unreadable reports keep their place in the order. Raises `NsysprofError` if ``pattern``
+    does not match a name, or if two reports are the same rank.
     """
     placed = [(at, answer) for at, answer in enumerate(outcomes) if isinstance(answer, ReportAnswer)]
     answers = [answer for _, answer in placed]
@@ -116,7 +116,7 @@ def _refuse_duplicates(numbers: Sequence[int], everyone: Sequence[tuple[ReportAn
     for number, (answer, _) in zip(numbers, everyone, strict=True):
         if number in seen:
             raise NsysprofError(
-                f"{seen[number]} and {answer.report} are both rank {number} by {source}",
+                f"{seen[number]} and {answer.report} are both rank {number} according to {source}",
                 r"reports of one run only, or other numbers: --rank-from 'rank_(\d+)'",
             )
         seen[number] = answer.report

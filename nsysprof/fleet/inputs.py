@@ -30,7 +30,7 @@ class ReportFile:
 
     @property
     def is_url(self) -> bool:
-        """Whether fsspec has to fetch it."""
+        """Whether fsspec has to fetch the report."""
         return _URL.match(self.name) is not None
 
 
@@ -213,7 +213,7 @@ def _remote(name: str, notes: list[str]) -> Iterator[tuple[str, str, str]]:
         urls = [system.unstrip_protocol(each) for each in paths]
         stamps = [str(system.ukey(each)) if system.exists(each) else "none" for each in paths]
     if not urls:
-        raise NsysprofError(f"{name}: no reports there", "give the URL of a report or folder, or a glob")
+        raise NsysprofError(f"{name}: no reports at this URL", "give the URL of a report or folder, or a glob")
     yield from zip(urls, urls, stamps, strict=True)
 
 
@@ -227,7 +227,7 @@ def _file_system(name: str) -> tuple[Any, str]:
         try:
             system, path = fsspec.core.url_to_fs(name)
         except (ImportError, ValueError) as error:
-            raise NsysprofError(f"{name}: {first_line(error)}", "pip install the package for such URLs") from None
+            raise NsysprofError(f"{name}: {first_line(error)}", "install fsspec's package for this URL") from None
     return system, path
 
 

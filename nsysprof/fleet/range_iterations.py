@@ -22,8 +22,8 @@ MAX_PATHS, MAX_ROWS = 2_000, 10_000
 
 @dataclass(frozen=True)
 class Choice:
-    """The options for each report: ``per`` selects the iterations, ``merge`` the names to merge; ``skip`` is how many
-    first iterations to leave out.
+    """The options for each report: ``per`` selects the iterations, ``merge`` the names to merge; ``skip``: the number
+    of first iterations to leave out.
     """
 
     per: str | None = None
@@ -37,7 +37,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Iterations:
-    """A row per merged path and iteration, sorted by start within a path, ``paths`` outermost first, no duplicates.
+    """A row per merged path and iteration, sorted by start within a path; ``paths`` are distinct, outermost first.
 
     ``path`` int64 into ``paths``; ``label`` int64 into ``labels``; ``first_ns``, ``last_ns``: start of the first GPU op
     and end of the last, 0 without GPU ops; ``columns`` int64, as in `COLUMNS`. ``totals`` are these columns per path,

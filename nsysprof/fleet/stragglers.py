@@ -2,7 +2,7 @@
 collectives.
 
 The waiting of a rank is its time in a collective minus the shortest time of any rank in this collective (see
-`waits.peers`). This needs no synchronized clocks; instead, the ends of collectives show the offsets of the clocks.
+`waits.peers`). Clocks need not be synchronized: the ends of collectives show the offsets between clocks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,13 +39,13 @@ def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
     """Judge each rank by its row of ``own``: the ns of each iteration excluding exposed communication, NaN if missing.
 
     Columns are ``rank``, and `RANKS` from ``ratio`` to ``compared``. ``low``, ``high``: for ranks with a ratio at least
-    `MIN_SLOWNESS` above 1, the interval of the ratio (at 95 % for all ranks together), or the range over iterations if
-    the rank is slower in each iteration.
+    `MIN_SLOWNESS` above 1, the interval of the ratio (at 95 % for all ranks together), or the minimum and maximum over
+    iterations if the rank is slower in each iteration.
 
     ``verdict`` is "slower", "not slower" or "not proven". A rank is slower if the interval is above 1 and the effective
     number of iterations is at least `SURE_FROM`. A rank is also slower if it is slower in each of at least
-    `LEAST_SAMPLES` iterations (`_is_slower_in_each`). With five or more ranks, the z of the rank must also reach
-    `MIN_Z`. ``basis`` is the test. A rank is not slower if its ratio is significantly below 1 + `MIN_SLOWNESS`.
+    `LEAST_SAMPLES` iterations (`_is_slower_in_each`). With five or more ranks, the robust z-score of the rank must also
+    reach `MIN_Z`. ``basis`` is the test. A rank is not slower if its ratio is significantly below 1 + `MIN_SLOWNESS`.
     """
     values: Floats = own.to_numpy(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -114,9 +114,9 @@ def outlier_rows(own: pd.DataFrame) -> pd.DataFrame:
     """Find single iterations of single ranks that are long compared with other ranks and with the rank's other
     iterations.
 
-    Return ``rank, iteration, own_ns, expected_ns, ratio, z`` of at most `_MAX_OUTLIERS` iterations, longest first.
-    With fewer than three ranks, there are no outliers. ``z`` refers to the logarithm of the ratio, over all ranks and
-    iterations.
+    Return ``rank, iteration, own_ns, expected_ns, ratio, z`` of at most `_MAX_OUTLIERS` iterations, longest first. With
+    fewer than three ranks, there are no outliers. ``z`` is the robust z-score of the ratio's logarithm among all ranks
+    and iterations.
     """
     names = ("rank", "iteration", "own_ns", "expected_ns", "ratio", "z")
     values: Floats = own.to_numpy(np.float64)
@@ -163,9 +163,9 @@ _LATE = ("rank", "label", "peer", "late_ns")
 @dataclass(frozen=True)
 class Waiting:
     """``each``: a row per rank and iteration with ``rank, label, collectives, collective_ns, waiting_ns, caused_ns``:
-    the time in collectives, the part beyond the shortest time of any rank, and the waiting of other ranks while this
-    rank arrived last; ``late_peer_ns``: the waiting that blocked compute. ``late``: how long a rank waited for which
-    ``peer``, as ``rank, label, peer, late_ns``. ``matched``: the number of collectives, over all ranks, with a
+    the time in collectives, the part beyond the shortest time of any rank, and the time that other ranks waited because
+    this rank arrived last; ``late_peer_ns``: the waiting that blocked compute. ``late``: how long each rank waited for
+    each ``peer``, as ``rank, label, peer, late_ns``. ``matched``: the number of collectives, over all ranks, with a
     counterpart on other ranks; ``unmatched``: the number of collectives without a counterpart. ``offset_ns``: for each
     rank, how far its clock is ahead of the first rank's clock; ``spread_ns``: half the width of the middle 90 % of the
     remaining differences between ends; empty if nothing was matched.
@@ -286,7 +286,7 @@ def _rows(
 
 
 def iteration_rows(part: RankPart, path: str) -> Index:
-    """Find the rows of a part that are iterations of a path; if there are none, the path's row of totals."""
+    """Return the rows of a part that are iterations of a path, or the path's row of totals if there are none."""
     if path not in part.paths:
         return np.empty(0, np.intp)
     rows = np.flatnonzero(part.path == part.paths.index(path))

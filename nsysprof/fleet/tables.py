@@ -44,7 +44,7 @@ PATHS = table(
         **_TOTALS,
         **_PARTS,
         **_MEDIANS,
-        "relative": "own_median_ns (own_ns if empty) ÷ its median over all ranks",
+        "relative": "own_median_ns (own_ns if empty) ÷ median of this value over all ranks",
         "times_slowest": "iterations in which this rank is the slowest (excluding exposed communication)",
     },
     made_in="fleet/tables.py",
@@ -66,12 +66,12 @@ ITERATIONS = table(
 )
 RANKS = table(
     "ranks.csv",
-    "a row per rank; times cover the iterations of the rank, except in columns that begin with report",
+    "a row per rank; times cover the iterations of the rank, except in columns whose names begin with report",
     {
         "rank": "number of the rank",
         "report host pid process": "report, host and process of the rank",
         "gpu gpu_name": "numbers and names of the rank's GPUs in the report",
-        "nsys_version": "version of the nsys that recorded it",
+        "nsys_version": "version of nsys that recorded the report",
         "report_duration_ns": "length of the recording",
         "report_span_ns report_busy_ns": (
             "whole report: elapsed time from the first GPU op to the last, and GPU busy time"
@@ -169,7 +169,7 @@ def rank_rows(ranks: Sequence[Ranked]) -> RankRows:
 def iteration_frame(rows: RankRows) -> pd.DataFrame:
     """Make a row of `ITERATIONS` per path and iteration, in order.
 
-    ``max_over_min`` is NaN if the minimum is 0. If ranks tie, the first one counts as the slowest (or fastest).
+    ``max_over_min`` is NaN if the minimum is 0. If ranks tie, the first rank counts as the slowest (or fastest).
     """
     key = rows.path.astype(np.int64) * len(rows.labels) + rows.label
     chosen = np.argsort(key, kind="stable")  # in a group by rank

@@ -115,11 +115,11 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
         notes.append("own: sum over the rank's GPUs.")
     if waits:
         notes.append(
-            "waiting: share of the rank's collective time spent waiting for the last rank (the one with the "
+            "waiting: share of the rank's collective time spent waiting for the last rank (the rank with the "
             "shortest collective time); awaited: share of all waiting that this rank causes."
         )
     if fleet.left_out:
-        notes.append(f"Shares, waiting and awaited are without {without_text(fleet.left_out)}.")
+        notes.append(f"Shares, waiting and awaited exclude {without_text(fleet.left_out)}.")
     notes = [] if brief else notes
     notes += [text for mark, text in (("!", "!: a straggler."), ("?", "?: may be one.")) if mark in marks]
     columns = [*_RANK_COLUMNS]
@@ -166,7 +166,7 @@ def subject(fleet: Fleet) -> str:
 
 
 def iteration_paths(fleet: Fleet) -> pd.DataFrame:
-    """Choose the rows of ``spread`` for the iterations and the ranges inside them; all rows without iterations."""
+    """Return the rows of ``spread`` for the iterations and their inner ranges, or all rows without iterations."""
     spread = fleet.spread[fleet.spread["own_median_ns"] > 0]
     if fleet.iteration_path == WHOLE or spread.empty:
         return spread

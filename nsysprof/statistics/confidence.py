@@ -50,13 +50,13 @@ def median_interval(
     """Compute the interval of the median of samples; equal seeds give equal results.
 
     Independent samples use a BCa bootstrap (Efron 1987). Correlated samples use circular blocks (Politis and Romano
-    1992) of the length in ``order``. Both use quantiles slightly farther out than `level`, because intervals from
+    1992); ``order`` has their length. Both use quantiles slightly farther out than `level`, because intervals from
     resampling few samples are too narrow (Hesterberg 2015, What teachers should know about the bootstrap, "expanded
     percentiles").
 
     A clock with resolution ``step`` rounds different times to equal samples, so each sample is moved at random within
-    its step. If more than half of the samples are equal, they do not show where the median lies within the step: the
-    interval then extends to the edge of the step, if all other samples are beyond this edge.
+    its step. If more than half of the samples are equal, the position of the median within the step is unknown; the
+    interval then extends to an edge of the step if all other samples are beyond this edge.
     """
     if order.effective < _MIN_SAMPLES:
         return _range(values, order.effective, level)
@@ -210,7 +210,7 @@ def _bca_levels(values: Floats, medians: Floats, reach: float) -> Floats:
 def median_acceleration(values: Floats) -> float:
     """Return the acceleration of the median by the jackknife, which leaves out one sample at a time.
 
-    The median without one sample has one of three values (for even n one of two, equally often, with acceleration 0),
+    Leaving out one sample can give only three medians (for even n only two, equally often: the acceleration is then 0),
     so no sample is actually left out.
     """
     n = len(values)

@@ -50,9 +50,9 @@ class Rules:
     """The conditions for a verdict.
 
     ``least_effect``: the smallest change of the median that counts, as a share (0.02 requires a ratio of at least 1.02,
-    or at most 1 / 1.02). ``least_samples``: the number of samples that each side needs. ``alpha``: the limit of the
-    p-value after Holm's correction. ``clock_step``: the clock resolution, in the unit of the samples, 0 if unknown;
-    medians that differ by about one step may be equal.
+    or at most 1 / 1.02). ``least_samples``: the number of samples that each side needs. ``alpha``: the significance
+    level for p-values after Holm's correction. ``clock_step``: the clock resolution, in the unit of the samples, 0 if
+    unknown; medians that differ by about one step may be equal.
     """
 
     least_effect: float = 0.02
@@ -61,7 +61,7 @@ class Rules:
     clock_step: float = 0.0
 
     def widened(self, *noise: float) -> Rules:
-        """Raise the smallest meaningful effect to the `noise_of` each side compared with itself (A/A), NaN if unknown.
+        """Raise the smallest meaningful effect to the largest ``noise``: `noise_of` an A/A comparison, NaN if unknown.
 
         A smaller difference may be noise.
         """
@@ -80,8 +80,8 @@ class Contrast:
     base, in the unit of the samples. ``delta``: Cliff's delta, the share of pairs with a larger new value minus the
     share with a smaller new value, and its word from `effects.DELTA_WORDS`.
 
-    ``p``: two-sided, by ``test``: the Mann-Whitney U test for independent samples; for autocorrelated samples, which
-    give false differences in that test, the block bootstrap of the ratio. ``adjusted_p``: by Holm's correction over
+    ``p``: the two-sided p-value of ``test``: the Mann-Whitney U test, or the block bootstrap of the ratio for
+    autocorrelated samples (for which the U test is not valid). ``adjusted_p``: ``p`` after Holm's correction over
     ``family`` comparisons.
 
     ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about ``new``, see `judge`; ``reason`` in
@@ -90,9 +90,9 @@ class Contrast:
 
     ``runs``: the number of compared runs (processes); with one run, the result holds for that run only. ``over``: the
     logarithm of the ratio over several runs. ``gap``: the distance between the two sets of samples, divided by the sum
-    of their ranges; negative if they overlap. ``sure``: whether the interval of the ratio is reliable. ``detectable``:
-    the smallest change, as a share, that samples like these would show in 80 of 100 cases in this family, at least the
-    smallest meaningful effect; NaN if the interval is not reliable.
+    of their spreads (maximum - minimum); negative if they overlap. ``sure``: whether the interval of the ratio is
+    reliable. ``detectable``: the smallest change, as a share, that such samples would show with 80 % power in this
+    family (at least ``least_effect``); NaN if the interval is not reliable.
     """
 
     base_n: int
@@ -137,7 +137,7 @@ def contrast(
 
     For many comparisons, pass the results to `judge`. The interval of the ratio extends at least ``rounding`` to each
     side, see `runs.rounding_of`. Equal samples and seed give equal results; swapped samples give the mirror image.
-    Raises NsysprofError as `check_sample` does, and for a median of 0, which has no ratio.
+    Raises `NsysprofError` if `check_sample` fails, or if a median is 0, so that there is no ratio.
     """
     sides = check_sample(base, names[0]), check_sample(new, names[1])
     base_median, new_median = (float(np.median(sample)) for sample in sides)
@@ -203,8 +203,8 @@ def contrasts_over_runs(
 
     ``paired``: runs with equal numbers on both sides are one process, and ratios are taken within runs. ``roundings``:
     the result of `rounding_of` for each side. Ratio, interval and p-value are from `over_runs` over all pairs; shift
-    and delta are means over the runs, with intervals of Student's t over the runs. "No clear change" is also withheld
-    if the effective n of a side is below `summary.SURE_FROM`.
+    and delta are means over the runs, with intervals of Student's t over the runs. "No clear change" requires an
+    effective n of at least `summary.SURE_FROM` on both sides.
     """
     common = [_common(*pair) if paired else pair for pair in pairs]
     several = [place for place, (base, new) in enumerate(common) if min(len(base), len(new)) > 1]
@@ -297,13 +297,13 @@ def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAUL
     nor a failed test makes a verdict.
 
     Verdicts respect the warnings. If the effective n is below `summary.SURE_FROM`, a difference requires that the
-    ranges of the two sides do not overlap. In addition, a gap this large must be unlikely by chance, or the sides must
+    samples of the two sides do not overlap. In addition, a gap this large must be unlikely by chance, or the sides must
     be so far apart that dependence does not matter (`_worth`). A difference of about one clock step, or below the drift
     of a side within the run, is "no clear change".
 
-    At most 5 of 100 simulated pairs of samples from one source are declared different, over runs and within one run, if
-    any effect counts (table in docs/statistics.md). A result within one run holds for that run only: sides that are not
-    sampled alternately can differ by the state of the machine.
+    In simulations without a smallest meaningful effect, at most 5 of 100 pairs of samples from one source are declared
+    different, over runs and within one run (table in docs/statistics.md). A result within one run holds for that run
+    only: sides that are not sampled alternately can differ by the state of the machine.
     """
     adjusted = holm([one.p for one in contrasts])
     each = [rules] * len(contrasts) if isinstance(rules, Rules) else rules
@@ -391,7 +391,7 @@ def _unclear(one: Contrast, rules: Rules) -> str:
     """Say why a contrast with enough samples shows no clear change; empty where it shows one."""
     effect, apart = noise_of(one.ratio), abs(one.new_median - one.base_median)
     p = f"p = {one.adjusted_p:.2g} ({one.test}, corrected for {plural(one.family, 'comparison')})"
-    drifts = f"one side's samples drift by {format_share(one.drift)}, more than the sides differ"
+    drifts = f"the samples of one side drift by {format_share(one.drift)}, more than the sides differ"
     for holds, why in (
         (effect < rules.least_effect, f"below the smallest meaningful effect of {format_share(rules.least_effect)}"),
         (apart < _MIN_STEPS * rules.clock_step, "the medians differ by only about the clock resolution"),

@@ -26,10 +26,10 @@ class Dependence:
     """The dependence of the ``n`` samples of a run, in the order of measurement.
 
     ``lag1``: the autocorrelation of neighbours' ranks, None below 3 samples, 0 for constant samples. ``p``: the p-value
-    of ``lag1`` if samples are independent. ``correlated``: whether p is below `ALARM`, so that dependence is accounted
-    for; otherwise ``phi`` is 0, ``block`` is 1 and ``effective`` is ``n``. ``phi``: the coefficient of the fitted
-    first-order autoregression, corrected for bias in short runs. ``block``: the block length for resampling.
-    ``effective``: how many independent samples would give an equally certain mean rank.
+    of ``lag1`` under the hypothesis that samples are independent. ``correlated``: whether p is below `ALARM`, so that
+    dependence is accounted for; otherwise ``phi`` is 0, ``block`` is 1 and ``effective`` is ``n``. ``phi``: the
+    coefficient of the fitted first-order autoregression, corrected for bias in short runs. ``block``: the block length
+    for resampling. ``effective``: how many independent samples would give an equally certain mean rank.
     """
 
     n: int
@@ -44,8 +44,8 @@ class Dependence:
     def sure(self) -> bool:
         """Return whether an interval of the median is reliable; docs/statistics.md has the simulations.
 
-        This requires `_SURE_N` samples and an effective n of a third of their number, both by the autoregression (which
-        best distinguishes mild from strong dependence) and by ``effective`` (which detects regimes).
+        A reliable interval needs `_SURE_N` samples and an effective n of a third of ``n``, both by the autoregression
+        (which best distinguishes mild from strong dependence) and by ``effective`` (which detects regimes).
         """
         worth = min((1 - self.phi) / (1 + self.phi), self.effective / self.n)
         return self.n >= _SURE_N and worth >= _SURE_WORTH

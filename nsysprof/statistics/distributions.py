@@ -127,7 +127,7 @@ def normal_below(values: Floats | Sequence[float]) -> Floats:
 
 
 def normal_quantile(share: float) -> float:
-    """Return the value below which this share of the standard normal distribution lies."""
+    """Return the quantile of the standard normal distribution for a share."""
     if not 0 < share < 1:
         return math.nan if math.isnan(share) else math.copysign(math.inf, share - 0.5)
     return NormalDist().inv_cdf(share)

@@ -2,8 +2,9 @@
 
 Optimal partitioning (Jackson et al. 2005, pruned as by Killick et al. 2012) of logarithms. Noise is estimated from the
 runs: neighbours mostly differ only by noise, and so do runs of one state. A level of one or two runs may be a
-disturbance, so it must differ far more, and is dropped if the next runs reverse the change. If a slope explains the
-runs as well as levels do, the change is a drift. The thresholds come from simulations (analysis/history).
+disturbance, so it must differ much more than a longer level, and is dropped if the next runs reverse the change. If a
+slope explains the runs as well as levels do, the change is a drift. The thresholds come from simulations
+(analysis/history).
 """
 
 import math
@@ -54,11 +55,11 @@ class Levels:
         return math.expm1(_CLEAR * self.noise * math.sqrt(1 / _SHORT + 1 / max(runs - _SHORT, 1)))
 
     def of(self, runs: int) -> Index:
-        """Return the level of each of ``runs`` runs."""
+        """Return the level of each run; ``runs`` is the number of runs."""
         return np.searchsorted(self.starts, np.arange(runs), side="right") - 1
 
     def fitted(self, runs: int) -> Floats:
-        """Return the expected logarithm of each of ``runs`` runs from its level and the slope."""
+        """Return the expected logarithm of each run (``runs`` in all), from its level and the slope."""
         of, time = self.of(runs), np.arange(runs, dtype=np.float64)
         middle = np.bincount(of, time) / np.bincount(of)
         return np.array(self.value)[of] + self.slope * (time - middle[of])
@@ -71,7 +72,7 @@ def find_levels(
     program.
 
     If there are only a few runs, ``usual`` is their noise. A level of one or two runs must differ by at least ``least``
-    (a share). Near-linear in the runs.
+    (a share). Takes near-linear time in the number of runs.
     """
     x = np.asarray(logs, np.float64)
     known = len(x) >= LEAST_RUNS

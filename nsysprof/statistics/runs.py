@@ -93,16 +93,14 @@ class OverRuns:
         return math.expm1(min(max(reaches), 50.0))
 
     def less(self, base: OverRuns) -> OverRuns:
-        """Return the difference from the mean over the runs of ``base``, with degrees of freedom by Welch and
-        Satterthwaite.
-        """
+        """Return the difference of the means (minus ``base``), with degrees of freedom by Welch and Satterthwaite."""
         own = _welch((self.error, self.freedom), (base.error, base.freedom))
         shared = _welch(self.shared, base.shared) if self.shared and base.shared else None
         rounding = float(np.hypot(self.rounding, base.rounding))
         return OverRuns(self.mean - base.mean, *own, min(self.runs, base.runs), rounding, shared=shared)
 
     def against_new(self, value: float) -> OverRuns:
-        """Return how far one more run is from the mean; the error includes the variation of this run."""
+        """Compare one more run with the mean; the error of the difference includes the variation of this run."""
         wider = float(np.sqrt(self.runs + 1))
         shared = (self.shared[0] * wider, self.shared[1]) if self.shared else None
         return replace(self, mean=value - self.mean, error=self.error * wider, shared=shared)

@@ -140,9 +140,9 @@ def sample_warnings(name: str, order: Dependence, trend: Drift) -> tuple[str, ..
 def clock_step(durations: Ints) -> int:
     """Estimate the clock resolution from durations; returns 0 if the durations show none.
 
-    The clocks of many GPUs advance by 32 ns, and conversion to the host's clock shifts each duration by 1 to 2 ns; long
-    durations are left out, because conversion shifts them more. The result is the largest step of which nearly all
-    distinct durations are multiples.
+    The clocks of many GPUs advance in ticks of 32 ns, and conversion to the host's clock shifts each duration by 1 to 2
+    ns; long durations are left out, because conversion shifts them more. The result is the largest tick that divides
+    nearly all distinct durations.
     """
     known = np.unique(durations[(durations > 0) & (durations < _MAX_DURATION)])
     known = known[np.append(True, np.diff(known) > _ROUNDING)[: len(known)]]

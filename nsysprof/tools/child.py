@@ -40,8 +40,7 @@ _IDLE_S, _IDLE_TICKS = 60.0, 120
 class Ended:
     """How a program ended: exit code as in a shell (128 + n for signal n), wall time, and its last output.
 
-    ``lost``: whether nsysprof ended the program, an nsys that would have waited forever because its launcher was
-    killed.
+    ``lost``: whether nsysprof ended the program: an nsys whose launcher was killed would wait forever.
     """
 
     code: int

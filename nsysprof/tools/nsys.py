@@ -88,7 +88,7 @@ NSYS = nsight.ToolKind(
 
 
 def header_version(path: Path) -> str | None:
-    """Return the nsys version in the header of a ``.nsys-rep`` or ``.qdstrm``, or None if there is none."""
+    """Return the nsys version in the header of a ``.nsys-rep`` or ``.qdstrm``, or None if the header has none."""
     with path.open("rb") as file:
         return version_in(file.read(256))
 
@@ -105,7 +105,7 @@ def find_nsys(explicit: str | os.PathLike[str] | None = None) -> Nsys:
 
 
 def all_nsys() -> list[Nsys]:
-    """Find every working nsys, without duplicates: ``NSYSPROF_NSYS``, the PATH, then installed ones, newest first."""
+    """Find every working nsys, without duplicates: ``NSYSPROF_NSYS``, the PATH, then all installed, newest first."""
     named = [name for name in (os.environ.get(ENVIRONMENT), shutil.which("nsys")) if name]
     first = [nsight.ask_tool(NSYS, name)[0] for name in named]
     unique: dict[str, Nsys] = {}
@@ -118,9 +118,9 @@ def all_nsys() -> list[Nsys]:
 def find_importer(nsys: Nsys | None = None) -> Path | None:
     """Find the QdstrmImporter of an nsys; returns None if it is not installed.
 
-    nsys looks for it in ``../host-linux-x64``. Debian separates nsys's own folder from the host folder, so nsys does
-    not find the importer and writes only a .qdstrm; this function also tries Debian's place, and Nsight Compute's
-    ``../linux-desktop-glibc_*-x64``.
+    nsys looks for the importer in ``../host-linux-x64``. Debian separates nsys's own folder from the host folder, so
+    nsys does not find the importer and writes only a .qdstrm; this function also tries Debian's place, and Nsight
+    Compute's ``../linux-desktop-glibc_*-x64``.
     """
     exe = "QdstrmImporter.exe" if sys.platform == "win32" else "QdstrmImporter"
     roots = []
@@ -139,8 +139,8 @@ def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600)
 
     The report gets its name when it is complete.
 
-    Raises `NsysprofError` if there is no importer, or if it refuses the stream or lacks a library (the error names the
-    package). The hint does not say how to resume, because only the caller knows where the stream is kept.
+    Raises `NsysprofError` if there is no importer, or if the importer refuses the stream or lacks a library (the error
+    names the package). The hint does not say how to resume, because only the caller knows where the stream is kept.
     """
     importer = find_importer(nsys)
     if importer is None:
@@ -215,7 +215,7 @@ def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> Non
         raise taken from None
     except OSError as error:
         raise NsysprofError(
-            f"{out}: cannot write there: {error.strerror}", f"mkdir -p {quote(str(out.parent))}, or name another folder"
+            f"{out}: cannot be written: {error.strerror}", f"mkdir -p {quote(str(out.parent))}, or name another folder"
         ) from None
 
 
@@ -272,11 +272,11 @@ def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
 
 
 def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) -> list[dict[str, str]]:
-    """Return the rows of ``nsys stats --report NAME`` as text; empty if the report has no data for them.
+    """Return the rows of ``nsys stats --report NAME`` as text; empty if the report has no data for these rows.
 
     nsys runs on a private copy, because it may write into the file or beside it. Old versions get the report's old
-    name. JSON is tried before CSV, where nsys does not double quotes in names; JSON fails if a name became an invalid
-    number. Raises `NsysprofError` if this nsys has no such report or fails.
+    name. JSON is tried before CSV, because nsys does not escape quotes in CSV names; JSON fails if a name became an
+    invalid number. Raises `NsysprofError` if this nsys has no such report or fails.
     """
     with tempfile.TemporaryDirectory(prefix="nsysprof-") as folder:
         copy = Path(folder, "report.sqlite")

@@ -278,7 +278,7 @@ def test_a_stream_alone_is_resumed_too(capture: Capture, tmp_path: Path) -> None
     stream.write_text("NVIDIA Nsight Systems Stream 2021.1.1.66-abc!")
     assert "recorded by nsys 2021.1.1.66-abc, which is not installed here" in capture("--resume", str(stream)).err
     stream.write_text("text")
-    assert "not a stream of nsys" in capture("--resume", str(stream)).err
+    assert "not an nsys stream" in capture("--resume", str(stream)).err
     assert "No such file" in capture("--resume", "missing.qdstrm").err
 
 
@@ -494,8 +494,8 @@ MISUSE = {
     "a program that is no text": (["--", "./caf\udce9"], 1, "program not found"),
     "a program like an option": (["--", "-x"], 1, "-x: program not found"),
     "an unknown option": (["--sequence", "1"], 2, "No such option"),
-    "no name": (["-o", "..", "--", "true"], 1, "not a name for files"),
-    "a folder that cannot be": (["-o", "/proc/x/run", "--", "true"], 1, "cannot write there"),
+    "no name": (["-o", "..", "--", "true"], 1, "not a valid file name"),
+    "a folder that cannot be": (["-o", "/proc/x/run", "--", "true"], 1, "cannot be written"),
 }
 
 

@@ -258,7 +258,7 @@ def test_a_torch_beside_a_workload_that_fails_is_found(
         doctor()
     verdict = " ".join(capsys.readouterr().out.split("\n\n")[0].split())
     assert verdict.startswith("Capture works with PyTorch's profiler: nsysprof capture --profiler torch")
-    assert verdict.endswith("With nsys it does not: fix nsys.")
+    assert verdict.endswith("Capture with nsys does not work: fix nsys.")
 
 
 @pytest.mark.parametrize(("free", "state"), [(10 << 30, "ok"), (1 << 30, "warn"), (1 << 20, "missing")])

@@ -35,7 +35,7 @@ def test_a_bare_name_goes_to_traces_and_a_path_where_it_says(given: tuple[str | 
 @pytest.mark.parametrize("named", ["", ".", "..", "new\nline", "a\x1b[0m/b", "caf\udce9"])
 def test_what_cannot_be_typed_again_is_no_name(named: str) -> None:
     """The command to go on with could not be pasted."""
-    with pytest.raises(NsysprofError, match="not a name for files"):
+    with pytest.raises(NsysprofError, match="not a valid file name"):
         outputs_of(named, "x")
 
 

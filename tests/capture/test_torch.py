@@ -471,8 +471,8 @@ def test_modules_leave_backward_to_the_numbers_of_emit_nvtx(monkeypatch: pytest.
     assert entered == [
         0,
         (
-            "with emit_nvtx, modules have forward ranges only; operators' seq = N links the backward "
-            "pass to these ranges"
+            "with emit_nvtx, modules have only forward ranges; the operators' sequence numbers (seq = N) "
+            "link the backward pass to these ranges"
         ),
     ]
     assert modules._hooks.nodes == hooked

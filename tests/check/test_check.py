@@ -950,7 +950,7 @@ def test_a_long_draft_is_cut(trace: MakeTrace) -> None:
     items = [item for i in range(230) for item in step(i, "a", ns=10 + (i >= 30), name=f"range{i}x")]
     text = draft(trace(*items, duration=LATE))
     assert text.count("\n[[range]]") == 200
-    assert "# Left out: 30 ranges with less busy time than these." in text
+    assert "# Left out: 30 ranges with less busy time than the ranges below." in text
     assert "range29x" not in text
 
 

@@ -154,7 +154,7 @@ def test_a_workload_is_counted_in_its_own_ranges(
     assert "RUN::cudnn::S64: unsupported: too old" in done.out
     assert "--nvtx-include=regex:.*@RUN::/" in seen(environment)[0]
     workload.write_text("")
-    assert "ended well but wrote no results" in last(count("--force"))
+    assert "exited without an error, but wrote no results" in last(count("--force"))
 
 
 def test_the_quick_count_is_one_run(count: Count, environment: dict[str, str], tmp_path: Path) -> None:

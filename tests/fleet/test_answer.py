@@ -236,7 +236,7 @@ def test_time_before_the_first_op_is_waiting_of_others(trace: MakeTrace) -> None
         answers.append(ranked(f"{rank}", rank, examined(trace(*items))))
     found = fleet_answer(answers)
     finding = (
-        "no rank is a straggler: excluding exposed communication, each takes less than 1.05x as long as the "
+        "no rank is a straggler: excluding exposed communication, each rank takes less than 1.05x as long as the "
         "others: all ranks take "
         "equally long from first to last op, but rank 2 starts later; excluding exposed communication, the "
         "slowest rank of an iteration takes"
@@ -462,7 +462,7 @@ def test_a_step_that_warms_up_is_in_no_share(warmed: Fleet, tmp_path: Path) -> N
     assert (warmed.usual["idle_ns"] == 0).all()
     assert (warmed.ranks["idle_ns"] > 7000).all()  # the columns of ranks.csv are of all
     text = " ".join(fleet_text(warmed, full=True).split())
-    assert "Shares, waiting and awaited are without step0." in text
+    assert "Shares, waiting and awaited exclude step0." in text
     assert "1 !" in text
     assert all(lane.end_ns - lane.start_ns < 15_000 for lane in warmed.lanes)
     write_fleet(warmed, ["a", "b"], tmp_path)

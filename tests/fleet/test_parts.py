@@ -453,7 +453,7 @@ def test_ranks_are_numbered_by_the_best_source(trace: MakeTrace) -> None:
         identify_ranks([ranked("none", 1, answer)], rank_pattern(r"rank_(\d+)"))
     with pytest.raises(NsysprofError, match="no group"):
         rank_pattern("rank")
-    with pytest.raises(NsysprofError, match="no regular expression"):
+    with pytest.raises(NsysprofError, match="not a regular expression"):
         rank_pattern("(")
 
 

@@ -203,7 +203,7 @@ def test_an_export_never_overwrites(fake: Fake, tmp_path: Path) -> None:
 def test_an_export_into_a_missing_folder_says_how_to_make_it(fake: Fake, tmp_path: Path) -> None:
     """The hint is the mkdir command."""
     nsys = find_nsys(fake("n/nsys", "2024.2.3.38-v0", 'echo new > "$5"'))
-    with pytest.raises(NsysprofError, match="cannot write there") as caught:
+    with pytest.raises(NsysprofError, match="cannot be written") as caught:
         export(nsys, tmp_path / "a.nsys-rep", tmp_path / "no" / "out.sqlite")
     assert f"mkdir -p {tmp_path / 'no'}" in str(caught.value.hint)
 

@@ -1,4 +1,4 @@
-"""Start and stop torch's own profiler without the Python copy of all events that its public interface makes."""
+"""Start and stop torch's own profiler without its public interface, which copies all events to Python objects."""
 
 from __future__ import annotations
 

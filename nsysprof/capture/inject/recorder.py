@@ -1,4 +1,4 @@
-"""Do what `nsysprof capture` requested in a program once torch is imported: record, mark steps, watch modules."""
+"""Start the actions of `nsysprof capture` once a program has imported torch: record, mark steps, watch modules."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ def _leave_backward_to_numbers(torch: Any) -> None:
         emitter.numbered += bool(self.enabled)
         if emitter.numbered and recording.order["modules"]:
             recording.note(
-                "with emit_nvtx, modules have forward ranges only; operators' seq = N links the backward "
-                "pass to these ranges"
+                "with emit_nvtx, modules have only forward ranges; the operators' sequence numbers (seq = N) "
+                "link the backward pass to these ranges"
             )
         return entered
 

@@ -1,8 +1,8 @@
 """This file runs at the start of each Python process in a captured program, and waits for the import of torch.
 
-`nsysprof capture` puts this folder first in the command's PYTHONPATH, and its request into an environment variable. A
-Python process that never imports torch only gets an entry in ``sys.meta_path``. The original sitecustomize runs
-afterwards.
+`nsysprof capture` puts this folder first in the command's PYTHONPATH, and its request into an environment variable. In
+a Python process that never imports torch, the only change is an entry in ``sys.meta_path``. The original sitecustomize
+runs afterwards.
 """
 
 from __future__ import annotations

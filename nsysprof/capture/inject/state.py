@@ -46,7 +46,7 @@ class Recording:
             self.write()
 
     def write(self) -> None:
-        """Write the state of this process to a file, completely or not at all."""
+        """Write the state of this process to a file, atomically."""
         part = self.place.with_name(f"{self.place.name}.part")
         hooks = sys.modules.get(f"{__package__}.modules")
         if hooks is not None:
