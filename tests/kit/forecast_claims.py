@@ -172,7 +172,8 @@ f"nsys and {nsys['forecast_ms']['rebuild']:.1f} ms in the forecast"
     yield f"smallnet {small:.2f} ms (measured {ms['smallnet', 'good']:.2f} ms)"
     yield f"cupymalloc {8 * freed:.2f} ms (measured {ms['cupymalloc', 'good']:.2f} ms)"
     other = at["forecast_ms"]["remedy", "torch", "preprocess"]
-    yield f"preprocess {batch:.1f} and {other:.1f} ms (measured {ms['preprocess', 'good']:.1f} ms)"
+    batch_ms = ms["preprocess", "good"]
+    yield f"preprocess {batch:.1f} ms from nsys and {other:.1f} ms from torch (measured {batch_ms:.1f} ms)"
     yield f"takes {nsys['base_ms']['preprocess']:.1f} ms under nsys, but {ms['preprocess', 'bad']:.1f} ms without"
     yield f"the step with the remedy takes {ms['syncstep', 'good']:.2f} ms"
     yield f"({at['forecast_ms']['diagnosis', 'nsys', 'syncstep']:.2f} ms in the forecast)"
@@ -188,7 +189,7 @@ f"nsys and {nsys['forecast_ms']['rebuild']:.1f} ms in the forecast"
     yield (f"our computation: we assumed {assumed[0].iloc[0]} TB/s, but the kernels reached {span(reached, 1)} TB/s")
     both = ("nsys", "torch")
     promised = {name: [100 * at["gain"]["diagnosis", by, name] for by in both] for name in ("camera", "coldstart")}
-    yield f"findings promise gains of {promised['camera'][0]:.0f} and {promised['camera'][1]:.0f} %"
-    yield f"a false alarm ({promised['coldstart'][0]:.0f} and {promised['coldstart'][1]:.0f} % promised"
+    yield f"promise gains of {promised['camera'][0]:.0f} % (nsys) and {promised['camera'][1]:.0f} % (torch)"
+    yield f"promised gains of {promised['coldstart'][0]:.0f} % and {promised['coldstart'][1]:.0f} %"
     size = re.findall(r"of (\d+)[.]0 MiB", asked["question"][asked["program"] == "results"].iloc[1])[0]
     yield f"allocating {size} MiB of host memory"

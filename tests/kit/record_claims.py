@@ -271,8 +271,8 @@ def claims_of_planted_faults() -> Iterator[str]:
     fewer = [at[column]["tiny_kernels"] for column in ("added_compute_ms", "added_ms", "named_ms")]
     compute = [f"{fewer[0][dose]:.1f}" for dose in (100, 300)]
     missing = [f"{fewer[1][dose] - fewer[2][dose]:.1f}" for dose in (100, 300)]
-    yield f"does not name {' and '.join(missing)} ms of the added time"
-    yield f"kernels is {' and '.join(compute)} ms of the unnamed time"
+    yield f"does not name {missing[0]} ms (dose 100) and {missing[1]} ms (dose 300) of the added time"
+    yield f"kernels takes {' and '.join(compute)} ms of the unnamed time"
     less = -rows["added_compute_ms"][rows["fault"].isin(["sync_then_python", "pinned_out"]) & (rows["named_ms"] > 0)]
     yield f"compute takes {less.min():.1f}–{less.max():.1f} ms less"
     least = (rows["added_ms"] / (rows["window_ms"] - rows["added_ms"]))[rows["verdict"].str.startswith("named")].min()
