@@ -46,9 +46,9 @@ def analyze(
     """Break a report down by range path and by kernel: open it, attribute its GPU ops, and add up their times.
 
     ``report`` is a file of any supported recorder, or a result of `open_report`, `read_tables` or `attribute`;
-    ``select`` is a glob of ranges to keep; ``threads``, ``graphs`` and ``ranges`` are as in `attribute`, ``options`` as
-    in `break_down`; ``rules`` is a file of kernel rules tried before the shipped ones. Raises `NsysprofError` if the
-    report cannot be read, or if no range matches.
+    ``select`` is a glob of ranges to keep; ``threads``, ``graphs`` and ``ranges`` are as in `attribute`, and
+    ``options`` are as in `break_down`; ``rules`` is a file of kernel rules tried before the shipped rules. Raises
+    `NsysprofError` if the report cannot be read, or if no range matches.
     """
     known = rules if isinstance(rules, Rules) else load_rules(Path(rules) if rules is not None else None)
     attribution = attribute(report, threads, graphs=graphs, ranges=ranges)
@@ -70,11 +70,11 @@ def break_down(
 ) -> Breakdown:
     """Break an attributed report down by range path and by kernel.
 
-    ``merge``: globs that replace the names they match in merged paths (None: no merging). ``select``: a glob; ranges
-    whose path, merged path or name it matches are kept, with all ranges inside them. ``skip``: the number of first
-    instances to leave out of each repeated range (warm-up). ``instances``: the first and last instance of each merged
-    path to keep, counted from 0. ``by``: how to split each row, one of `BY`. ``since`` and ``until`` (seconds, or globs
-    of range names) keep only the ranges between these times. The ledger and totals always cover the whole report.
+    ``merge``: globs that replace matching names in merged paths (None: no merging). ``select``: a glob that keeps
+    ranges with a matching path, merged path or name, and all ranges inside them. ``skip``: the number of first
+    instances to leave out of each repeated range (warm-up). ``instances``: the first and the last instance to keep of
+    each merged path, counted from 0. ``by``: how to split each row, one of `BY`. ``since`` and ``until`` (seconds, or
+    globs of range names) keep only the ranges between these times. The ledger and totals always cover the whole report.
 
     Raises `NsysprofError` if nothing matches ``select``, or if ``by`` is unknown.
     """

@@ -95,7 +95,7 @@ def _count_notes(breakdown: Breakdown, rows: ChartRows, repeated: bool) -> list[
 
 
 def counts_title(rows: ChartRows) -> str:
-    """State which range runs the most kernels per instance, and which the fewest."""
+    """State which ranges run the most and the fewest kernels per instance."""
     named = rows.named
     if rows.of == "kernels":
         count = rows.ops[named].sum(axis=1)

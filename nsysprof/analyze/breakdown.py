@@ -146,7 +146,7 @@ class Breakdown(Shown):
 
     @cached_property
     def geometry(self) -> Launches | None:
-        """Return the launch parameters of GPU ops, or None if the reader's number of ops differs from the trace's."""
+        """Return the launch parameters of GPU ops, or None if reader and trace have different numbers of ops."""
         return launches_of(self.attribution.trace)
 
     @cached_property
@@ -225,7 +225,7 @@ class Breakdown(Shown):
 
     @cached_property
     def groups(self) -> OpGroups:
-        """Return the groups of GPU ops in charts, which ``group`` in ``families`` and ``merged_kernels`` indexes."""
+        """Return the groups of GPU ops in charts; ``group`` in ``families`` and ``merged_kernels`` is their index."""
         return op_groups(self.attribution.trace, self.kinds)
 
     @cached_property
@@ -262,7 +262,7 @@ class Breakdown(Shown):
         return int(self.kept.sum())
 
     def instances_of(self, row: int) -> tuple[Attribution, Index]:
-        """Return the attribution from which a row of ``merged`` was totalled, and the row's range instances."""
+        """Return the attribution behind a row of ``merged``, and the row's range instances."""
         for part, rows in self.parts:
             [path] = np.flatnonzero(rows[:-1] == row).tolist() or [-1]
             if path >= 0 and row >= 0:

@@ -67,7 +67,7 @@ class ChartRows:
 
     @property
     def idle_ns(self) -> Ints:
-        """Return span minus busy time; 0 if several GPUs make the busy time longer, or if the span is unknown."""
+        """Return span minus busy time; 0 if several GPUs have more busy time than span, or if the span is unknown."""
         return np.maximum(self.span_ns - self.busy_ns, 0)
 
     @property

@@ -60,7 +60,8 @@ _CAPTIONS = {
 def analysis_charts(top: int = TOP, breakdown: Breakdown | None = None) -> tuple[Chart[Breakdown], ...]:
     """List the charts in page order; charts with a row per range show ``top`` ranges.
 
-    Captions describe ``breakdown``, if given. If there is no GPU work, charts show CPU time, or say why they cannot.
+    Captions describe ``breakdown``, if given. If there is no GPU work, charts show CPU time, or a text that explains
+    why there is no chart.
     """
     counts, times, timelines = _CAPTIONS["ranges" if breakdown is None else _subject(breakdown)]
     return (

@@ -45,7 +45,7 @@ def steps_table(diagnosis: Diagnosis, most: int = MAX_STEPS) -> TextTable | None
 
 
 def listed(breakdown: Breakdown) -> list[dict[str, Any]]:
-    """Return the first `MOST` findings, with the keys of the list ``findings`` in ``analysis.json``."""
+    """Return the first `MOST` findings, as entries of the list ``findings`` in ``analysis.json``."""
     diagnosis = breakdown.diagnosis
     file = breakdown.attribution.trace.report.path
     seen = {"instances": diagnosis.steps, "of_instances": diagnosis.steps + diagnosis.left_out}

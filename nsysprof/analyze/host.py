@@ -70,7 +70,7 @@ def cuda_extent(activity: HostActivity) -> tuple[int, int] | None:
 
 
 def host_lanes(trace: Trace, activity: HostActivity, edges: Ints) -> tuple[HostLane, ...]:
-    """Make the lanes of the `MAX_HOSTS` threads with most time in CUDA calls; ``edges`` bound the columns."""
+    """Make the lanes of the `MAX_HOSTS` threads with the most time in CUDA calls; ``edges`` bound the columns."""
     calls, lanes = activity.calls, []
     rows = np.flatnonzero(activity.kind <= CUDA)
     cuda = sums(calls.thread[rows], np.maximum(calls.end[rows] - calls.start[rows], 1), len(calls.threads))

@@ -158,8 +158,8 @@ def family_table(
     """Add up ``path, family, group, ops, kernels, sum_ns`` in each merged path; families add up to the path's sum.
 
     ``merged_of`` is the merged path of each range instance, ``keep`` a mask of the instances to include. A range
-    contains the work that it and its inner ranges own, even if these are not kept. Start/end ranges, and ranges that
-    partly overlap others, contain the work of the launches inside them.
+    contains the work that it and its inner ranges own, even if the inner ranges are not kept. Start/end ranges, and
+    ranges that partly overlap others, contain the work of the launches inside them.
     """
     # A column for each family in a group, of those that there are.
     pair = np.array([FAMILIES.index(name) for name in kinds.family], np.int64) << 8 | groups.of

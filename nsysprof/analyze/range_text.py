@@ -179,8 +179,8 @@ def range_notes(shown: ColumnTable, waiting: Mask) -> Iterator[str]:
 def range_cells(row: Any, total: int, waits: bool, *, captured: bool = False) -> Cells:
     """Make the cells of a row of ``merged``: for each column head, a text and its number.
 
-    ``total`` is the sum of all ops. ``waits`` adds the launch-bound mark. ``captured`` adds the number of kernels in
-    CUDA graph replays that the range captured.
+    ``total`` is the sum of all ops. ``waits`` adds the launch-bound mark. ``captured`` adds the number of replayed
+    kernels that the range captured into CUDA graphs.
     """
     many = row.instances > 1
     span, busy = (row.span_median_ns, row.busy_median_ns) if many else (row.span_ns, row.busy_ns)

@@ -1,8 +1,8 @@
 """Declare charts once, draw them in a separate process, and write them as files.
 
 Importing matplotlib takes as long as the whole analysis of a small report, and drawing takes as long again. A second
-Python process, started before the analysis, does both on another core. The process reads plans from a pipe, returns PNG
-pictures, and never touches files. If the second process fails, this process draws the charts.
+Python process, started before the analysis, imports matplotlib and draws on another core. The process reads plans from
+a pipe, returns PNG pictures, and never touches files. If the second process fails, this process draws the charts.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ def pictures_of(charts: Sequence[Chart[_A]], answer: _A) -> dict[str, bytes]:
 
 
 def save_charts(charts: Sequence[Chart[_A]], answer: _A, folder: Path) -> list[Path]:
-    """Draw charts into a folder, which is created if missing; write each file completely or not at all, and return the
-    paths.
+    """Draw charts into a folder, which is created if missing; write each file atomically, and return the paths.
 
     Raises `NsysprofError` if a file cannot be written.
     """

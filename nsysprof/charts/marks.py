@@ -150,8 +150,8 @@ class Marks:
 
 @dataclass(frozen=True)
 class Ribbons:
-    """Many lanes of equal columns that mix colours; ``shares`` (uint8, shape (lanes, colours, columns)) is the share
-    (of 255) of each of the ``colours`` in each column. The rest is white.
+    """Many lanes of equal columns that mix colours; ``shares`` (uint8, shape (lanes, colours, columns)): the share of
+    each colour in each column, from 0 to 255. The rest is white.
     """
 
     labels: Sequence[str]
@@ -269,7 +269,7 @@ class CallPanel:
 
 @dataclass(frozen=True)
 class Calls:
-    """Time axes from top to bottom; ``zoomed``: the numbers of an enlarging panel and of its call, or None."""
+    """Time axes from top to bottom; ``zoomed``: the indexes of an enlarging panel and of its call, or None."""
 
     heading: Heading
     panels: Sequence[CallPanel]
@@ -297,7 +297,7 @@ def log_axis(label: str, low: float, high: float, text: Callable[[float], str], 
 
 
 def round_ticks(low: float, high: float) -> list[float]:
-    """Return about 3 to 8 round numbers from low to high: powers of ten, or 1, 2 and 5 times these, or finer."""
+    """Return about 3 to 8 round numbers from low to high: powers of ten, or also 2 and 5 times each power, or finer."""
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     ticks: list[float] = []
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(np.arange(1, 10, 0.5).tolist())):
@@ -409,7 +409,7 @@ class Bubble:
     """A mark at ``x``, ``y`` in axis units; ``size`` is the area of the mark relative to the largest mark.
 
     ``text`` is written beside the mark if there is room; the most important bubbles come first. ``beyond``: whether the
-    mark is to the right of the axes, which an arrow shows.
+    mark is right of the axes (shown by an arrow).
     """
 
     x: float

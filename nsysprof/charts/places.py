@@ -15,7 +15,7 @@ _STEPS = 16
 
 
 class Box(NamedTuple):
-    """A rectangle in inches from the lower left corner of the area that contains it."""
+    """A rectangle, in inches from the lower left corner of its area."""
 
     left: float
     right: float
@@ -118,7 +118,7 @@ def around(point: Point, reach: float) -> Box:
 
 
 def push_apart(wanted: Floats, gap: float, end: float) -> Floats:
-    """Return positions from 0 to ``end``, at least ``gap`` apart, in the order of ``wanted`` and close to it."""
+    """Return positions from 0 to ``end``, at least ``gap`` apart, close to the ``wanted`` ones and in their order."""
     order = np.argsort(wanted, kind="stable")
     groups: list[tuple[float, int]] = []  # middle and number of labels that touch
     for place in wanted[order].tolist():

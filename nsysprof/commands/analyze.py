@@ -60,7 +60,7 @@ def analyze(
     skip: options.SkipOption = 0,
     merge: options.MergeOption = None,
     no_merge: options.NoMergeOption = False,
-    by: Annotated[_By | None, option("Split all tables by this.", "process|device|thread|stream")] = None,
+    by: Annotated[_By | None, option("Split all tables by this property.", "process|device|thread|stream")] = None,
     calls: Annotated[
         str, option("Host calls to summarize: any of cuda,mpi,os (comma-separated), or none.", "LIST")
     ] = "cuda,mpi,os",

@@ -1,9 +1,9 @@
 """The Nsight Compute metrics behind each column of the counters, by chip and run.
 
-The *traffic* run requests so few metrics that one pass counts them all. If a kernel is replayed, ncu saves and restores
-its memory between replays. This flushes the L2 cache, regardless of ``--cache-control``, so the kernel would read data
-from DRAM that the previous kernel had left in L2. Metrics that need several passes, above all FLOPs, do not depend on
-caches and are counted in a separate run, *work*.
+The *traffic* run requests only as many metrics as one pass can count. If a kernel is replayed, ncu saves and restores
+its memory between replays. This flushes the L2 cache, regardless of ``--cache-control``, so data that the previous
+kernel had left in L2 would have to be read from DRAM. Metrics that need several passes, above all FLOPs, do not depend
+on caches and are counted in a separate run, *work*.
 """
 
 import re

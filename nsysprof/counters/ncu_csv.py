@@ -57,7 +57,7 @@ class NcuRow:
 def read_ncu_csv(text: str, columns: Mapping[str, Terms]) -> list[NcuRow]:
     """Read the rows, in launch order per process; ``columns`` maps columns to metrics.
 
-    Raises `NsysprofError` if this is not ncu output, or is truncated.
+    Raises `NsysprofError` if the text is not ncu output, or is truncated.
     """
     begin = 0 if text.startswith(_HEAD) else text.find(f"\n{_HEAD}") + 1
     if not text.startswith(_HEAD, begin):

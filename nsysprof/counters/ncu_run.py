@@ -124,11 +124,11 @@ def _filters(select: str | None) -> Iterator[str]:
 
 @contextmanager
 def kernels_counted(echo: Callable[[str], None], *, program: bool) -> Iterator[Callable[[str], None]]:
-    """Yield a function that receives the output of a run and passes the part to show to ``echo``.
+    """Yield a function that receives the output of a run, and calls ``echo`` with the part to show.
 
     Lines about single kernels are replaced by an occasional count, which becomes rarer as the number of kernels grows.
-    All output of a ``program`` is passed on, but no output of a workload, because ncu distorts its times. Warnings and
-    errors of ncu are always passed on, and the log has everything.
+    All output of a ``program`` is shown. The output of a workload is hidden, because ncu distorts the printed times.
+    Warnings and errors of ncu are always shown, and the log has everything.
     """
     rest, count, following = "", 0, 1
 
@@ -161,7 +161,7 @@ def ncu_messages(log: Path, since: int) -> str:
 def check_counted(ended: Ended, messages: str, request: CountRequest, report: Path) -> None:
     """Raise `NsysprofError` if a run left nothing to read; ``messages`` are ncu's own.
 
-    The error has the exit code of a failed program, unless ncu was the reason. Warnings from ncu are not errors.
+    The error has the exit code of a failed program, unless ncu caused the failure. Warnings from ncu are not errors.
     """
     errors = [line.strip() for line in _ERROR.findall(messages)]
     reasons = [line for line in errors if not _FOLLOWS.search(line)]
@@ -195,7 +195,7 @@ def check_counted(ended: Ended, messages: str, request: CountRequest, report: Pa
 
 
 def profiled_kernels(messages: str) -> tuple[int, tuple[int, ...]]:
-    """Return how many kernels ncu profiled according to its messages, and the distinct numbers of passes."""
+    """Return the number of profiled kernels, and the distinct numbers of passes, according to ncu's messages."""
     profiled = _PASSES.findall(messages)
     kernels = max((int(number) + 1 for number, _ in profiled), default=0)
     return kernels, tuple(sorted({int(passes) for _, passes in profiled if passes}))

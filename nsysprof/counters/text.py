@@ -42,8 +42,8 @@ def counters_summary(rows: Sequence[CounterRow], record: Mapping[str, Any], fami
         parts.append(f"and {len(ranges) - _MAX_RANGES:,} more ranges, in the table")
     note = (
         "Values are per range, or per call if calls are numbered (iter0, iter1 ...). DRAM: bytes "
-        "read and written, and % of the memory bandwidth."
-        f" {_cache_sentence(record)} Times are from ncu, which serializes kernels; compare uses the report's times."
+        f"read and written, and % of the memory bandwidth. {_cache_sentence(record)} Times are from ncu, which "
+        "serializes kernels; `nsysprof compare` uses the times of the report."
     )
     if many:
         note += f" FLOPs are from a second run that replays each kernel (passes: {max(many[-1]['passes'])})."

@@ -1,4 +1,4 @@
-"""Write a report to files for other tools in one call, completely or not at all, without overwriting other files."""
+"""Write a report to files for other tools in one call, atomically and without overwriting other files."""
 
 import errno
 import gzip
@@ -157,7 +157,7 @@ def export(
     names in CSV that a spreadsheet would treat as formulas. An earlier export is replaced only with ``force``; other
     files are never replaced.
 
-    Raises `NsysprofError` for an unreadable report, for an output that is not writable or exists, and if the required
+    Raises `NsysprofError` if the report is unreadable, if the output exists or is not writable, or if the required
     package perfetto or pyarrow is missing (``nsysprof[perfetto]``, ``nsysprof[parquet]``).
     """
     opening = nullcontext(report) if isinstance(report, Report) else open_report(report, nsys=nsys)

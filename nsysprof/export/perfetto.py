@@ -295,7 +295,7 @@ class _Arrows:
     piece_ends: wire.Pieces
 
     def of_ops(self, rows: AnyInts) -> list[wire.Pieces]:
-        """Return the flows that start at these ops, and the flows that end there."""
+        """Return the flows that start at these ops, and the flows that end at these ops."""
         return [self.begins.take(rows), self.ends.take(rows)]
 
 

@@ -46,7 +46,7 @@ class Slices:
 
 @dataclass(frozen=True)
 class Steps:
-    """A counter that has a ``value`` (int64, in ``unit``) from each ``time`` (int64 ns, sorted) on."""
+    """A counter that changes to ``value`` (int64, in ``unit``) at each ``time`` (int64 ns, sorted)."""
 
     unit: Literal["count", "bytes", "percent", "Hz"]
     time: Ints
@@ -92,7 +92,7 @@ def _add_lanes(
 
 
 def host_tracks(source: RecordSource) -> list[Track]:
-    """Make a track per process, then per thread below it (main thread first), and below these the ranges and calls."""
+    """Make the tracks of processes, their threads (main thread first), and the ranges and calls of each thread."""
     trace, names = source.trace, source.trace.thread_names
     tids = np.union1d(trace.threads, source.calls.threads)
     out: list[Track] = []

@@ -41,13 +41,13 @@ _ALIKE, _FAMILIES, _OF_KERNELS = 0.3, 3, 0.8  # kernels that are slower at once:
 
 @dataclass(frozen=True)
 class Change:
-    """A change of level in a series; ``run`` is the first run after the change (a row of `History.runs`), ``before``
-    the last run before it.
+    """A change of level in a series; ``run`` is the first run after the change (a row of `History.runs`), and
+    ``before`` is the last run before the change.
 
-    ``low`` and ``high`` are the interval of ``ratio``, after ÷ before. ``machine``: how the machine differs between the
-    two levels. ``cause``: `MACHINE` if the machine differs or the commit is the same; `CLOCK` if all kernels changed by
-    the same factor and no recorded condition explains this; otherwise `PROGRAM`. ``ledger``: the parts of the mean step
-    of both levels in ns, largest difference first.
+    ``low`` and ``high`` are the 95 % interval of ``ratio`` (after ÷ before). ``machine``: how the machine differs
+    between the two levels. ``cause``: `MACHINE` if the machine differs or the commit is the same; `CLOCK` if all
+    kernels changed by the same factor and no recorded condition explains this; otherwise `PROGRAM`. ``ledger``: the
+    parts (ns) of the mean step at each level, largest difference first.
     """
 
     run: int
@@ -103,7 +103,7 @@ class History(Shown):
         return sorted(every, key=lambda each: (-each[1].run, -abs(np.log(each[1].ratio))))
 
     def slower(self, limit: float) -> list[tuple[Series, Change]]:
-        """Return each series of the newest run that slowed down by more than ``limit``, except by a machine change."""
+        """Return the series of the newest run that slowed down by more than ``limit``, but not due to the machine."""
         newest = [(each, each.changes[-1]) for each in self.series if each.changes and each.runs[-1] == self.newest]
         return [pair for pair in newest if pair[1].ratio > 1 + limit and pair[1].cause != MACHINE]
 
@@ -198,7 +198,7 @@ def _ordered(runs: list[Run], order: str, notes: list[str]) -> list[Run]:
         place = _places_in_git()
         known = [run for run in by_name if _place(place, run.commit) is not None]
         if left := len(runs) - len(known):
-            notes.append(f"{plural(left, 'run')} left out: no commit in HEAD's history")
+            notes.append(f"{plural(left, 'run')} left out: commit missing or not in HEAD's history")
         if not known:
             raise NsysprofError("no run has a commit in HEAD's history", "cd into the checkout, or use --order time")
         return sorted(known, key=lambda run: _place(place, run.commit) or 0)
@@ -324,7 +324,7 @@ def _series(runs: Sequence[Run], group: Sequence[int], number: int, notes: list[
         rows_of = {WHOLE: [row for row in group if any(each.path == WHOLE for each in runs[row].timed)]}
     for path, rows in rows_of.items():
         if left := len(group) - len(rows):
-            notes.append(f"{plural(left, 'run')} left out of the series of {one_line(path, 40)!r}: no such steps")
+            notes.append(f"{plural(left, 'run')} left out of the series of {one_line(path, 40)!r}: steps not found")
         if rows:
             yield _judged(runs, path, tuple(rows), number)
 

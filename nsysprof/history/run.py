@@ -34,9 +34,9 @@ APART = ("GPU", "GPUs in use", "processes", "ranks", "recorder")
 
 
 class Timed(msgspec.Struct, frozen=True):
-    """The steady steps of a path on the GPU with most of their time; ``n`` is the number of steps, times are in ns.
+    """The steady steps of a path on the GPU with most of their time; ``n`` is the number of steps; times are in ns.
 
-    ``low_ns`` and ``high_ns`` are the interval of the median within this run, None if it is unreliable; ``mean_ns``,
+    ``low_ns`` and ``high_ns`` are the 95 % interval of the median within this run, None if unreliable; ``mean_ns``,
     ``busy_ns`` and ``launches`` are means per step. ``ledger`` adds up to ``mean_ns``.
     """
 
@@ -56,7 +56,7 @@ class Run(msgspec.Struct, frozen=True):
     """A report: ``started`` in seconds since 1970, None if unknown; ``commit`` from the record or name of the report,
     or empty.
 
-    ``machine``: the recording conditions, by name. ``kernels``: for each kernel name the number of launches, the total
+    ``machine``: the recording conditions, by name. ``kernels``: for each kernel name, the number of launches, the total
     time in ns, and the sum of grid sizes. ``timed``: the steps of the report, most time first, and the whole recording
     last.
     """

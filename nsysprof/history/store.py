@@ -1,4 +1,4 @@
-"""Keep runs read from reports in SQLite: a row per report with its ledger, replaced if the report changes."""
+"""Cache the runs of reports in SQLite: a row per report with its ledger, replaced if the report changes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _READ = "SELECT path, stamp, digest, run, failed FROM runs WHERE asked = ? AND v
 
 
 class Store:
-    """Storage of runs in the SQLite file ``path`` (None: only in memory), separate for each ``asked``.
+    """Storage of runs in the SQLite file ``path`` (None: only in memory), separate for each value of ``asked``.
 
     Each run is a separate transaction, so that several processes can use one file. If the file cannot be used,
-    ``notes`` says so, and no error is raised.
+    ``notes`` has a message, and no error is raised.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, asked: Sequence[str] = ()) -> None:
@@ -66,7 +66,7 @@ class Store:
         self._table = None
 
     def known(self, files: Sequence[ReportFile]) -> Iterator[Run | str | None]:
-        """Yield for each file the kept run, the reason why it has no run, or None if the file must be read."""
+        """For each file, yield the cached run, the reason why there is no run, or None if the file must be read."""
         rows: dict[str, tuple[str, str, bytes | None, str | None]] = {}
         if self._table is not None:
             try:

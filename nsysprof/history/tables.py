@@ -53,13 +53,13 @@ CHANGES = table(
             "likely cause: program; machine (the machine changed too, or the commit did not change); or clock "
             "(all kernels changed by the same factor)"
         ),
-        "machine": "what changed of the machine",
+        "machine": "changed properties of the machine",
     },
     made_in="history/tables.py",
 )
 LEDGER = table(
     "history_ledger.csv",
-    "a row per change and part of a step; the rows of a change add up to the mean step time before and after it",
+    "a row per change and part of a step; over the rows of a change, times add up to the mean step time",
     {
         "series": _SERIES,
         "run": _RUN,

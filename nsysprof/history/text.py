@@ -55,7 +55,7 @@ def headline(answer: History) -> str:
         return f"{runs}, {len(first.runs)} with {path_name(first)}: a level needs three or more"
     if first.levels.slope:
         way = "longer" if first.drift > 0 else "shorter"
-        return f"{runs}: gradual drift, no sudden change: {path_name(first)} got {format_share(abs(first.drift))} {way}"
+        return f"{runs}: no sudden change, but {path_name(first)} gradually got {format_share(abs(first.drift))} {way}"
     least = format_share(first.levels.detectable(len(first.runs)))
     return f"{runs}: no change of {path_name(first)} (smallest detectable change with three runs: {least})"
 
@@ -103,7 +103,7 @@ def _machine_text(change: Change) -> str:
         return "the commit is the same on both sides, so the program is not the cause"
     some = [f"{name} {one_line(old, 30)} → {one_line(new, 30)}" for name, (old, new) in change.machine.items()]
     more = [f"{len(some) - _MACHINE} more"] if len(some) > _MACHINE else []
-    return f"the machine changed too ({join_words([*some[:_MACHINE], *more])}), so that may be the cause"
+    return f"the machine changed too ({join_words([*some[:_MACHINE], *more])}), so the machine may be the cause"
 
 
 def next_command(answer: History, change: Change) -> str:
@@ -119,7 +119,7 @@ def run_name(answer: History, row: int) -> str:
 
 
 def unit_of(series: Series) -> str:
-    """Return what the times of a series measure: `step` or `recording`."""
+    """Name the unit of work that the times of a series measure: `step` or `recording`."""
     return "recording" if series.path == WHOLE else "step"
 
 

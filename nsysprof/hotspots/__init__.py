@@ -1,1 +1,1 @@
-"""Find the kernels that take most of the step time, the limit of each kernel, and the gain if it reached its limit."""
+"""Find the kernels that take most of the step time, their limits, and the gain if a kernel reached its limit."""

@@ -1,4 +1,4 @@
-"""The hot spots of the steps: kernels by time, the limit of each kernel, and the gain if it reached the limit."""
+"""The hot spots of the steps: kernels by time, the limit of each kernel, and the gain if a kernel reached its limit."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Hotspots(Shown):
 
     @property
     def least_ns(self) -> float:
-        """Return the smallest gain per step (ns) that counts."""
+        """Return the smallest gain per step (ns) that is large enough to recommend a kernel."""
         return MIN_SHARE * self.place.total_ns / self.place.steps if self.place else 0.0
 
     @property
@@ -130,9 +130,9 @@ def hotspots(
     """Find the hot spots of the steps that the glob ``select`` matches (None: the steps that `diagnose` chooses).
 
     ``attribution`` is a result of `attribute` with its report still open, or a file; ``by`` is ``kernel`` or
-    ``family``. ``counters`` is a file of the same program (None: the one beside the report), preferred to shapes and
+    ``family``. ``counters`` is a file of the same program (None: the file beside the report), preferred to shapes and
     GPU metrics; ``peaks`` is a result of ``bench --measure-peaks``, preferred to the data sheet. If there are several
-    paths or GPUs, only the path and GPU with the most time count. The time is near-linear in GPU ops. Raises
+    paths or GPUs, only the path and GPU with the most time are used. Takes near-linear time in GPU ops. Raises
     `NsysprofError` for files of another GPU or program.
     """
     attribution = attribute(attribution).launched
@@ -173,7 +173,7 @@ def _check_gpu(trace: Trace, path: Path, gpus: Sequence[str]) -> None:
     names = dict.fromkeys(gpu.name for gpu in trace.report.about.cuda_gpus)
     if gpus and names and not {*names} & {*gpus}:
         ours = join_words([*names])
-        raise NsysprofError(f"{path} was measured on {join_words(gpus)}, the report on {ours}", "measure on that GPU")
+        raise NsysprofError(f"{path} was measured on {join_words(gpus)}, not on {ours}", f"measure on {ours}")
 
 
 def hottest(
@@ -184,7 +184,7 @@ def hottest(
     counters: CounterFile | None = None,
     peaks: GpuLimits | None = None,
 ) -> Hotspots:
-    """Return the first ``most`` `Hotspots` of a case, and replay the first ``tried`` of these."""
+    """Return the `Hotspots` of a case with the first ``most`` kernels, and replay the first ``tried`` kernels."""
     place = next(iter(case.places), None)
     roofs = roofs_of(case, place, peaks)
     busy = busy_kernels(case, place) if place else None

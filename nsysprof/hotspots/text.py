@@ -66,7 +66,7 @@ def called(answer: Hotspots, spot: Spot) -> str:
 
 
 def limit_words(spot: Spot) -> str:
-    """Return what limits a kernel, and how close it is to the limit."""
+    """Return the limit of a kernel, and how close the kernel is to this limit."""
     of = {COMPUTE: f"of the peak of {spot.unit}", MEMORY: "of the memory bandwidth", OCCUPANCY: "of the GPU in use"}
     if spot.limit == UNKNOWN:
         return f"limit unknown: {spot.reason}"
@@ -100,7 +100,7 @@ def spot_sentence(answer: Hotspots, spot: Spot) -> str:
         )
     most = " at most" * (spot.gain_basis == BOUND)
     saves = f"saves{most} {format_ns(spot.gain_ns)} per step"
-    return f"{text}; at {format_share(spot.scale)} of its time, it {saves}"
+    return f"{text}; cutting its time to {format_share(spot.scale)} {saves}"
 
 
 def command(answer: Hotspots, spot: Spot) -> str:

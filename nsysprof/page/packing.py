@@ -82,7 +82,7 @@ def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
 
 
 def longest(start: Ints, end: Ints, most: int) -> Mask | None:
-    """Select the ``most`` longest marks, which a page draws individually; None if there are no others."""
+    """Select the ``most`` longest marks, which a page draws individually; None if there are no more marks."""
     if len(start) <= most:
         return None
     return marked(np.argpartition(start - end, most)[:most], len(start))

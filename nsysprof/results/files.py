@@ -1,4 +1,4 @@
-"""Write tables as CSV files and documents as JSON files, each completely or not at all."""
+"""Write tables as CSV files and documents as JSON files, each file atomically."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def write_document(
 ) -> None:
     """Write a document as indented JSON, with tables as its last keys, one row object per line.
 
-    Non-finite numbers are null. ``errors`` says how to encode file names that are not UTF-8.
+    Non-finite numbers are null. ``errors``: how to encode file names that are not UTF-8.
     """
     # Python's own indentation takes ten times as long.
     plain_text = json.dumps(_with_nulls(document), ensure_ascii=False).encode("utf-8", "surrogatepass")

@@ -39,8 +39,8 @@ class ResultFolder:
     owner; ``wanted`` are the files of this run. ``is_ours`` tests whether that document has the same subject as this
     run. Files of earlier results by nsysprof are replaced without ``force`` (unless ``asks`` is set), and other files
     only with ``force``; ``refusal`` and ``hint`` are the error message. ``inputs`` are never replaced. ``kept`` are
-    possible files that stay unchanged. ``earlier`` is what messages call an earlier run, and ``otherwise`` is the hint
-    if writing fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`.
+    possible files that stay unchanged. ``earlier`` is the name of an earlier run in messages, and ``otherwise`` is the
+    hint if writing fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`.
     """
 
     place: Path
@@ -61,7 +61,7 @@ class ResultFolder:
     stale: list[str] = field(default_factory=list, init=False)
 
     def check(self) -> bool:
-        """Return whether the folder has earlier results by nsysprof; it need not exist, and is not created.
+        """Return whether the folder has earlier results by nsysprof; the folder need not exist, and is not created.
 
         Raises `NsysprofError` if nsysprof did not write a wanted file and ``force`` is not set, if a wanted file is an
         input, or if the folder is not writable.
@@ -82,7 +82,7 @@ class ResultFolder:
 
     @contextmanager
     def making(self) -> Iterator[Path]:
-        """Yield a folder for new results; at the end, all files in it get their names, or none do.
+        """Yield a folder for new results; at the end, all its files get their final names, or none do.
 
         `check` runs again at the end, because another process may have written to the folder; only one process writes
         at a time. Files of earlier results that have no new version are removed. Afterwards, ``names`` are the written
@@ -187,7 +187,7 @@ def report_folder(place: Path, command: str, report: Report, schema: str, earlie
     """Make the result folder of a command about one report; ``schema`` is the schema of the document that names the
     report.
 
-    ``earlier`` is what messages call an earlier run; ``more`` are other fields of `ResultFolder`.
+    ``earlier`` is the name of an earlier run in messages; ``more`` are other fields of `ResultFolder`.
     """
     article = "an" if earlier[0] in "aeiou" else "a"
     return ResultFolder(
@@ -206,9 +206,9 @@ def report_folder(place: Path, command: str, report: Report, schema: str, earlie
 def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -> Iterator[Path]:
     """Yield a folder for results with individual names, such as a budget or a scrubbed copy.
 
-    Files and folders in it get their final names at the end, all or none. After a failure, the folder and its contents
-    are removed. Raises `NsysprofError` as `refuse_taken` does (at the start and at the end), and if writing fails;
-    ``force`` replaces existing files, except ``inputs``.
+    At the end, all files and folders in this folder get their final names, or none do. After a failure, the folder and
+    its contents are removed. Raises `NsysprofError` as `refuse_taken` does (at the start and at the end), and if
+    writing fails; ``force`` replaces existing files, except ``inputs``.
     """
     for final in finals:
         refuse_taken(final, force=force, inputs=inputs)
@@ -232,7 +232,7 @@ def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -
 
 
 def refuse_taken(final: Path, *, force: bool = False, inputs: Sequence[Path] = ()) -> None:
-    """Refuse a taken name before hours of work; with ``force``, only if a folder or one of ``inputs`` has it."""
+    """Refuse a taken name before hours of work; with ``force``, refuse only names of folders and of ``inputs``."""
     if os.path.lexists(final) and not force:
         raise NsysprofError(f"{final}: exists already, not overwritten", f"--force, or {OTHER_NAME}")
     if os.path.isdir(final) and not os.path.islink(final):  # noqa: PTH112, PTH114  neither raises
@@ -315,7 +315,7 @@ def locked_folder(folder: Path, taken: NsysprofError | None = None) -> Iterator[
 
 
 def report_stem(report: Path) -> str:
-    """Return the start that the names of a report's results share: `run` for run.sqlite and run.pt.trace.json.gz."""
+    """Return the common start of the names of a report's results: `run` for run.sqlite and run.pt.trace.json.gz."""
     named = report if report.stem.strip(".") else report.resolve()  # a folder may be called "."
     stem, found = _JSON.subn("", named.name)
     return stem if found and stem else named.stem

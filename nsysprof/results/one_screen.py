@@ -19,8 +19,8 @@ _CHANGES_THE_ANSWER = re.compile(
 class Rows:
     """A table of a result; one screen shows as many of its rows as fit.
 
-    ``total``: the number of all rows, each a ``noun``; 0 if the table has all rows. ``code``: whether Markdown shows it
-    verbatim, because blanks indent its names.
+    ``noun``: the word for a row. ``total``: the number of all rows; 0 if the table has all rows. ``code``: whether
+    Markdown shows the table verbatim, because blanks indent its names.
     """
 
     table: TextTable

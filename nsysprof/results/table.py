@@ -77,7 +77,7 @@ class Table:
         return {column.name: column.about for column in self.columns}
 
     def of(self, rows: Any) -> Any:
-        """Return the declared columns of a frame or a `ColumnTable`; a `KeyError` names columns without values."""
+        """Return the declared columns of a DataFrame or a `ColumnTable`; a `KeyError` names columns without values."""
         self._refuse_lacking(self.names, list(rows.columns))
         if isinstance(rows, ColumnTable):
             return ColumnTable({name: rows.columns[name] for name in self.names})
@@ -86,8 +86,8 @@ class Table:
     def header(
         self, rows: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None, also: Iterable[str] = ()
     ) -> list[str]:
-        """Return the columns of a frame for ``rows``: ``names``, or all columns; a `KeyError` names columns missing in
-        all rows.
+        """Return the columns of a DataFrame for ``rows``: ``names``, or all columns; a `KeyError` names columns missing
+        in all rows.
 
         ``also`` adds columns that get their values later.
         """
@@ -139,7 +139,7 @@ def show_columns(
     last_cut: bool = False,
     least: int = _MIN_NAME_WIDTH,
 ) -> TextTable:
-    """Show some columns of ``rows`` (dictionaries, a frame or a `ColumnTable`) as a `TextTable`, for any display.
+    """Show some columns of ``rows`` (dictionaries, a DataFrame or a `ColumnTable`) as a `TextTable`, for any display.
 
     ``missing`` replaces missing values. `TextTable.values` are the numbers by which pages sort.
     """
@@ -161,14 +161,14 @@ def show_columns(
 
 
 def row_dicts(rows: Rows) -> list[dict[str, Any]]:
-    """Return the rows of a table, each by column name."""
+    """Return the rows of a table as dictionaries, with column names as keys."""
     if isinstance(rows, ColumnTable):
         return list(rows.records())
     return list(rows.to_dict("records") if hasattr(rows, "to_dict") else rows)
 
 
 def format_by_name(name: str, value: Any) -> str:
-    """Format a value by the unit at the end of its column name; other numbers as counts, texts unchanged."""
+    """Format a value by the unit at the end of its column name, other numbers as counts; texts stay unchanged."""
     if isinstance(value, str):
         return value
     last = name.rsplit("_", 1)[-1]
@@ -290,19 +290,18 @@ def markdown_list(sentences: str) -> str:
 
 
 def code_block(lines: Sequence[str]) -> list[str]:
-    """Fence lines as a Markdown code block that their content cannot end."""
+    """Make lines a Markdown code block, with a fence that the content cannot end."""
     ticks = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(ticks + 1, 3)
     return [f"{fence}text", *lines, fence]
 
 
 def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
-    """Format the median with half the IQR (`118 µs ± 0.3 %`) or, for few samples, with the range (`118 µs (90.1 µs–131
-    µs)`).
+    """Format the median with half the IQR (`118 µs ± 0.3 %`) or, for few samples, with minimum and maximum
+    (`118 µs (90.1 µs–131 µs)`).
 
-    The range is also used if half the IQR exceeds the median.
-
-    The text is empty without samples, and has only the median for one sample or a median of 0.
+    Minimum and maximum are also shown if half the IQR exceeds the median. The text is empty without
+    samples, and has only the median for one sample or a median of 0.
     """
     if not count:
         return ""
@@ -393,7 +392,7 @@ def markdown_table(
 
 
 def markdown_section(title: str, *parts: Sequence[str]) -> Iterator[str]:
-    """Yield a section with its parts, each after an empty line; nothing if all parts are empty."""
+    """Yield a section with its parts, each after an empty line; yield nothing if all parts are empty."""
     if any(parts):
         yield ""
         yield f"## {title}"

@@ -148,7 +148,7 @@ def without_credentials(text: bytes, *, same_length: bool = False) -> tuple[byte
     """Remove credentials, mail addresses, hosts with a domain and ids of GPUs from any text; also return the number of
     removals.
 
-    With ``same_length`` (for binary data), these are overwritten, in UTF-8 and UTF-16.
+    With ``same_length`` (for binary data), matches in UTF-8 and UTF-16 are overwritten.
     """
     low, count, run = text.lower(), 0, _RUN.search(text)
 
@@ -180,7 +180,7 @@ def _names_user(word: bytes) -> bool:
 
 
 def lines_without_credentials(text: bytes) -> bytes:
-    """Remove the same data from long text, such as JSON, if none of it spans lines; most lines are skipped."""
+    """Do the work of `without_credentials` on long text, such as JSON, line by line; most lines are skipped."""
     lines = text.split(b"\n")
     once = b"\n".join(dict.fromkeys(lines))  # many lines occur again and again
     low, found = once.lower(), set[bytes]()

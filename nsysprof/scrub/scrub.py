@@ -70,12 +70,12 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
     """Write a scrubbed copy of an SQLite report to ``out``, which must not exist; the report itself is only read.
 
     Ranges, kernels, host calls and their times stay. ``keep`` names tables, columns (``TABLE.COLUMN``) and properties
-    to keep although nsysprof does not know their content, with ``*`` for any text; known private data is still removed
-    from them. Credentials are removed from all texts; with ``names``, paths and addresses are also removed from the
+    to keep although nsysprof does not know their content (``*`` matches any text); known private data is removed from
+    their content. Credentials are removed from all texts; with ``names``, paths and addresses are also removed from the
     names of ranges and kernels.
 
-    The copy gets its name when it is complete. Until then, a private folder beside it contains unscrubbed data. Raises
-    `NsysprofError` if the report cannot be read or the copy cannot be written, or if ``keep`` matches nothing.
+    The copy gets its final name when it is complete. Until then, a private folder beside it contains unscrubbed data.
+    Raises `NsysprofError` if the report cannot be read or the copy cannot be written, or if ``keep`` matches nothing.
     """
     taken = NsysprofError(f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file")
     if os.path.lexists(out):

@@ -58,9 +58,7 @@ class Secrets:
     cuts: Counter[str] = field(default_factory=Counter)
 
     def add(self, secrets: Iterable[Secret]) -> None:
-        """Add secrets; if a text comes from several places, its first kind counts, and it is sure if it is sure
-        anywhere.
-        """
+        """Add secrets; a text from several places keeps its first kind, and is sure if it is sure in any place."""
         for secret in secrets:
             first = self.known.setdefault(secret.text, secret)
             if secret.sure and not first.sure:

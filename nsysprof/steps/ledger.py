@@ -44,7 +44,7 @@ class Excess:
 
     @property
     def longer(self) -> dict[int, int]:
-        """Return how many ns longer each step takes than the typical steps near it."""
+        """Return how many ns longer each step takes than the typical steps nearby."""
         steps, place = np.unique(self.step, return_inverse=True)
         return dict(zip(steps.tolist(), sums(place, self.delta_ns, len(steps)).tolist(), strict=True))
 

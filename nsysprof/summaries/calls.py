@@ -58,7 +58,7 @@ CALLS = table(
         "failed": "CUDA calls that returned an error; empty for other calls",
         "waits": (
             "calls that return only when the GPU is done: synchronizations, blocking copies, "
-            "cudaFree, asynchronous copies that return after their copy"
+            "cudaFree, and asynchronous calls that return only after their copy"
         ),
         "waited_ns": Column("", "part of the calls' time in which a GPU of the process was busy", "waited"),
     },
@@ -74,7 +74,7 @@ _SHOWN = {column.name: column for column in CALLS.columns} | {
 
 
 def read_kinds(text: str) -> tuple[str, ...]:
-    """The kinds of calls in ``--calls cuda,mpi,os``, empty for ``none``. Raises `NsysprofError` for any other text."""
+    """Return the kinds of calls in ``cuda,mpi,os``; empty for ``none``. Raises `NsysprofError` for any other text."""
     return tuple(read_list(text, "calls", CALL_KINDS, "none") or ())
 
 

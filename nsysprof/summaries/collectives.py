@@ -32,7 +32,7 @@ COLLECTIVES = table(
         ),
         "median_ns": Column("", "median of their durations", "median"),
         "bus_bytes_per_s": Column(
-            "", "bus bandwidth (busbw) of the fastest collective, as nccl-tests defines it", "busbw, best"
+            "", "bus bandwidth (busbw) of the fastest collective, as defined by nccl-tests", "busbw, best"
         ),
     },
     made_in="summaries/collectives.py",
@@ -42,7 +42,7 @@ _SHOWN = tuple(column for column in COLLECTIVES.columns if column.name in _OF_AL
 # What a link carries, for each byte of the message and of n ranks (nccl-tests, doc/PERFORMANCE.md).
 _TWICE, _ONCE = (re.compile(r"all_?reduce", re.I), re.compile(r"all_?gather|reduce_?scatter|all_?to_?all", re.I))
 _NOTE = (
-    "busbw, best: bus bandwidth of the fastest collective, as nccl-tests defines it (slower ones may "
+    "busbw, best: bus bandwidth of the fastest collective, as defined by nccl-tests (slower ones may "
     "include waiting for late ranks)."
 )
 

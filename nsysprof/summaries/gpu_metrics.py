@@ -93,7 +93,7 @@ def mean_of(values: NDArray[np.float32], inside: Mask) -> Mean:
 
 
 def means(samples: GpuSamples, values: NDArray[np.float32], start: Ints, end: Ints) -> Floats:
-    """Return the mean of the known samples that each interval touches, NaN if there are none."""
+    """For each interval, return the mean of the known samples that overlap it, or NaN if there are none."""
     known = ~np.isnan(values)
     first = np.searchsorted(samples.end, start, side="right")
     last = np.maximum(first, np.searchsorted(samples.start, end))
@@ -221,8 +221,8 @@ def means_of(samples: GpuSamples, lines: Sequence[tuple[Ints, Ints]]) -> list[Ma
     """Return the mean of each metric while each group of kernels runs; ``lines`` has the disjoint intervals (ns) of
     each group.
 
-    Means come from samples inside the intervals or, for shorter kernels, from a regression, so the groups together must
-    be all GPU work.
+    Means come from samples inside the intervals or, for shorter kernels, from a regression, so the groups must cover
+    all GPU work.
     """
     shares = [_shares(samples, line) for line in lines]
     total = np.sum(shares, axis=0)

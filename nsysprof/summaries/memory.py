@@ -56,8 +56,8 @@ MEMORY = table(
 
 
 def gpu_memory(trace: Trace) -> dict[str, tuple[int, Ints, Ints]]:
-    """Return, by label of each GPU with recorded memory, a process that used the GPU (an index into
-    ``trace.processes``), the times (ns) of changes, and the live bytes (of kinds `ON_GPU`) from each time on.
+    """For each GPU with recorded memory (by label), return a process that used the GPU (an index into
+    ``trace.processes``), the times (ns) of changes, and the live bytes (of kinds `ON_GPU`) after each change.
     """
     events, gpus = trace.memory, _gpus(trace)
     used: dict[str, list[int]] = {}
@@ -72,7 +72,7 @@ def gpu_memory(trace: Trace) -> dict[str, tuple[int, Ints, Ints]]:
 
 
 def live_at(time: Ints, size: Ints, moment: Ints) -> Ints:
-    """Return the live bytes at each moment, given the ``size`` from each ``time`` on."""
+    """Return the live bytes at each moment; they change to ``size`` at each ``time``."""
     return np.append(size, 0)[np.searchsorted(time, moment, side="right") - 1]
 
 

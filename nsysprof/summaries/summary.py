@@ -18,7 +18,7 @@ class Asked:
     """The options of summaries.
 
     ``merged_of`` int32, the merged path of each range instance; ``merged``, the texts of these paths; ``parent`` int32:
-    the path around each path, -1 at the top; parents come first; ``calls``: the requested ones of `CALL_KINDS`;
+    the parent of each path, -1 at the top; parents come first; ``calls``: the requested ones of `CALL_KINDS`;
     ``family``: the kernel family of each entry of `Trace.op_names`, if classified.
     """
 
@@ -76,7 +76,7 @@ class Summary:
 
 
 def mostly(group: Ints, code: AnyInts, weight: Ints) -> Ints:
-    """Return for each group the code (-1 or more) with the largest sum of weights; ties go to the smallest code."""
+    """For each group, return the code (-1 or more) with the largest sum of weights; ties go to the smallest code."""
     size = int(code.max()) + 2
     pairs, place = np.unique(group * size + code + 1, return_inverse=True)
     of, each = np.divmod(pairs, size)

@@ -52,8 +52,8 @@ def test_a_count_is_a_line_per_range_and_family() -> None:
         "Values are per range, or per call if calls are numbered (iter0, iter1 ...). DRAM: bytes read and "
         "written, and\n"
         "% of the memory bandwidth. Bytes are from a run without replay, so L2 still holds data of earlier kernels.\n"
-        "Times are from ncu, which serializes kernels; compare uses the report's times. FLOPs are from a second run\n"
-        "that replays each kernel (passes: 14)."
+        "Times are from ncu, which serializes kernels; `nsysprof compare` uses the times of the report. FLOPs "
+        "are from\na second run that replays each kernel (passes: 14)."
         "\n"
     )
 
