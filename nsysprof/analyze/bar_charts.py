@@ -356,7 +356,7 @@ def _bars(
         ],
         marks=None if most is None else ("longest", most / divisor),
     )
-    notes = ["no range has GPU work"] + [f"{plural(more, 'more range')}: see ranges.csv"] * (more > 0)
+    notes = ["no range has GPU work"] + [f"{plural(more, 'more range')}: see table ranges"] * (more > 0)
     return Bars(
         heading=Heading(title, subtitle(breakdown), legend, notes),
         labels=shorten_all(rows.texts("merged_path").tolist(), _LABEL),

@@ -167,7 +167,7 @@ def _tree(breakdown: Breakdown) -> dict[str, Any]:
     if len(shown) > MAX_WAITS and not on_host:
         notes.append(f"The launch-bound check covers only the {MAX_WAITS} ranges with the most busy time.")
     if len(merged) > len(shown):
-        notes.append(f"{len(merged) - len(shown):,} more ranges: see ranges.csv")
+        notes.append(f"{len(merged) - len(shown):,} more ranges: see table ranges")
     around = {row["parent"] for row in rows}
     for row in rows:
         row["inner"] = row["id"] in around

@@ -70,7 +70,7 @@ def range_rows(
     table = _tree(breakdown, shown, levels, cells, " ".join(notes))
     hidden = [name for name in table.head if name not in table.fit(width)[0]] if full else []
     if hidden:
-        table = replace(table, note=f"{table.note} Columns hidden to fit: {join_words(hidden)} (see ranges.csv).")
+        table = replace(table, note=f"{table.note} Columns hidden to fit: {join_words(hidden)} (see table ranges).")
     return Rows(table, "range", total)
 
 

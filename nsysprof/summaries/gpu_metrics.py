@@ -151,7 +151,7 @@ def gpu_metrics(attribution: Attribution, asked: Asked) -> Answer | None:
     shown, wide = _wide(rows)
     note = (
         "mean % of the maximum while the kernels run, ± half the 95 % interval (hidden if ± 1 or less); "
-        "empty: unknown (see gpu_metrics.csv)"
+        "empty: unknown (see table gpu_metrics)"
     )
     return Answer({METRICS.file: ColumnTable(columns)}, _finding(trace, labels, rows), shown, wide, note)
 

@@ -9,6 +9,7 @@ import numpy as np
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.core.arrays import AnyInts, Ints, Ints32
 from nsysprof.core.columns import ColumnTable, Texts, known, sums
+from nsysprof.core.text import plural
 from nsysprof.results.table import Column, Table, TextTable, show_columns
 from nsysprof.trace.details import CALL_KINDS
 
@@ -47,7 +48,8 @@ class Answer:
     def show(self, top: int) -> TextTable:
         """Return the first ``top`` rows, for terminals and pages."""
         more = len(self.rows) - top
-        left_out = f" {more:,} more rows: --top {len(self.rows)}, or see {', '.join(self.files)}."
+        tables = " or ".join(name.removesuffix(".csv") for name in self.files)
+        left_out = f" {plural(more, 'more row')}: --top {len(self.rows)}, or see table {tables}."
         note = (self.note + left_out * (more > 0)).strip()
         cut = isinstance(self.rows.columns[self.columns[-1].name], Texts)
         return show_columns(self.columns, self.rows.take(slice(top)), note=note, last_cut=cut)

@@ -40,7 +40,7 @@ def test_long_gaps_are_rows(trace: MakeTrace) -> None:
         "Gaps: 2 GPU idle gaps of 500 ms or more (1.20 s in total); GPUs are busy less "
         "than half of the time in 17 of 60 parts"
     )
-    assert "1 more rows: --top 2, or see gaps.csv, utilisation.csv." in " ".join(
+    assert "1 more row: --top 2, or see table gaps or utilisation." in " ".join(
         "\n".join(found.show(1).lines()).split()
     )
 
