@@ -1,11 +1,12 @@
 """Counts what each way of `graphs.py` replays by the layer it was captured in, beside the eager layers: layers.csv.
 
-nsysprof analyze graphs.sqlite --no-charts && python analysis/cuda-graphs/count.py graphs.analysis/kernels.csv
+nsysprof analyze graphs.sqlite --no-charts && python analysis/cuda-graphs/count.py graphs.analysis/kernels.csv*
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -18,7 +19,8 @@ def main() -> None:
     """Write a row per way and captured range; kernels are the same where their names and counts are."""
     kernels: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     time: Counter[tuple[str, str]] = Counter()
-    with Path(sys.argv[1]).open(encoding="utf-8", newline="") as file:
+    table = Path(sys.argv[1])
+    with (gzip.open if table.suffix == ".gz" else open)(table, "rt", encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             way = row["path"].split("/")[0]
             where = row["path"] if way == "EAGER" else row["captured_path"]

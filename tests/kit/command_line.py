@@ -1,5 +1,6 @@
 """The command line in this process, for tests that compare what it prints."""
 
+import csv
 import io
 import re
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from nsysprof import cli
+from nsysprof.core.files import read_table
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,12 @@ def quietly(*arguments: str | Path) -> Done:
         with pytest.raises(SystemExit) as stop:
             cli.main()
     return Done(int(stop.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def written_rows(folder: Path, name: str) -> list[dict[str, str]]:
+    """The rows of a table in a folder of results, compressed or not, or none if there is no such table."""
+    texts = [read_table(file).read().decode("utf-8") for file in folder.glob(f"{name}*")]
+    return [row for text in texts for row in csv.DictReader(io.StringIO(text, newline=""))]
 
 
 def known_failure(done: Done) -> str:

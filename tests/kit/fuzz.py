@@ -16,7 +16,6 @@ import argparse
 import contextlib
 import csv
 import faulthandler
-import gzip
 import io
 import json
 import math
@@ -50,6 +49,7 @@ from nsysprof.fleet import cluster
 from nsysprof.fleet.examine import ReportFailure, ReportTask, examine_report
 from nsysprof.formats.rank_answer import ReportAnswer
 from tests.kit import plain_kineto
+from tests.kit.command_line import written_rows
 from tests.kit.mutations import SHIPPED, by_tokens, spoiled, spoiled_trace
 
 PATIENCE_S, SLOW_S = 60, 20  # until it hangs; of the processor, for files that are small
@@ -381,9 +381,7 @@ def differences(arguments: Sequence[str], out: Path, file: Truth) -> Iterator[st
         yield f"ops without a launch {unlaunched} != {file.unlaunched}"
     if not {"--skip", "--range"} & set(arguments):
         kernels: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-        packed = out / "kernels.csv.gz"
-        data = gzip.decompress(packed.read_bytes()) if packed.exists() else (out / "kernels.csv").read_bytes()
-        for row in csv.DictReader(io.StringIO(data.decode("utf-8"), newline="")):
+        for row in written_rows(out, "kernels.csv"):
             name = NAMELESS if row["kernel"].startswith("[kernel name ") else row["kernel"]
             kernels[name][0] += int(row["count"])
             kernels[name][1] += int(row["sum_ns"])

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 
 from nsysprof.attribution.paths import split_path
 from nsysprof.tools.nsys import Nsys, stats
-from tests.kit.command_line import quietly
+from tests.kit.command_line import quietly, written_rows
 from tests.kit.reports import BLOCK, RUN, TWO
 from tests.kit.trace import (
     DomainCreate,
@@ -90,13 +91,7 @@ def read(report: Path, tmp_path_factory: pytest.TempPathFactory) -> Read:
     done = quietly("analyze", report, "--no-charts", "--threads", "strict", "-o", out)
     assert done.code == 0, done.err
 
-    def rows(name: str) -> Rows:
-        if not (out / name).exists():
-            return []
-        with (out / name).open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-
-    return rows
+    return partial(written_rows, out)
 
 
 def added(rows: Rows, name: str, *columns: str) -> dict[str, list[int]]:
