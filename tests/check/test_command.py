@@ -331,11 +331,16 @@ def test_growth_against_an_earlier_report(run: Run, budget: Path) -> None:
     assert f"baseline: {slower}" in joined(back.out)
 
 
-def test_growth_against_an_earlier_analysis(run: Run, budget: Path) -> None:
+@pytest.mark.parametrize("small", [1_000_000, 0], ids=["plain", "compressed"])
+def test_growth_against_an_earlier_analysis(
+    small: int, run: Run, budget: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The folder of an analysis serves as well as the report it is of, with and without `instances.csv`."""
+    monkeypatch.setattr(analysis_files, "SMALL", small)
+    monkeypatch.setattr(analysis_files, "MAX_PART", 5)
     budget.write_text(GROWTH, encoding="utf-8")
     folder = budget.parent / "run.analysis"
-    assert run(SHIPPED, "--no-charts", command="analyze").code == 0
+    assert run(SHIPPED, "--no-charts", "--instances", command="analyze").code == 0
     slower = doctored(budget.parent, SLOWER)
 
     def rows(base: Path) -> list[dict[str, object]]:
@@ -346,7 +351,7 @@ def test_growth_against_an_earlier_analysis(run: Run, budget: Path) -> None:
     wanted = rows(SHIPPED)
     assert rows(folder) == wanted
     assert rows(folder / "analysis.json") == wanted
-    (folder / "instances.csv").unlink()
+    (folder / f"instances.csv{'' if small else '.gz'}").unlink()
     assert rows(folder) == wanted  # `iter0`, `iter1`, … are ranges of a single instance each
 
 
