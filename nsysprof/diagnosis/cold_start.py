@@ -15,7 +15,8 @@ from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import COLD, COUNTED, FAILED, ONCE, SHARED, Finding
 from nsysprof.diagnosis.kinds import idling, of_host
 from nsysprof.diagnosis.page_fault import SOME_FAULTS, fault_share
-from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION, Trace
+from nsysprof.kernels.names import short_name
+from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MIGRATION, Trace
 from nsysprof.waits.purposes import (
     ALLOCATE,
     COMPILE,
@@ -62,6 +63,7 @@ _ENDED = "look at the program's output and exit code: it may have ended before i
 _REPEAT = "run the work once as a warm-up, then record a second run with a realistic problem size"
 _MORE = "record several steps with a realistic problem size"  # where nothing is set up in the recording
 _BEFORE_IT = "shorten the CPU code before the first GPU operation (a CPU profiler or ranges show what it does)"
+_COMPILED = "call the function once before, so that Julia compiles it, and record the second call"
 _FEW_STEPS = "record many steps after a warm-up, because the steps are only a small part of this recording"
 _PIN_LESS = "pin less memory (pinning time grows with its size), pin it once, and record steps after a warm-up"
 _WARM = "record steps after a warm-up, because this pass is mostly set-up"
@@ -203,7 +205,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     else:
         return found
     for each in sorted(dropped, key=lambda each: -each.lost_ns)[:1]:
-        if each.lost_ns >= _MOSTLY * each.total_ns:
+        if each.lost_ns >= _MOSTLY * each.total_ns and np.count_nonzero(trace.ops.kind != MEMCPY) > 1:
             text += f"; the GPU waits {format_share(each.lost_ns / each.total_ns)} of the time for {each.cause}"
             text += f" ({each.where})" * bool(each.where)
     if any(each.cause == SHARED and each.lost_ns >= _SOME * each.total_ns for each in found):
@@ -279,7 +281,9 @@ def _before_work(case: Case, once: Sequence[tuple[str, int]], busy: int, recorde
     if early < max(_NEARLY_ALL * recorded_ns, _LATE_NS) or busy >= min(_NO_KERNELS * recorded_ns, _OF_ITS_OWN_NS):
         return None
     text = f"too little GPU work to optimize: the first GPU operation comes {format_ns(early)} after the first call"
-    return f"{text}, and GPUs are busy for {format_ns(busy)} of {format_ns(recorded_ns)}", _BEFORE_IT
+    julia = any("(Julia)" in short_name(name) for name in case.facts.attribution.trace.op_names)
+    text += f", and GPUs are busy for {format_ns(busy)} of {format_ns(recorded_ns)}"
+    return text, _COMPILED if julia else _BEFORE_IT
 
 
 def _tuning(case: Case, span: int) -> str:

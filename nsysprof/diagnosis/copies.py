@@ -19,6 +19,7 @@ from nsysprof.diagnosis.kinds import (
     Remedy,
     copied_op,
     dialect_text,
+    of_mpi,
     repeats,
     whole_cause,
 )
@@ -72,6 +73,7 @@ _BATCH = {
     "pytorch": "combine the small copies: gather the values in one tensor and transfer it once",
     "cuda": "combine the small copies: gather the values in one buffer and copy it with one cudaMemcpyAsync",
 }
+_BY_MPI = "let MPI move the data between GPUs without the host (CUDA IPC or GPUDirect), or use NCCL"
 
 
 @made_once
@@ -220,7 +222,8 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
 def _gather(case: Case, group: Group) -> Iterable[Remedy]:
     if case.dialect in DIRECTIVES:
         yield _spare(case, group)
-    yield Remedy(dialect_text(case, _BATCH), Changes(remove=[group.cause]), basis=BOUND)
+    text = _BY_MPI if of_mpi(case)[group.rows].all() else dialect_text(case, _BATCH)
+    yield Remedy(text, Changes(remove=[group.cause]), basis=BOUND)
 
 
 def _pageable_copies(case: Case) -> Mask:

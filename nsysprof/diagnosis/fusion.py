@@ -155,10 +155,11 @@ def _tiny(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
         gain = busy.merged(ops[mine], first[mine], np.repeat(longest, last - begins + 1), ns)
         if busy.enough(gain):
             count, each = len(mine) / busy.place.steps, format_ns(float(np.median((end - start)[mine])))
-            text = (
-                f"{count:,.0f} tiny kernels (median {each}) run one after another, each with its own launch: {{amount}}"
-            )
-            yield busy.finding("launch-latency", _TINY, text, dialect_text(busy.case, _ONE_KERNEL), gain)
+            graphed = 2 * int(ops_of.from_graph[ops[mine]].sum()) > len(mine)
+            how = "in a CUDA graph" if graphed else "each with its own launch"
+            text = f"{count:,.0f} tiny kernels (median {each}) run one after another, {how}: {{amount}}"
+            remedy = dialect_text(busy.case, _COMPILE if graphed else _ONE_KERNEL)
+            yield busy.finding("launch-latency", _TINY, text, remedy, gain)
 
 
 def norms_of_layout(busy: Busy) -> tuple[Index, Index]:

@@ -177,13 +177,17 @@ def idling(case: Case) -> Mask:
 
 
 @made_once
-def in_mpi(case: Case) -> Mask:
-    """Mark pieces in MPI, including all calls that MPI makes."""
+def of_mpi(case: Case) -> Mask:
+    """Mark pieces about MPI, including all calls and copies that MPI makes."""
     named = [
         purpose_of(text) == MPI or _MPI.search(text.partition("@")[0]) is not None for text in case.facts.texts.words
     ]
-    mine = np.array(named, bool)[case.pieces["range"]] | (case.purpose[case.pieces["call"]] == MPI)
-    return mine & (case.pieces["cause"] == LATE_HOST)
+    return np.array(named, bool)[case.pieces["range"]] | (case.purpose[case.pieces["call"]] == MPI)
+
+
+def in_mpi(case: Case) -> Mask:
+    """Mark pieces in which the GPU waited for MPI on the host."""
+    return of_mpi(case) & (case.pieces["cause"] == LATE_HOST)
 
 
 def in_calls(case: Case, *purposes: int) -> Mask:

@@ -508,3 +508,29 @@ def test_tables_of_events_that_nothing_reads_are_counted(trace: MakeTrace) -> No
     with open_report(path) as report:
         assert report.reader.not_read() == {"SCHED_EVENTS": 2}
         assert "recorded and not read: SCHED_EVENTS (2)" in summary(break_down(attribute(report)), full=True)
+
+
+def test_a_gpu_whose_clock_is_off(trace: MakeTrace) -> None:
+    """All ops of a GPU come 1.86 s before their launches: they count where they were launched; another GPU is right."""
+    off = 1_860_000_000
+    items: list[Any] = []
+    for number in range(10):
+        begun = off + number * 100_000
+        items += [
+            Range("step", begun, begun + 90_000),
+            launch_kernel(
+                "a", (begun + 1_000, begun + 5_000), (begun + 1_000 - off, begun + 50_000 - off), id=2 * number + 1
+            ),
+            launch_kernel(
+                "b", (begun + 6_000, begun + 9_000), (begun + 9_500, begun + 19_500), id=2 * number + 2, device=1
+            ),
+        ]
+    found = answer(trace(*items))
+    assert sums(found) == {"step": 10 * (49_000 + 10_000)}
+    assert [each for each in found.warnings if "1.86 s" in each] == [
+        "GPU operations of CUDA device 0 were recorded 1.86 s too early, before their launches; all of their times are"
+        " 1.86 s later here"
+    ]
+    ops = found.attribution.trace.ops
+    assert sorted((ops.end - ops.start).tolist()) == [10_000] * 10 + [49_000] * 10
+    assert ops.start.min() == off + 1_000
