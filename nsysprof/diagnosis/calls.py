@@ -308,7 +308,7 @@ def graphs_not_recorded(case: Case) -> Iterator[tuple[Finding, bool]]:
     if trace.ops.from_graph.any() or ns < _HIDDEN * int(end[-1] - start[0]):
         return
     text = f"{plural(len(rows), 'call')} launched CUDA graphs whose GPU work is not recorded, so up to"
-    text += f" {format_ns(ns)} of the GPU's idle time may be their work"
+    text += f" {format_ns(ns)} of the GPU's idle time may be work of these graphs"
     remedy = "record again with nsys profile --cuda-graph-trace=node" if trace.report.reader.recorder == "nsys" else ""
     values = "unknown", WHOLE, place.gpu, ONCE, place.steps, text, LOST_GRAPHS, "abstain", 0, remedy
     yield Finding(*values, total_ns=place.total_ns), 2 * ns >= int(idle.sum())

@@ -66,7 +66,7 @@ class Place:
 
     @property
     def unit_ns(self) -> float:
-        """The step that amounts refer to: the median step, or the mean of uneven steps."""
+        """The step time that amounts refer to: the median, or the mean of uneven steps."""
         return self.total_ns / self.steps if self.uneven else self.step_ns
 
     @property
@@ -79,8 +79,8 @@ class Place:
 class Case:
     """The steady steps ``rows`` of the windows ``chosen``, with the ``facts`` about their trace; made by `diagnose`.
 
-    ``merge_names`` is the same as for the paths. ``part_of``: the larger case that contains this case, and the rows of
-    this case's GPU ops in the larger case. ``launched``: the launches of the case, if already known.
+    ``merge_names``: the globs that merged the paths. ``part_of``: the larger case that contains this case, and the rows
+    of this case's GPU ops in the larger case. ``launched``: the launches of the case, if already known.
     """
 
     chosen: Chosen

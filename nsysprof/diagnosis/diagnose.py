@@ -69,7 +69,7 @@ class Diagnosis:
     their shares of the step time; ``recorded_ns``: the length of the recording; ``migrated_ns``: see `_migrated`;
     ``outside_share``: the part of the GPUs' busy time outside all steps; ``outside``: whether most of this part is
     kernels or copies, and for how long. ``idle_outside_ns``: mean idle time of a GPU outside detected steps, between
-    the first and last operations; ``gap_ns``: the longest gap in this time; ``during``: what the CPU does during this
+    the first and last operations; ``gap_ns``: the longest gap in this time; ``during``: the CPU's activity during this
     gap; ``mostly``: if there is no finding, the largest cause of waits in the steps, with its share; ``tried``: whether
     a replay that reproduces the steps showed that no fix helps; ``launches``: the number of recorded launches;
     ``before``: the longest range that ends before the first GPU operation, and its time in ns.

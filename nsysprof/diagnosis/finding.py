@@ -37,8 +37,8 @@ class Finding:
     ``claim``: the evidence for the cause. ``lost_ns``: the time that all steady steps lose together (recorded minus
     replayed without the cause); ``gain_ns`` (from ``gain_low_ns`` to ``gain_high_ns``): the gain of these steps with
     ``change`` (options of ``nsysprof forecast``); 0 if ``basis`` is `UNTRIED`. All are int ns, as profiled. ``remedy``
-    is empty if there is none. ``total_ns``: the time of all steady steps; ``step_ns``: the step that amounts refer to,
-    see `Place.unit_ns`; ``culprits``: the culprits of the finding in ``why.csv``; ``recording_ns``: the part of the
+    is empty if there is none. ``total_ns``: the time of all steady steps; ``step_ns``: the step time that amounts refer
+    to, see `Place.unit_ns`; ``culprits``: the culprits of the finding in ``why.csv``; ``recording_ns``: the part of the
     gain that may be profiling overhead; ``where``: the code with the cause, according to CPU samples; ``usual_ns``: the
     loss of the median step if the mean loss is more than 1.5 times as large (otherwise 0).
     """

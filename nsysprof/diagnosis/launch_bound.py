@@ -67,7 +67,7 @@ def _one(_: Case, rows: Index) -> Ints:
 
 @made_once
 def updates(case: Case) -> Mask:
-    """Mark the GPU ops of the optimizer: by the names of their ranges, or else near kernels with typical names."""
+    """Mark the GPU ops of the optimizer: by range names, or from the first to the last typical kernel of a step."""
     trace, attribution = case.facts.attribution.trace, case.facts.attribution
     named = np.array([_OPTIMIZER.search(name.text) is not None for name in trace.range_names], bool)
     inside = np.zeros(len(trace.ranges) + 1, bool)

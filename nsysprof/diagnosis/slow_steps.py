@@ -1,4 +1,4 @@
-"""Find steps that take longer than others, with the waits in which they differ, and idle time between steps."""
+"""Find steps that take longer than others, the waits that make these steps longer, and idle time between steps."""
 
 import re
 from collections.abc import Iterator
@@ -124,8 +124,8 @@ def _kernel(case: Case, place: Place, slow: np.ndarray) -> str:
 def between_steps(case: Case, place: Place) -> Iterator[Finding]:
     """Find GPU idle time in pauses between steps in which the GPU also works for other ranges.
 
-    Its total is an upper bound of the gain. A single long pause, or pauses between only a few steps, count as other
-    work.
+    The total idle time is an upper bound of the gain. A single long pause, or pauses between only a few steps, count as
+    other work.
     """
     if place.path == WHOLE or case.chosen.level.found:
         return

@@ -135,7 +135,7 @@ SYNCHRONIZATION = Kind(
     _calls,
     least_share=OFTEN_SO,
     exposes=True,
-    note=lambda case, group: "; the CPU reads what the GPU wrote to managed memory" * _read(case, group),
+    note=lambda case, group: "; the CPU reads managed memory that the GPU wrote" * _read(case, group),
 )
 
 

@@ -79,7 +79,7 @@ def removal_of(case: Case, glob: str) -> Cause | None:
 
 
 def of_waits(case: Case) -> Iterator[Finding]:
-    """The findings about waits of the GPU, in no order."""
+    """The findings about waits of the GPU, in no particular order."""
     unsure = _unsure(case)
     some = [
         (kind, group)

@@ -1543,7 +1543,7 @@ def test_graphs_that_are_not_recorded_are_no_idle_time(trace: MakeTrace, recorde
     [first] = diagnosis.findings
     assert first.text == (
         "8 calls launched CUDA graphs whose GPU work is not recorded, so up to 147 ms of the GPU's idle"
-        " time may be their work"
+        " time may be work of these graphs"
     )
     assert first.remedy == "record again with nsys profile --cuda-graph-trace=node"
 
@@ -1611,7 +1611,7 @@ def test_a_synchronization_before_managed_memory_is_read_stays(trace: MakeTrace)
         found = diagnosis_of(trace(*steps(wait(migrates)).items)).findings
         [sync] = [each for each in found if each.kind == "synchronization"]
         assert bool(sync.remedy) != migrates
-        assert ("reads what the GPU wrote to managed memory" in sync.text) == migrates
+        assert ("reads managed memory that the GPU wrote" in sync.text) == migrates
 
 
 def test_a_short_wait_without_a_remedy_is_no_bottleneck(trace: MakeTrace) -> None:
