@@ -201,6 +201,8 @@ def _repeated(attribution: Attribution, merge_names: Sequence[str] | None) -> Le
         steps = _rank(key[0]) == 0
         share = busy.share_of_level(rows, levels[key], named=steps and key[2] != FOUND)
         covers = share >= MIN_SHARE or (steps and busy.share_after_upload(rows, share) >= MIN_SHARE)
+        if covers and not steps and key[2] != FOUND and busy.computes_nothing(rows):
+            continue
         if covers and not (key[2] == FOUND and (busy.set_up(rows) or _ragged(attribution.inclusive.span_ns[rows]))):
             if key[2] == FOUND:
                 others = [levels[other] for other in levels if other[1:] == key[1:] and _LOOP.match(other[0])]
@@ -279,10 +281,14 @@ class _Busy:
 
     def set_up(self, rows: Index) -> bool:
         """Return whether detected iterations are set-up: almost all other GPU work is in ranges of warm-up, or the
-        iterations run only collectives (a broadcast of parameters) of a program that also computes.
+        iterations compute nothing.
         """
-        if self._whole < _SLIVER * self._total:
-            return True
+        return self._whole < _SLIVER * self._total or self.computes_nothing(rows)
+
+    def computes_nothing(self, rows: Index) -> bool:
+        """Return whether some ranges run only copies or collectives (an upload, a broadcast of parameters) of a program
+        that also computes.
+        """
         trace = self.attribution.trace
         compute = np.array([not _COLLECTIVE.match(name) for name in trace.op_names], bool).take(trace.ops.name)
         compute &= (trace.ops.kind == KERNEL) | (trace.ops.kind == GRAPH)

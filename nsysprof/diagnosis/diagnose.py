@@ -215,9 +215,9 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
     total, compute = sum(each.total_ns for each in times), sum(each.compute_ns for each in times)
     trace = case.facts.attribution.trace
     lasted = trace.report.about.duration_ns or 0
-    # without it from the first call to the last; system calls of other threads may be reported beyond it
-    times_of = [(each.start, each.end) for each in (trace.ops, trace.launches, trace.ranges)]
-    times_of += [] if lasted else [(case.facts.activity.calls.start, case.facts.activity.calls.end)]
+    # without it from the first call to the last; ranges, and system calls of other threads, may be reported beyond it
+    times_of = [(each.start, each.end) for each in (trace.ops, trace.launches)]
+    times_of += [] if lasted else [(each.start, each.end) for each in (trace.ranges, case.facts.activity.calls)]
     all_of_it = [(int(start.min()), int(end.max())) for start, end in times_of if len(start)]
     span = max(end for _, end in all_of_it) - min(start for start, _ in all_of_it) if all_of_it else 0
     recorded_ns = max(lasted, span)

@@ -46,7 +46,8 @@ def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
         total = max(sum(each.total_ns for each in diagnosis.times), 1)
         trace = diagnosis.chosen.attribution.trace
         copies = sum(each.copies_ns for each in diagnosis.times) / total
-        does = "copies" if np.isin(trace.ops.kind, (MEMCPY, MIGRATION)).any() else "sets memory"
+        moves, length = np.isin(trace.ops.kind, (MEMCPY, MIGRATION)), trace.ops.end - trace.ops.start
+        does = "copies" if 2 * int(length[moves].sum()) > copies * total else "sets memory"
         copying = f", {does} for {format_share(copies)}," * (copies >= _SOME_COPIES)
         of = f"{computes}{copying} of the {span} from first to last GPU operation{on}"
         return f"{file}: no step repeats; {_set_up_text(diagnosis)}{of}{_migrated_text(diagnosis)}"

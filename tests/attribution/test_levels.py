@@ -111,6 +111,17 @@ def test_steps_behind_a_long_copy_of_weights(trace: MakeTrace, upload: int, at: 
     assert level_of(trace, items, "nvtx").name == name
 
 
+@pytest.mark.parametrize(("work", "name"), [(0, "upload"), (2_000, "")])
+def test_an_upload_in_ranges_is_no_row_of_steps(trace: MakeTrace, work: int, name: str) -> None:
+    """Each weight is copied in a range of its own: these are the steps of a copy benchmark, not of one that computes."""
+    items: list[Items] = [launch_kernel("k", (30_000, 30_005), (30_010, 30_010 + work), id=99)] if work else []
+    for number in range(6):
+        begin = 1_000 * number
+        items.append(Range("upload", begin, begin + 990))
+        items.append(launch_memcpy((begin + 5, begin + 10), (begin + 20, begin + 980), id=number + 1))
+    assert level_of(trace, items, "nvtx").name == name
+
+
 def test_steps_of_the_host_alone(trace: MakeTrace) -> None:
     """Without GPU work there is no share."""
     level = level_of(trace, [Range(f"step {at}", at, at + 50) for at in range(0, 400, 100)])

@@ -2396,3 +2396,15 @@ def test_tiny_kernels_of_a_graph_have_no_launch_of_their_own(trace: MakeTrace, n
     assert ("each with its own launch" in found.text) is (node is None)
     assert ("in a CUDA graph" in found.text) is (node is not None)
     assert ("run these kernels as one" in found.remedy) is (node is None)
+
+
+def test_a_long_memset_is_no_copy(trace: MakeTrace) -> None:
+    """A few bytes are copied, and 1 GiB is set, which takes longer than all kernels; a range ends in half a year."""
+    program = Program()
+    program.copy(1, 8, US, blocks=True)
+    program.memset(1 << 30, 6 * MS)
+    program.launch("k", 3 * MS)
+    endless = Range("run", 0, 10**16)
+    said = headline(diagnosis_of(trace(*program.items, endless, duration=50 * MS)), "r")
+    assert "sets memory for 67 %" in said
+    assert diagnosis_of(trace(*program.items, endless, duration=50 * MS)).recorded_ns == 50 * MS
