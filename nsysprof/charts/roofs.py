@@ -25,7 +25,7 @@ _WIDE = WIDTH - _LEFT - _RIGHT
 
 
 def draw_roofs(plan: Roofs) -> Figure:
-    """Draw the chart: `Axes` with the bubbles and, if there are bubbles in ``plan.flat``, second `Axes` below."""
+    """Draw the chart: an `Axes` with the bubbles and, if ``plan.flat`` has bubbles, a second `Axes` below."""
     rows = sorted({bubble.y for bubble in plan.flat})
     sizes = [(0.0, _HIGH), *([(_TITLE, _ROW * len(rows))] if rows else [])]
     notes = 0.25 if plan.heading.notes else 0.0

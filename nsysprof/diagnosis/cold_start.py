@@ -217,7 +217,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
 
 
 def outside_steps(case: Case, idle_ns: int, gap_ns: int, during: str) -> Iterator[Finding]:
-    """Find PyTorch programs whose GPUs idle several times as long outside the detected steps as all steps take; such
+    """Find PyTorch programs whose GPUs idle outside the detected steps, for several times the total step time. These
     steps are often the layers of a cold pass. See `Diagnosis` for the times.
     """
     gpus = len({place.gpu for place in case.places})
@@ -322,7 +322,7 @@ def _slow_first(case: Case, found: Sequence[Finding]) -> str:
             continue
         took = f"{format_ns(ns)} ({format_share(ns / span)})"
         usual = format_ns(float(np.median(others)))
-        return f"a cold start: the first of {len(alike):,} ranges {name} takes {took}, the others {usual} each"
+        return f"a cold start: the first of {len(alike):,} ranges {name} takes {took}; the others take {usual} each"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Find GPU waits for copies: pageable, blocking, of a few bytes each, or in the same stream as kernels."""
+"""Find GPU waits for copies that are pageable, blocking, tiny, or in the same stream as kernels."""
 
 from collections.abc import Iterable
 

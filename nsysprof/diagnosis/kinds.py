@@ -60,7 +60,7 @@ class Remedy:
     of the gain.
 
     `Changes.remove` of the cause itself removes `Kind.whole`. ``most_ns``: the upper bound of the gain in all steps.
-    ``least``: whether the gain may not be much larger than the loss.
+    ``least``: whether to reject a gain that is much larger than the loss.
     """
 
     text: str
@@ -79,7 +79,7 @@ def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns
 
 
 def usual_ns(place: Place, lost: Ints) -> float:
-    """Return what the median step of a place loses if the mean loss is more than 1.5 times as large; otherwise 0."""
+    """Return the loss of the median step of a place if the mean loss is more than 1.5 times as large; otherwise 0."""
     usual = float(np.median(lost))
     skewed = place.path != WHOLE and lost.sum() > SKEWED * usual * place.steps > 0 and often(place, lost) == EVERY
     return usual if skewed else 0.0
@@ -126,10 +126,10 @@ class Kind:
     cause; ``words`` gives the name of the cause. ``symptom`` is a sentence with the placeholders ``{amount}`` and
     ``{cause}``. ``remedies`` are the remedies to try. ``whole`` returns everything that disappears together with the
     cause. ``set_up``: the wait happens once, and is never ranked first. ``tried`` is False if no replay can remove the
-    cause. ``least_launches``: a finding needs steps with this many launches. ``least_share``: a finding needs a loss
-    (or a wait, if it ``exposes`` other waits) of at least this share of the step time. ``inflated``: recording makes
-    the wait longer. ``note``: the end of the sentence if there is no remedy. ``where``: more about where the cause is.
-    ``arithmetic``: without a replay, the wait is the upper bound of the gain.
+    cause. ``least_launches``: a finding needs steps with at least this many launches. ``least_share``: a finding needs
+    a loss (or a wait, if it ``exposes`` other waits) of at least this share of the step time. ``inflated``: recording
+    makes the wait longer. ``note``: the end of the sentence if there is no remedy. ``where``: more about where the
+    cause is. ``arithmetic``: without a replay, the wait is the upper bound of the gain.
     """
 
     name: str
@@ -191,7 +191,7 @@ def in_mpi(case: Case) -> Mask:
 
 
 def in_calls(case: Case, *purposes: int) -> Mask:
-    """Mark pieces in which the host is in a call with one of these purposes, without one-time calls."""
+    """Mark pieces in which the host is in a call with one of these purposes, except in one-time calls."""
     call = case.pieces["call"]
     return of_host(case) & np.isin(case.purpose[call], purposes) & ~case.once[call]
 

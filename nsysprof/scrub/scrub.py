@@ -71,7 +71,7 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
 
     Ranges, kernels, host calls and their times stay. ``keep`` names tables, columns (``TABLE.COLUMN``) and properties
     to keep although nsysprof does not know their content (``*`` matches any text); known private data is removed from
-    their content. Credentials are removed from all texts; with ``names``, paths and addresses are also removed from the
+    this content. Credentials are removed from all texts; with ``names``, paths and addresses are also removed from the
     names of ranges and kernels.
 
     The copy gets its final name when it is complete. Until then, a private folder beside it contains unscrubbed data.

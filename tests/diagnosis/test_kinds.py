@@ -561,7 +561,7 @@ def test_a_cold_first_iteration_is_no_cost_of_each(trace: MakeTrace, slow: int, 
     assert first.kind == kind
     if not slow:
         assert first.text.startswith(
-            "a cold start: the first of 12 ranges forward* takes 201 ms (84 %), the others 862 µs each"
+            "a cold start: the first of 12 ranges forward* takes 201 ms (84 %); the others take 862 µs each"
         )
         assert first.remedy.startswith("record steps after a warm-up")
 
