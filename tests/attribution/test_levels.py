@@ -113,7 +113,7 @@ def test_steps_behind_a_long_copy_of_weights(trace: MakeTrace, upload: int, at: 
 
 @pytest.mark.parametrize(("work", "name"), [(0, "upload"), (2_000, "")])
 def test_an_upload_in_ranges_is_no_row_of_steps(trace: MakeTrace, work: int, name: str) -> None:
-    """Each weight is copied in a range of its own: these are the steps of a copy benchmark, not of one that computes."""
+    """Each weight is copied in a range of its own: steps of a copy benchmark, not of a program that computes."""
     items: list[Items] = [launch_kernel("k", (30_000, 30_005), (30_010, 30_010 + work), id=99)] if work else []
     for number in range(6):
         begin = 1_000 * number
