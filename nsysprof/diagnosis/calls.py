@@ -278,7 +278,9 @@ MESSAGES = Kind(
 HOST_PAGES = _kind(
     "page-fault", _each_step(purposes.PAGES), {"cuda": "touch or pin the memory once, before the loop, and reuse it"}
 )
-GRAPHS = _kind("graph-launch", _each_step(purposes.GRAPH_LAUNCH), None)
+GRAPHS = replace(
+    _kind("graph-launch", _each_step(purposes.GRAPH_LAUNCH), None), tried=False
+)  # they launch all the same
 RECOMPILING = _kind(
     "compilation",
     _each_step(purposes.COMPILE, purposes.MODULE, purposes.GRAPH_CAPTURE, purposes.CONTEXT),
