@@ -25,8 +25,8 @@ DARKEST_SPEEDUP = 2  # over `auto`, and its inverse: where the colours end
 
 
 def plan_roofline(results: BenchResults) -> marks.Roofs | marks.Message:
-    """Plan a roofline with every point below its ceilings, excluding launches if launch time was measured. Returns a
-    text if no peak is known.
+    """Plan a roofline without the points above a ceiling; launches are excluded if launch time was measured. Returns a
+    message if no peak is known.
     """
     frame = results.results[results.results["tflops"].notna()]
     peaks = lines.peaks_of(frame, memory=True)
@@ -40,7 +40,7 @@ def plan_roofline(results: BenchResults) -> marks.Roofs | marks.Message:
             "A roofline needs the device's FLOP/s and bandwidth.",
             "Measure them with:  nsysprof bench --measure-peaks",
         ]
-        suspects = ["The warnings name the suspect figures."]
+        suspects = ["See the warnings for the peaks that are too low."]
         return marks.Message(marks.Heading(title, below), suspects if ceilings else sentences)
     dtypes = lines.dtypes_of(frame)
     notes = [
@@ -96,7 +96,7 @@ def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> lis
 
 
 def plan_violins(results: BenchResults) -> marks.Violins:
-    """Plan a row per backend: the samples' deviations from the median in percent, and the second set (A/A) below."""
+    """Plan a violin per backend: how far its samples are from their median (%), with its second set (A/A) below."""
     groups = _shown_points(results)
     notes = [
         "thick: middle half of the samples; white: median",
@@ -153,8 +153,7 @@ def _violin(point: BenchPoint, colour: str) -> marks.Violin:
 
 
 def plan_selection(results: BenchResults) -> marks.Bars:
-    """Plan the speed of each backend relative to `auto`: a row per shape with a measurement of `auto`, and a cell per
-    other backend.
+    """Plan the speed of the other backends relative to `auto`: a row per shape at which `auto` was measured.
 
     Launches are excluded if launch time is known for every shape. Colours depend on the verdicts.
     """

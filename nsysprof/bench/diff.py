@@ -37,12 +37,12 @@ class BenchDiff:
 
     Metrics are "latency" and "graph latency" (ns; verdicts of `statistics.contrast`), and "peak memory" (bytes). The
     verdict on memory is "more", "less" or "no clear change" and depends only on the smallest meaningful effect, because
-    memory does not vary. ``change`` is after ÷ before − 1, with its 95 % interval; ``overlap``: whether both intervals
-    overlap; ``delta`` Cliff's delta; ``detectable`` the smallest detectable change; ``scope`` the scope of the
-    intervals. ``runs``: the number of runs of the side with fewer runs.
+    memory does not vary. ``change`` is after ÷ before − 1, with its 95 % interval; ``overlap``: whether the intervals
+    of before and after overlap; ``delta``: Cliff's delta; ``detectable``: the smallest detectable change; ``scope``:
+    whether the intervals apply within one run or over several runs.
 
     ``differences``: differences between the environments; ``only_before`` and ``only_after``: points in one run only,
-    with the status of unmeasured points; ``now_wrong``: points measured before, with wrong results after.
+    with the status of unmeasured points; ``now_wrong``: points that were measured before and give wrong results after.
     """
 
     before: BenchSamples
@@ -56,7 +56,7 @@ class BenchDiff:
 
     @property
     def runs(self) -> int:
-        """Return the number of runs of the side with fewer runs."""
+        """The number of runs before or after, whichever is smaller."""
         return min(self.before.runs, self.after.runs)
 
 
@@ -79,7 +79,7 @@ def compare_runs(
     if differences and not unlike:
         more = len(differences) - MAX_DIFFERENCES
         named = "; ".join(differences[:MAX_DIFFERENCES]) + (f", and {more} more" if more > 0 else "")
-        hint = "--unlike compares them anyway"
+        hint = "--unlike compares these runs anyway"
         raise NsysprofError(f"{before.path} and {after.path} are not comparable: {named}", hint)
     old, new = (_by_place(samples) for samples in (before, after))
     common = [place for place in old if place in new]
@@ -112,9 +112,9 @@ def diff_document(diff: BenchDiff) -> dict[str, Any]:
 
 
 def regressions(diff: BenchDiff, max_regress: float) -> pd.DataFrame:
-    """Return the rows that got worse, by verdict and by more than ``max_regress`` (0.05: 5 %).
+    """Return the rows that became significantly worse, by more than ``max_regress`` (0.05: 5 %).
 
-    Times from single runs do not count, because runs of the same code often differ by more than their samples show.
+    Times from single runs are ignored, because two runs of unchanged code often differ by more than their samples show.
     """
     worse = diff.rows["verdict"].isin([SLOWER, MORE]) & (diff.rows["scope"] != WITHIN)
     return diff.rows[worse & (diff.rows["change"] > max_regress)]
@@ -145,7 +145,7 @@ def _neighbours(before: _Points, after: _Points) -> Iterator[str]:
         only["after"] |= new - old
     for when, backends in only.items():
         if backends:
-            yield f"sampled in turn with {', '.join(sorted(backends))} only {when}"
+            yield f"interleaved with {', '.join(sorted(backends))} only {when}"
 
 
 def _differing(where: str, old: Any, new: Any) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _missing(samples: BenchSamples, others: _Points, other: BenchSamples) -> Ite
     for point in samples.measured:
         if point.place not in others:
             status = statuses.get(point.place)
-            yield f"{point.name} ({status} in the other)" if status else point.name
+            yield f"{point.name} ({status} in the other run)" if status else point.name
 
 
 def _rows(

@@ -41,7 +41,7 @@ _SAMPLE_TYPES = dict.fromkeys(("latency_ns", *_STATE), float)
 
 
 def bench_folder(folder: Path, source: Path | None = None, *, charts: bool, **more: Any) -> ResultFolder:
-    """Make the folder of a benchmark; samples in it (``source``) are kept.
+    """Create the folder of a benchmark; samples that are already there (``source``) are kept.
 
     ``more`` are other fields of `ResultFolder`.
     """
@@ -127,7 +127,7 @@ def check_database_place(path: Path) -> None:
             with open_regular(path) as file:
                 head = file.read(16)
             if head not in (b"", b"SQLite format 3\0"):
-                raise NsysprofError(f"{path} is no SQLite database", _OTHER_FILE)
+                raise NsysprofError(f"{path} is not an SQLite database", _OTHER_FILE)
     except OSError as error:
         raise NsysprofError(f"cannot write {path}: {error.strerror}", _OTHER_FILE) from None
     if not folder.is_dir():

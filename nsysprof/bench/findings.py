@@ -24,7 +24,7 @@ _PARTS = ("total", "precision", "algorithm")
 
 
 def bench_findings(results: BenchResults) -> Iterator[str]:
-    """Yield findings: fastest backends by size, growth, `auto`'s choice, effects of dtypes and launches, A/A."""
+    """Yield findings: fastest backends by size, memory growth, `auto`'s choice, effects of dtypes and launches, A/A."""
     yield from _crossovers(results)
     yield from _memory(results)
     yield from _auto(results)
@@ -89,7 +89,7 @@ def _growth_words(growth: str, names: Sequence[str], rows: Sequence[Row], part: 
     if growth.startswith(NO_SINGLE_POWER):
         sizes = [f"{_sizes(part, row, about, 2)}, {s}^{row['last_exponent']:.1f} in the last step" for row in rows]
         return f"temporary memory follows {NO_SINGLE_POWER} of {s}: {_each(names, sizes)}"
-    return f"how temporary memory grows is {growth}: {exponents}"
+    return f"temporary memory growth is {growth}: {exponents}"
 
 
 def _each(names: Sequence[str], details: Sequence[str]) -> str:
@@ -199,7 +199,7 @@ def _aa(results: BenchResults) -> Iterator[str]:
         at_most = "at most " if results.aa_different > 1 else ""
         where = results.labels[most["configuration"]]
         which = f" ({at_most}{most['backend']} at {where}, by {format_share(most['noise'])})"
-    yield f"A/A: {words.aa_words(results, which)}; chance allows 1 in 20"
+    yield f"A/A: {words.aa_words(results, which)}; 1 in 20 expected by chance"
 
 
 def priorities(results: BenchResults) -> pd.DataFrame:
@@ -235,7 +235,7 @@ def limit_findings(results: BenchResults) -> Iterator[str]:
 
 
 def first_words(results: BenchResults, row: Row) -> str:
-    """Name launches (`launches of cudnn at S=1024, 24.3 µs per 40.4 µs call`), or the distance from the bound."""
+    """Name the largest gap: `launches of cudnn at S=1024, 24.3 µs per 40.4 µs call`, or the limiting resource."""
     where = f"{row['backend']} at {results.labels[row['configuration']]}"
     if row["first"] == LAUNCHES:
         return f"launches of {where}, {format_ns(row['gain_ns'])} per {format_ns(row['median_ns'])} call"
@@ -245,11 +245,12 @@ def first_words(results: BenchResults, row: Row) -> str:
 
 
 def mixed_rows(results: BenchResults) -> pd.DataFrame:
-    """Return the parts of a comparison across dtypes, for two backends with different dtypes at each shape.
+    """Split each speed-up between backends of different dtypes into the effects of dtype and algorithm, a row per
+    shape.
 
-    Columns: the size, base, new, ``from`` and ``to`` (both with dtypes, in words), total (across both), precision (of
-    base, by the dtype alone), and algorithm (of new over base in one dtype), where total = precision × algorithm; each
-    with a 95 % interval as ``_low`` and ``_high``, NaN if base was not measured in both dtypes.
+    Columns: the size, base, new, ``from`` and ``to`` (names of base and new with dtypes), and three speed-ups with 95 %
+    intervals (``_low``, ``_high``): total = precision (base in the other dtype) × algorithm (new over base in one
+    dtype). Unmeasured parts are NaN.
     """
     shape, size = results.about.shape, results.about.size
     mixed = words.where(results.comparisons, kind="eager", mixed=True)

@@ -1,4 +1,4 @@
-"""Plan charts along a sweep, a line per backend, and the look of backends and dtypes in all charts."""
+"""Plan line charts along a sweep; choose the colours and markers of backends, and the dashes of dtypes."""
 
 from __future__ import annotations
 
@@ -51,8 +51,7 @@ _DASHES = ("solid", "dashed", "dash-dotted")  # a dtype after the other
 def backend_looks(backends: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return the colour and marker of each backend, all distinct.
 
-    A backend without its own look gets the look of a backend that was not measured, rarest first; if no look is left,
-    it gets another pair of colour and marker.
+    A backend without a fixed pair gets the pair of an unmeasured backend (rarest first), or another pair.
     """
     free = [OTHER_LOOK, *(look for name, look in reversed(LOOKS.items()) if name not in backends)]
     known = [*LOOKS.values(), OTHER_LOOK]
@@ -83,7 +82,7 @@ def dtype_notes(dtypes: Sequence[str]) -> list[str]:
 
 
 def plan_latency(results: BenchResults) -> Lines:
-    """Plan latency along each sweep, with its interval; dotted: the same call as a CUDA graph."""
+    """Plan latency along each sweep, with its interval; dotted: CUDA graph replays of the call."""
     panels = []
     for sweep, part in _sweeps(results):
         own = results.own(part)
@@ -257,7 +256,7 @@ def peaks_of(frame: pd.DataFrame, *, memory: bool) -> Iterator[tuple[str, bool, 
 
 
 def left_out_note(refused: pd.Series[bool]) -> list[str]:
-    """Return a note on the points that are left out because they exceed the peak, if any."""
+    """Return a note on the points that are left out because their FLOP/s exceed the peak, if any."""
     return (
         [f"left out: {refused.sum()} of {len(refused)} points, because they exceed the peak"] if refused.any() else []
     )

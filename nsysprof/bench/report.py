@@ -104,8 +104,8 @@ def _limits(results: BenchResults) -> Iterator[str]:
     )
     table = columns(heads, words=lambda row: first_words(results, row))
     note = (
-        "The fastest backend for each shape, largest potential gain first. Bound by: FLOPs or memory "
-        "traffic (each input and output once), whichever takes longer at the GPU's peak, and the time ratio."
+        "The fastest backend for each shape, largest potential gain first. Bound by: compute or memory "
+        "traffic (each input and output once), whichever takes longer at the GPU's peak; times: longer ÷ shorter."
     )
     return _section("What limits each shape", words.rows_of(results, priorities(results)), table, 3, note)
 
@@ -127,8 +127,8 @@ def _shapes(results: BenchResults) -> Iterator[str]:
             rows += others
     table = columns("sweep | backend | dtype | takes | FLOP/s = flops_ratio")
     note = (
-        "Time: time per call relative to the sweep's first shape (in brackets: range given both intervals). "
-        "FLOP/s: the same ratio for FLOP/s; above 1 if larger shapes use the device better."
+        "Takes: latency ÷ latency of the sweep's first shape (in brackets: limits from both intervals). "
+        "FLOP/s: FLOP/s ÷ FLOP/s of the first shape; above 1 if larger shapes use the device better."
     )
     return _section("From shape to shape", rows, table, 3, note)
 
@@ -138,7 +138,7 @@ def _spread(results: BenchResults) -> Iterator[str]:
     heads = "shape = label | backend | n | median = median_ns | mean = mean_ns | σ = sd_ns | p99 | per head = head"
     table = columns(
         heads,
-        p99=lambda row: "of 100 samples on" if row["n"] < LEAST_FOR_P99 else format_ns(row["p99_ns"]),
+        p99=lambda row: "needs 100 samples" if row["n"] < LEAST_FOR_P99 else format_ns(row["p99_ns"]),
         head=lambda row: (
             format_ns(row["median_ns"] / heads / row.get("batch", 1)) if (heads := row.get("heads")) else ""
         ),

@@ -70,7 +70,7 @@ class BenchResults:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return by id how each configuration differs from the others."""
+        """Return for each configuration (by id) the parts that differ from other configurations."""
         return self.shapes[1]
 
     def own(self, rows: pd.DataFrame, column: str = "backend") -> pd.DataFrame:
@@ -82,7 +82,7 @@ class BenchResults:
         return self.results.loc[list(sweep.rows)]
 
     def decided(self, kind: str = "eager") -> pd.DataFrame:
-        """Return the decisions based on this kind of samples."""
+        """Return the decisions for one kind of samples ("eager" or "graph")."""
         return self.decisions[self.decisions["kind"] == kind]
 
     def speedup(self, configuration: str, base: str, new: str, kind: str = "eager") -> dict[str, Any] | None:
@@ -90,7 +90,7 @@ class BenchResults:
         return self.speedups.get((kind, configuration, base, new))
 
     def backend_name(self, backend: str, configurations: Iterable[str]) -> str:
-        """Return the backend's name; for `auto`, with its choice if it made only one: `auto (cudnn)`."""
+        """Return the backend's name; `auto` includes its choice if it always chose one backend: `auto (cudnn)`."""
         picked = {self.samples.auto.get(name) for name in configurations} if backend == pairs.AUTO else set()
         [pick] = picked if len(picked) == 1 else [None]
         return f"{backend} ({pick})" if pick else backend
@@ -101,7 +101,7 @@ class BenchResults:
 
 
 def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
-    """Return what all shapes have in common (`B1 H8 D64 fp16 causal`), and the differing parts of each shape (`S1024`).
+    """Return the part that all shapes share (`B1 H8 D64 fp16 causal`), and the differing parts of each shape (`S1024`).
 
     The second result is a mapping from the shape's id; `default` means that the differing parts have their default
     values.

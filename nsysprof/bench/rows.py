@@ -66,7 +66,7 @@ def _allowed_for(frame: pd.DataFrame, warnings: list[str]) -> list[str]:
 
 
 def over_runs_of(samples: BenchSamples, kind: Kind) -> dict[tuple[str, str], OverRuns]:
-    """Return by index the latency over runs of each point that was measured in several runs."""
+    """For each point that was measured in several runs, return its latency over the runs."""
     logs = {point.place: run_medians(point.by_run(kind)) for point in samples.measured}
     several = [point for point in samples.measured if len(logs[point.place]) > 1]
     values = [list(logs[point.place].values()) for point in several]
@@ -172,7 +172,7 @@ def _measured(
 
 
 def median_of(summary: Summary | None, runs: OverRuns | None) -> dict[str, Any]:
-    """Return the median and, if reliable, its interval, over the runs if there are several."""
+    """Return the median, and its interval if reliable; both are over the runs if there are several."""
     if summary is None:
         return {"median_ns": _NAN, "low_ns": _NAN, "high_ns": _NAN, "interval": None}
     sure, median = (runs.sure, runs.value) if runs else (summary.sure, summary.median)

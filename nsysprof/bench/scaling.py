@@ -77,7 +77,7 @@ class PowerLaw:
 
 
 def is_named(growth: str) -> bool:
-    """Return whether the growth is a power, or between two powers."""
+    """Return whether the growth follows one power of the size, or lies between two powers."""
     return growth not in (UNCLEAR, FEW_POINTS) and not growth.startswith(NO_SINGLE_POWER)
 
 
@@ -85,7 +85,7 @@ def find_sweeps(results: pd.DataFrame, about: Described) -> list[BenchSweep]:
     """Find the sweeps of a grid: over S first, then over other axes for shapes that no sweep covers.
 
     Each remaining shape is its own sweep. So every configuration is in at least one sweep, and a full matrix is shown
-    only along its lengths.
+    only along S.
     """
     sweeps: list[BenchSweep] = []
     covered: set[str] = set()
@@ -155,7 +155,7 @@ def exponent_frame(results: pd.DataFrame, sweeps: Sequence[BenchSweep], about: D
 def crossover_frame(
     results: pd.DataFrame, comparisons: pd.DataFrame, sweeps: Sequence[BenchSweep], about: Described
 ) -> pd.DataFrame:
-    """Make a row of `CROSSOVERS` per sweep over S, pair of backends of one dtype, and kind.
+    """Make a row of `CROSSOVERS` for each sweep over S, kind, and pair of backends with one dtype.
 
     ``from_seq`` is the smallest S from which the winner is faster at every S with measurements of both; ``status`` is
     "everywhere" if this is the first S. There is no winner if neither backend is faster at the largest S.

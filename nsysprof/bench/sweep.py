@@ -35,7 +35,7 @@ Grid = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class BenchPreset:
-    """A named sweep: its grids, its program, and the option that makes the program train."""
+    """A named sweep: its grids, its program, and the option that turns on training in the program."""
 
     grids: tuple[Grid, ...]
     workload: str = "sdpa"
@@ -159,13 +159,13 @@ def bench_plan(
     warm_cache: bool = False,
     graph: bool = True,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the plan for JSON, and the workload's own description with the cost of each configuration.
+    """Return the plan for JSON, and the workload's description of itself with the cost of each configuration.
 
-    Short configurations come first; a point in several grids is measured only once. ``ci_width``: stop before
-    ``samples`` once the 95 % interval of the median is narrower than this share of the median. ``training``: the passes
-    that the workload's mode adds to a call, such as backward. ``runs``: the number of processes; each process measures
-    all points, and they share the ``samples``. Raises `NsysprofError` for backends, axes, dtypes or ``modes`` (given
-    options) that the workload lacks.
+    Short configurations come first; a point in several grids is measured only once. ``ci_width``: stop early, once the
+    95 % interval of the median is narrower than this fraction of the median. ``training``: the passes that the
+    workload's mode adds to a call, such as backward. ``runs``: the number of processes; each measures all points, with
+    an equal part of the ``samples``. Raises `NsysprofError` for backends, axes, dtypes or ``modes`` (given options)
+    that the workload lacks.
     """
     about, _ = ask_workload(program)
     for grid in grids:
@@ -212,7 +212,7 @@ def _check_grid(about: Described, grid: Grid) -> None:
 
 @dataclass(frozen=True)
 class SweepJob:
-    """A sweep to run: the workload's file, the plan, the workload's own description, and the command as typed.
+    """A sweep to run: the workload's file and description of itself, the plan, and the command as typed.
 
     ``results`` is the folder of the final results. Until the results are complete, everything is in ``partial``.
     """
@@ -246,7 +246,7 @@ def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFil
     points = job.partial / POINTS
     if os.path.lexists(job.partial) and not resume and not force:
         raise NsysprofError(
-            f"{job.partial}: an unfinished sweep is there", f"{job.resume_command}   (--force starts over)"
+            f"{job.partial}: this folder has an unfinished sweep", f"{job.resume_command}   (--force starts over)"
         )
     if resume and not points.exists():
         raise NsysprofError(f"{job.partial}: no unfinished sweep to resume", "leave out --resume")
@@ -255,7 +255,7 @@ def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFil
     head = {"plan": job.plan, "workload": job.described, "machine": machine, "measure_peaks": job.measure_peaks}
     try:
         job.partial.mkdir(parents=True, exist_ok=True)
-        taken = NsysprofError(f"{job.partial}: a sweep is running there", "-o DIR for another folder")
+        taken = NsysprofError(f"{job.partial}: another sweep is running in this folder", "-o DIR for another folder")
         with locked_folder(job.partial, taken), interrupts_raised():
             if not resume:
                 begin_points(points, head)
@@ -264,7 +264,7 @@ def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFil
         raise _interrupted(job, 128 + interrupt.number) from None
     except OSError as error:
         raise NsysprofError(
-            f"cannot write {error.filename or job.partial}: {error.strerror}", f"df -h; to go on: {job.resume_command}"
+            f"cannot write {error.filename or job.partial}: {error.strerror}", f"df -h; resume: {job.resume_command}"
         ) from None
 
 
@@ -288,8 +288,8 @@ def run_sweep(job: SweepJob, sweep: SweepFile, echo: Echo) -> dict[str, Any]:
         if ended.code > 128 and sweep.trying:
             reason = f"the process was killed by signal {ended.code - 128}"
             several = " " in sweep.trying.partition(" at ")[0]
-            then = "measured one by one from here on" if several else "going on without it"
-            echo(f"{sweep.trying}: {reason}, {then}\n")
+            then = "points are now measured one by one" if several else "this point is skipped"
+            echo(f"{sweep.trying}: {reason}; {then}\n")
             add_line(points, "died", reason=reason)
             sweep = read_points(points)
         elif ended.code not in (0, START_ANEW):
@@ -305,7 +305,7 @@ def _document(job: SweepJob, sweep: SweepFile) -> dict[str, Any]:
     order = [(each["id"], backend) for each in plan["configurations"] for backend in each["backends"]]
     if missing := [place for place in order if place not in sweep.points]:
         names = " ".join(missing[0])
-        raise NsysprofError(f"{job.partial / POINTS}: no point for {names}", "--force starts over")
+        raise NsysprofError(f"{job.partial / POINTS}: no result for {names}", "--force starts over")
     return {
         "schema": BENCH_SCHEMA,
         "name": job.results.name.removesuffix(".bench"),
@@ -348,5 +348,5 @@ def _stopped(job: SweepJob, ended: Ended, sweep: SweepFile) -> NsysprofError:
     return NsysprofError(
         f"the benchmark process failed{at} with exit code {ended.code}{f': {last}' if last else ''}; "
         f"{_so_far(job, sweep)}",
-        f"its output: {quote(str(job.partial / LOG))}; to go on: {job.resume_command}",
+        f"see its output in {quote(str(job.partial / LOG))}; resume: {job.resume_command}",
     )

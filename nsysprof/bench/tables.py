@@ -2,7 +2,7 @@
 
 Shares are fractions of 1. A share of bandwidth is empty if the cache is warm, or if an unfused backend would exceed 100
 % because its score matrices stay in the L2 cache. Sizes (batch to head_dim, and seq in the names of other columns) and
-flags (causal) are declared for attention. For another workload, `columns_of` replaces them by its own.
+flags (causal) are declared for attention. For other workloads, `columns_of` replaces these columns.
 """
 
 import re
@@ -159,7 +159,7 @@ TABLES = (RESULTS, COMPARISONS, DECISIONS, EXPONENTS, CROSSOVERS)
 def frame_of(
     declared: Table, rows: Sequence[Mapping[str, Any]], about: Described, also: Iterable[str] = ()
 ) -> pd.DataFrame:
-    """Return the rows as a frame with a workload's columns of a table; ``also`` adds columns that are filled later."""
+    """Make a data frame of the rows with a workload's columns of a table; ``also`` adds columns to fill later."""
     return pd.DataFrame(rows, columns=declared.header(rows, columns_of(declared, about), also))
 
 

@@ -1,4 +1,4 @@
-"""Targets of a benchmark: how much faster one backend must be than another, and how certain this must be."""
+"""Targets of a benchmark: how much faster one backend must be than another, and with which effect size."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -36,17 +36,17 @@ def read_targets(texts: Sequence[str], backends: Collection[str]) -> list[Target
     for text in texts:
         found = _FORM.fullmatch(text.strip())
         if not found:
-            raise NsysprofError(f"no target: {text!r}", _SAID)
+            raise NsysprofError(f"not a target: {text!r}", _SAID)
         kind, new, base, speedup, delta = found.groups()
         for name in (new, base):
             if name not in backends:
-                raise NsysprofError(f"{text}: no backend {name!r} here", f"there are: {', '.join(backends)}")
+                raise NsysprofError(f"{text}: backend {name!r} was not measured", f"backends: {', '.join(backends)}")
         targets.append(Target(text.strip(), kind or "eager", new, base, float(speedup), float(delta or 0)))
     return targets
 
 
 def missed_targets(results: BenchResults, targets: Sequence[Target]) -> Iterator[str]:
-    """Yield a line per shape at which a target is missed, or cannot be shown to be met.
+    """Yield a line for each shape at which a target is missed, or for which there is too little data.
 
     A target is met if the lower end of the interval of the speed-up reaches the target, and Cliff's delta is as large
     as required.

@@ -42,7 +42,7 @@ def _joined(*parts: Iterable[str]) -> str:
 
 
 def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes: int | None) -> str:
-    """List each configuration with the approximate memory of its backends, and points that may not fit the GPU."""
+    """List each configuration with the estimated memory of its backends, and points that may not fit on the GPU."""
     rows = described["configurations"]
     held = {(row["id"], name): row["cost"]["held_bytes"].get(name) for row in rows for name in row["backends"]}
     names = dict.fromkeys(name for row in rows for name in row["backends"])
@@ -217,7 +217,7 @@ def _totals(diff: BenchDiff) -> Iterator[str]:
     verdicts = ", ".join(f"{counts[name]} {name}" for name in order if name in counts)
     least = format_share(diff.rules.least_effect)
     yield f"{len(times)} comparisons: {verdicts}; a difference counts if it is at least {least}"
-    scope = f"over {diff.runs} runs of each" if diff.runs > 1 else WITHIN_EACH
+    scope = f"over {diff.runs} runs before and after" if diff.runs > 1 else WITHIN_EACH
     meaning = "detectable: the smallest detectable change; effect: Cliff's delta."
     only = {"before": diff.only_before, "after": diff.only_after}
     named = [f"only {name}: {join_first(points, MAX_POINTS_NAMED)}" for name, points in only.items() if points]

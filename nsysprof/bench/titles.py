@@ -61,7 +61,7 @@ def memory_title(results: BenchResults) -> str:
 
 
 def throughput_title(results: BenchResults) -> str:
-    """Name the highest throughput of a backend, as a share of the peak."""
+    """Name the backend with the highest throughput, and its throughput (also as % of the peak)."""
     part = _named(results, "tflops")
     if part.empty:
         return _NOTHING
@@ -113,7 +113,7 @@ def _speedup_without_crossover(results: BenchResults) -> str:
 
 
 def roofline_title(results: BenchResults) -> str:
-    """Name the shares of their ceilings that the best backend and the baseline reach, without launches if measured."""
+    """Name the % of the roof that the best backend and the baseline reach, without launches if measured."""
     part = _named(results, "peak_tflops")
     if part.empty:
         return "No roofline: the peaks of this device are unknown"

@@ -49,7 +49,7 @@ def _text(row: Row, cell: Cell) -> str:
 
 
 def rows_of(results: BenchResults, frame: pd.DataFrame) -> list[Row]:
-    """Return the rows of a frame, with the ``label`` of their shape and their speed relative to the baseline.
+    """Return the rows of a data frame, with the ``label`` of their shape and their speed relative to the baseline.
 
     The speed is a comparison for each kind of samples (``eager`` and ``graph``), or None if they were not compared.
     """
@@ -74,7 +74,7 @@ def decided_rows(results: BenchResults) -> list[Row]:
 
 
 def known_text(value: object) -> str:
-    """The text of a cell; empty for any missing value of pandas."""
+    """Return the text in a cell; empty if the value is missing."""
     return value if isinstance(value, str) else ""
 
 
@@ -87,7 +87,7 @@ def latency_cell(row: Row, graph: str = "") -> str:
 
 
 def plus_minus(row: Row, graph: str = "") -> str:
-    """Format half the width of the interval relative to the median (`± 0.3 %`), or the range if samples are few."""
+    """Format half the interval relative to the median (`± 0.3 %`), or the minimum and maximum if samples are few."""
     if (row["graph_n"] < LEAST_SAMPLES) if graph else (row["n"] == 1):
         return ""
     if not graph and row["n"] < LEAST_SAMPLES:
@@ -147,7 +147,7 @@ def subtitle(results: BenchResults) -> str:
 
 
 def about_run(results: BenchResults) -> str:
-    """One line: workload, device, and number of samples."""
+    """Return a line with workload, device and number of samples."""
     samples, (shared, _) = results.samples, results.shapes
     what = results.about.title(training=samples.backward)
     counts = [len(point.latency_ns) for point in samples.measured]
@@ -183,7 +183,7 @@ def interval_words(results: BenchResults) -> str:
     """Describe the interval that `plus_minus` shows for these samples."""
     words = f"95 % interval of the median {scope_of(results.samples.runs)}"
     if results.results["n"].between(1, LEAST_SAMPLES - 1).any():
-        words += f", or (least–most) of fewer than {LEAST_SAMPLES}"
+        words += f", or (minimum–maximum) of fewer than {LEAST_SAMPLES} samples"
     if NO_INTERVAL in results.results["interval"].to_numpy():
         words += "; no interval if samples are too few or too autocorrelated"
     return words
@@ -207,13 +207,13 @@ def finds_cell(pair: Mapping[str, Any] | None) -> str:
 
 
 def speed_words(pair: Any, base: str, where: str) -> str:
-    """Format `24.2x as fast as math at S=4096` from a row of the comparisons, as far as its verdict supports it."""
+    """Format a comparison as `24.2x as fast as math at S=4096`, if its verdict is clear."""
     clear = f"{format_ratio(pair['speedup'])} as fast as {base}{where}"
     return word_by_verdict(clear, f"no clear difference from {base}{where}", pair["verdict"])
 
 
 def ends_words(results: BenchResults, row: Row) -> str:
-    """Format `1.1x at S=128, 30x at S=4096`: the speed-ups in a row of the crossovers, if verdicts support them."""
+    """Format a crossover as `1.1x at S=128, 30x at S=4096`; a speed-up is given only if its verdict is clear."""
     frame, about, words = results.results, results.about, []
     inside = frame["configuration"].isin(configurations_of(results, row["sweep"], row["dtype"]))
     for end in ("first", "last"):
@@ -226,7 +226,7 @@ def ends_words(results: BenchResults, row: Row) -> str:
 
 
 def aa_words(results: BenchResults, which: str = "") -> str:
-    """Count the backends that differ from themselves, and name ``which``."""
+    """Return how many backends differ from themselves (A/A), followed by ``which``."""
     return f"compared with themselves, {results.aa_different} of {results.aa_compared} differ{which}"
 
 
@@ -267,7 +267,7 @@ def of_main_dtype(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
-    """Return the rows of a frame that have these values."""
+    """Return the rows of a data frame whose columns have the given values."""
     for name, value in values.items():
         frame = frame[frame[name] == value]
     return frame

@@ -230,7 +230,7 @@ def run_job(job: SweepJob, made: ResultOptions, *, resume: bool, force: bool, as
     # mistakes in them come before hours of measuring
     read_targets(made.target or (), {name: 0 for each in job.plan["configurations"] for name in each["backends"]})
     hint = f"--force to replace them, -o DIR for another folder, or rm -r {quote(str(job.results))}"
-    folder = _folder(job.results, made, hint=hint, force=force, otherwise=f"df -h; to go on: {job.resume_command}")
+    folder = _folder(job.results, made, hint=hint, force=force, otherwise=f"df -h; resume: {job.resume_command}")
     with open_sweep(job, resume=resume, force=force) as sweep:
         document = run_sweep(job, sweep, echo)
         with folder.making() as new:

@@ -175,7 +175,7 @@ def test_an_interrupted_sweep_loses_nothing_and_is_resumed(bench: Run, tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["run.partial"]
 
     again = bench(*sweep, "-o", "run")
-    assert (again.code, "an unfinished sweep is there" in again.err) == (1, True)
+    assert (again.code, "this folder has an unfinished sweep" in again.err) == (1, True)
     other = bench(*sweep[:-1], "300", "-o", "run", "--resume")
     assert other.code == 1
     assert "begun with another plan: samples 400 there, 300 here" in other.err
@@ -290,8 +290,8 @@ def test_a_backend_that_kills_the_process_later_is_found_by_trying_each_alone(
     assert (killed["backend"], killed["status"]) == ("killer", "out of memory")
     assert killed["reason"] == "the process was killed by signal 9"
     assert (other["status"], len(other["latency_ns"])) == ("measured", 10)
-    at = "at B1.H2.S8.D8.fp32.causal: the process was killed by signal 9,"
-    for message in (f"killer math {at} measured one by one", f"killer {at} going on without it"):
+    at = "at B1.H2.S8.D8.fp32.causal: the process was killed by signal 9;"
+    for message in (f"killer math {at} points are now measured one by one", f"killer {at} this point is skipped"):
         assert message in "".join(output)
 
 
@@ -307,8 +307,8 @@ def test_backends_that_are_wrong_or_kill_the_process_at_once_are_not_timed(
     assert ended.value.exit_code == 3
     err = capsys.readouterr().err
     assert "wrong results, not measured: liar at B1.H2.S8.D8.fp32.causal" in err
-    assert "killer at B1.H2.S8.D8.fp32.causal: the process was killed by signal 9, going on without it" in err
-    assert "measured one by one" not in err
+    assert "killer at B1.H2.S8.D8.fp32.causal: the process was killed by signal 9; this point is skipped" in err
+    assert "points are now measured one by one" not in err
     killer, liar, math = json.loads((job.results / "samples.json").read_text())["points"]
     assert (killer["status"], killer["reason"]) == ("out of memory", "the process was killed by signal 9")
     assert (liar["status"], liar["latency_ns"]) == ("wrong", [])
@@ -335,7 +335,7 @@ def test_a_folder_is_one_sweeps_at_a_time(program: Callable[[int], Path], tmp_pa
     job = job_of(program(0), tmp_path, {})
     with (
         open_sweep(job, resume=False, force=False),
-        pytest.raises(NsysprofError, match="a sweep is running there"),
+        pytest.raises(NsysprofError, match="another sweep is running in this folder"),
         open_sweep(job, resume=False, force=True),
     ):
         pass

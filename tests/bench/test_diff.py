@@ -110,7 +110,7 @@ def test_unlike_environments_are_refused_by_what_differs(tmp_path: Path) -> None
         "warm_cache False before, True after",
     ):
         assert message in refused.value.message
-    assert refused.value.hint == "--unlike compares them anyway"
+    assert refused.value.hint == "--unlike compares these runs anyway"
     diff = runs(tmp_path, before, after, unlike=True)
     assert len(diff.differences) == 4
     assert "unlike: gpus.name NVIDIA H200 before, NVIDIA H100 after; driver 580.95.05" in diff_table(diff)
@@ -136,11 +136,11 @@ def test_other_company_is_another_way_of_measuring(tmp_path: Path) -> None:
     before, after = made_up(samples=10), made_up(samples=10)
     for data, company in ((before, ["math", "math_reduced"]), (after, ["math"])):
         point_of(data, "flash", 2048)["sampled_with"] = company
-    with pytest.raises(NsysprofError, match="sampled in turn with math_reduced only before") as refused:
+    with pytest.raises(NsysprofError, match="interleaved with math_reduced only before") as refused:
         runs(tmp_path, before, after)
-    assert refused.value.hint == "--unlike compares them anyway"
-    assert runs(tmp_path, before, after, unlike=True).differences == ("sampled in turn with math_reduced only before",)
-    with pytest.raises(NsysprofError, match="sampled in turn with math_reduced only after"):
+    assert refused.value.hint == "--unlike compares these runs anyway"
+    assert runs(tmp_path, before, after, unlike=True).differences == ("interleaved with math_reduced only before",)
+    with pytest.raises(NsysprofError, match="interleaved with math_reduced only after"):
         runs(tmp_path, after, before)
 
 
@@ -162,7 +162,7 @@ def test_points_of_one_run_alone_are_named(tmp_path: Path) -> None:
     before, after = made_up(samples=10), made_up(samples=10, memory_limit=1e9)
     before["points"] = [point for point in before["points"] if point["configuration"]["seq"] != 1024]
     diff = runs(tmp_path, before, after)
-    assert diff.only_before == ("math at B1.H8.S4096.D64.fp16.causal (out of memory in the other)",)
+    assert diff.only_before == ("math at B1.H8.S4096.D64.fp16.causal (out of memory in the other run)",)
     assert diff.only_after == ("math at B1.H8.S1024.D64.fp16.causal", "flash at B1.H8.S1024.D64.fp16.causal")
     assert "only before: math at B1.H8.S4096" in diff_table(diff)
 

@@ -115,7 +115,7 @@ def test_a_database_that_cannot_be_is_refused_before_anything_is_measured(tmp_pa
     """A text file, a folder that is not there; a new file in an old folder is fine, and not made yet."""
     text = tmp_path / "notes.txt"
     text.write_text("not a database")
-    with pytest.raises(NsysprofError, match=r"notes\.txt is no SQLite database"):
+    with pytest.raises(NsysprofError, match=r"notes\.txt is not an SQLite database"):
         check_database_place(text)
     with pytest.raises(NsysprofError, match="there is no folder"):
         check_database_place(tmp_path / "no" / "x.db")
@@ -128,7 +128,7 @@ def test_what_is_no_database_of_ours_is_refused(tmp_path: Path) -> None:
     results = results_of(tmp_path / "a", samples=10)
     text = tmp_path / "notes.txt"
     text.write_text("not a database, but long enough to be read as one")
-    with pytest.raises(NsysprofError, match=r"notes\.txt is no SQLite database"):
+    with pytest.raises(NsysprofError, match=r"notes\.txt is not an SQLite database"):
         append_database(results, text)
     assert text.read_text().startswith("not a database")
     other = tmp_path / "other.db"

@@ -66,7 +66,7 @@ launch overhead: 21 % of a call of flash at S1024; flash is 19.9x as fast as mat
   excluding them, at S1024
 limits: 3 shapes compute-bound by 1.18x to 4.70x; first: arithmetic of flash at S4096 (33 % of peak, 32.9 µs
   above the lower bound)
-A/A: compared with themselves, 0 of 6 differ; chance allows 1 in 20
+A/A: compared with themselves, 0 of 6 differ; 1 in 20 expected by chance
 (1.01x): no clear change; 1.3x ?: too few samples; detectable: smallest difference found with 80 % power. of
   peak: peak = SMs × sampled clock × FLOPs/clock/SM. matrices: peak memory in score matrices of the dtype.
   error: relative, against float64.
@@ -215,7 +215,7 @@ def test_few_samples_show_how_far_they_reach(tmp_path: Path) -> None:
     for samples, few in ((8, True), (10, False)):
         results = results_of(tmp_path / str(samples), made_up(("math", "flash"), (2048,), samples=samples))
         summary = bench_summary(results)
-        assert ("or (least–most) of fewer than 10" in " ".join(summary.split())) == few
+        assert ("or (minimum–maximum) of fewer than 10" in " ".join(summary.split())) == few
         assert ("–" in summary.split("fastest")[0].split("shape", 1)[1]) == few
 
 
