@@ -39,8 +39,9 @@ _KERNEL_COUNTS = {GUARD: 4, CAST_DOWN: 2}
 
 @dataclass(frozen=True)
 class Expected:
-    """The expected work of one call: ``flops`` of its matrix products, ``least_bytes`` that every implementation moves,
-    ``matrix_bytes`` of one score matrix in the data type of the side (0 if fused), and ``bytes_of`` each cause.
+    """The expected work of one call: ``flops``: of its matrix products; ``least_bytes``: the bytes that every
+    implementation moves; ``matrix_bytes``: size of one score matrix in the data type of the side (0 if fused);
+    ``bytes_of``: bytes by cause.
     """
 
     shape: AttentionShape
@@ -81,7 +82,7 @@ def read_shape(text: str) -> RecordedRun:
         elif word in ("causal", "backward"):
             known[word] = True
         else:
-            raise NsysprofError(f"no part of a shape: {word!r}", "--shape B=1,H=8,S=4096,D=64,fp16,causal")
+            raise NsysprofError(f"not part of a shape: {word!r}", "--shape B=1,H=8,S=4096,D=64,fp16,causal")
     return RecordedRun((), **known)
 
 
@@ -96,7 +97,7 @@ def _sizes(words: Iterable[str]) -> dict[str, Any]:
 
 
 def unlike_shapes(base: Selection, new: Selection) -> str:
-    """Describe how the shapes of two sides differ, according to their run records or the names in their paths.
+    """Describe the differences between the shapes of two sides (from run records or the names in range paths).
 
     For example, `S=1024 and S=4096, fp16 and bf16`; empty if all sizes that are known for both sides are equal.
     """
@@ -128,7 +129,7 @@ def _known_shape(side: Selection) -> dict[str, Any]:
 
 
 def shape_warnings(given: RecordedRun | None, sides: Iterable[Selection]) -> Iterator[str]:
-    """Warn if ``--shape`` yields no model, and name the missing parts (for the side that lacks the fewest)."""
+    """Warn if ``--shape`` yields no model, and name the missing parts (of the side with the fewest missing parts)."""
     if given is None:
         return
     runs = [shape_of(side.name, given) for side in sides if side.name not in side.loaded.runs]

@@ -35,10 +35,10 @@ class MedianCall:
     """One call of a side; all times are int64 ns after the start of the first GPU op.
 
     ``length_ns``: the span, up to the first GPU op of the next call; ``of``: the number of calls from which the call
-    was chosen; ``kernels``, the number it runs. For each GPU op, by start: ``start``, ``end``, ``family`` uint8 into
-    `FAMILIES`, ``cause`` int32 into ``causes``, ``name`` int32 into ``names``, ``stream`` into ``streams`` (codes of
-    `Trace.streams`). ``gap_start``, ``gap_end``, ``gap_kind`` (of `Gaps`): intervals without GPU ops of the call.
-    ``launch_start``, ``launch_end``: the launching host calls, possibly long before 0.
+    was chosen; ``kernels``: the number of kernels in the call. For each GPU op, by start: ``start``, ``end``,
+    ``family`` uint8 into `FAMILIES`, ``cause`` int32 into ``causes``, ``name`` int32 into ``names``, ``stream`` into
+    ``streams`` (codes of `Trace.streams`). ``gap_start``, ``gap_end``, ``gap_kind`` (of `Gaps`): intervals without GPU
+    ops of the call. ``launch_start``, ``launch_end``: the launching host calls, possibly long before 0.
     """
 
     length_ns: int
@@ -113,7 +113,7 @@ def median_call(side: Selection) -> MedianCall:
 
 
 def plan_calls(comparison: Comparison) -> Calls:
-    """Plan the pair with the largest difference: its two calls one below the other, on one axis from 0."""
+    """Plan the median calls of the pair with the largest difference, one below the other, on one axis from 0."""
     difference = comparison.differences[comparison.largest]
     sides = difference.pair.sides
     calls = [median_call(side) for side in sides]

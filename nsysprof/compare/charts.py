@@ -34,7 +34,7 @@ _MINUTES = 60 * 10**9
 
 
 def plan_gap(comparison: Comparison) -> Waterfalls:
-    """Plan a waterfall of the pair, or of the pairs with the largest differences over all calls."""
+    """Plan a waterfall of the pair, or of several pairs, largest total differences first."""
     ranked = comparison.ranked[:MAX_PANELS]
     shown = [comparison.differences[pair.name] for pair in comparison.sides if pair.name in ranked]
     single = shown[0] if len(shown) == 1 else None
@@ -274,7 +274,7 @@ def comparison_charts(comparison: Comparison) -> tuple[Chart[Comparison], ...]:
 
 
 def overview(comparison: Comparison) -> Overview:
-    """The notebook view: all pairs, and the ledger of the largest difference."""
+    """The notebook view: all pairs, and the ledger of the pair with the largest difference."""
     largest = comparison.differences[comparison.ranked[0]]
 
     def details() -> Iterator[str | TextTable]:

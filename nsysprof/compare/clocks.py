@@ -59,8 +59,8 @@ def clock_rows(
 
     Columns: ``pair, clock``; for each side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``; ``ratio`` of the medians
     (base/new), with the interval ``ratio_low`` to ``ratio_high`` at a ``level``; Cliff's ``delta``, ``p`` and
-    ``adjusted_p`` (Holm, over the pairs of a clock), ``verdict`` on the new side and its ``reason``. A clock without
-    samples on a side, or with a median of 0, has NaN and empty texts; pairs that are not steps have no row of `STEP`.
+    ``adjusted_p`` (Holm, over the pairs of a clock), ``verdict`` on the new side and its ``reason``. If a side has no
+    samples, or a median of 0, numbers are NaN and texts empty. Pairs that are not steps have no row of `STEP`.
     """
     total = sum(len(samples) for _, _, *both in pairs for side in both for samples in side.values())
     resamples = max(MIN_RESAMPLES, min(RESAMPLES, MAX_DRAWS // max(total, 1)))
@@ -162,7 +162,7 @@ _COLUMNS = ("base_count", "base_ns", "new_count", "new_ns")
 
 
 def compare_totals(base: LoadedReport, new: LoadedReport) -> dict[str, pd.DataFrame]:
-    """Sum the host calls and copies of two reports; return a frame per non-empty summary, by name.
+    """Sum the host calls and copies of two reports; return a data frame for each non-empty summary, by name.
 
     One row per name, largest difference first: ``name``; for each side ``base_count, base_ns, new_count, new_ns``
     (added durations); and ``delta_ns``.
@@ -185,7 +185,7 @@ def compare_totals(base: LoadedReport, new: LoadedReport) -> dict[str, pd.DataFr
 
 
 def totals_table(name: str, totals: pd.DataFrame, sides: Sequence[str], top: int) -> TextTable:
-    """Make a table of the ``top`` rows of a frame of `compare_totals` and the total: counts and durations per side."""
+    """Make a table of the first ``top`` rows of `compare_totals`, and of the total: count and time per side."""
     whole = totals.drop(columns="name").sum().to_frame().T.assign(name="total")
     rows = pd.concat([totals.head(top), whole])
     counts = [dict.fromkeys(map(mean_text, pair)) for pair in rows[["base_count", "new_count"]].to_numpy()]
@@ -196,6 +196,6 @@ def totals_table(name: str, totals: pd.DataFrame, sides: Sequence[str], top: int
         Column("delta_ns", "", "change", lambda ns: f"{'-' if ns < 0 else '+'}{format_ns(abs(ns))}"),
     )
     more = len(totals) - top
-    note = "summed over all threads and streams, whose times may overlap"
+    note = "times are summed over all threads and streams, and may overlap"
     note += f"; gap.json has {more:,} more rows with smaller changes" if more > 0 else ""
     return show_columns(columns, rows.assign(count=[" → ".join(pair) for pair in counts]), note=note, last_apart=True)

@@ -60,7 +60,7 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
         most = min(level.share or 0.0 for level in levels) >= MIN_RENAMED
         if not (shared or one.found or other.found) and alike and most and len(one.paths) == len(other.paths) == 1:
             names = " and ".join(repr(one_line(level.paths[0], _NAME)) for level in levels)
-            note = f"these loops are compared although their names differ, because they run the same kernels: {names}"
+            note = f"two loops with different names are compared, because both run the same kernels: {names}"
             return Agreement(reports, ((_code(one, one.paths[0]), _code(other, other.paths[0])),), (note,))
     notes: tuple[str, ...] = ()
     if any(len(level.rows) for level in levels):
@@ -75,9 +75,9 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
         nearest = [max(side, key=lambda name, side=side: side[name][1]) for side in whole]  # type: ignore[misc]
         took = " and ".join(map(format_share, shares))
         reasons = (
-            f"common kernels take {took} of their time",
+            f"common kernels take {took} of the kernel time",
             *(
-                f"most time takes {one_line(name, _NAME)} in {each.path.name}"
+                f"in {each.path.name}, {one_line(name, _NAME)} takes the most time"
                 for name, each in zip(nearest, reports, strict=True)
             ),
         )
@@ -96,7 +96,7 @@ def conditions(first: LoadedReport, last: LoadedReport) -> dict[str, tuple[str, 
 
 
 def same_version(one: str, other: str) -> bool:
-    """Return whether two versions are equal, apart from additional parts of one version."""
+    """Return whether two versions are equal, as far as the shorter version goes (`12.4` and `12.4.1`)."""
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
@@ -123,7 +123,7 @@ def _code(level: Level, path: str) -> int:
 
 
 def kernels_of(loaded: LoadedReport, level: Level | None) -> Kernels:
-    """Return count, time in ns and summed grid size of each kernel name, in the whole recording or in a level."""
+    """Return the count, time (ns) and summed grid size of each kernel name, in the whole recording or in a level."""
     ops = loaded.trace.ops
     rows: Index = np.arange(len(ops))
     if level is not None:

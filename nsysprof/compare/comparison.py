@@ -53,7 +53,7 @@ class Comparison(Shown):
     by that clock, ``base_busy_median_ns, new_busy_median_ns``, and the ``verdict`` about the new side. ``gaps``: the
     columns of ``gap.csv``; the ``delta_ns`` of the causes of a pair add up to the pair's ``delta_ns``. ``clocks``: the
     columns of `clock_rows`. ``evidence``: ``pair, cause, side, kernel, math_unit, grid, count, sum_ns`` over all calls.
-    ``models``: the expected work per call on each side of each pair, if the call's shape is known; ``traffic``: ``pair,
+    ``models``: for each pair, the expected work per call of both sides, if the shape is known; ``traffic``: ``pair,
     cause``, and for each side the bytes by that model, and bytes per second of the side's time. ``work``: ``pair`` and
     the columns of `work_rows`. ``sides`` are the pairs as objects, with all GPU ops. ``options``: the arguments of
     `compare`. ``measured``: for each pair, the hardware counter measurement of each side, empty without counters;
@@ -95,7 +95,7 @@ class Comparison(Shown):
         """The pairs in order: program steps, then clear differences, then unchanged pairs; within each group, sorted
         by total time difference.
 
-        The total difference is the difference of the medians times the number of calls that both sides have.
+        The total difference is the difference of the medians times the smaller number of calls.
         """
         pairs = self.pairs
         certainty = pairs["verdict"].map({FASTER: 0, SLOWER: 0, NO_CLEAR_CHANGE: 2}).fillna(1)
@@ -108,7 +108,7 @@ class Comparison(Shown):
 
     @property
     def comparable(self) -> bool:
-        """Return whether the reports run the same work, as far as known."""
+        """Return whether the two reports seem to run the same work."""
         return not self.agreement.reasons
 
     @property
@@ -161,13 +161,13 @@ def compare(
     the outermost ranges are paired. ``per`` is a glob of the inner ranges that count as calls; by default these are
     numbered ``iter*`` and ``step*`` ranges or, if there are none, whole instances. ``skip`` leaves out the first
     instances of repeated ranges; ``instances`` keeps only some instances of each range (`"3"` or `"20-39"`, counted
-    from 0), or a pair of these, so that a range can be compared with itself; ``slowest`` keeps the longest instance of
-    each range. With one report and ``select``, the chosen instance is compared with a typical one (of median time).
-    ``records`` are the run records of the reports; a record beside a report is found automatically. ``shape`` is the
-    attention shape, if no record has it: `B=1,H=8,D=64,fp16,causal`. ``counters`` are the hardware counters of the
-    reports, as written by `nsysprof counters`; files beside a report are found automatically. ``also_base`` and
-    ``also_new`` are more recordings of either side; the verdict on the largest difference then covers several runs;
-    ``noise`` are recordings of unchanged code: a change must exceed their differences.
+    from 0); two such texts compare a range with itself; ``slowest`` keeps the longest instance of each range. With one
+    report and ``select``, the chosen instance is compared with a typical one (of median time). ``records`` are the run
+    records of the reports; a record beside a report is found automatically. ``shape`` is the attention shape, if no
+    record has it: `B=1,H=8,D=64,fp16,causal`. ``counters`` are the hardware counters of the reports, from `nsysprof
+    counters`; files beside a report are found automatically. ``also_base`` and ``also_new`` are more recordings of
+    either side; the verdict on the largest difference then covers several runs; ``noise`` are recordings of unchanged
+    code: a change must exceed their differences.
 
     Raises `NsysprofError` if a glob matches nothing, or if nothing can be compared.
     """

@@ -20,7 +20,7 @@ GAP_FILES = ("gap.csv", "gap.json")
 # Columns are an interface: add, never rename.
 GAPS = table(
     "gap.csv",
-    "a row per pair and cause; base_ns and new_ns add up to the times of both sides, delta_ns to their difference",
+    "a row per pair and cause; base_ns, new_ns and delta_ns add up to the pair's base time, new time and difference",
     {
         "pair": "name of the two ranges",
         "cause": "kernel family (by the kernel rules), or kind of idle time",
@@ -41,7 +41,7 @@ GAPS = table(
 _MEASURED = {
     "dram_bytes dram_read_bytes dram_write_bytes l2_bytes": "traffic of a call, by hardware counters",
     "tensor_instructions tensor_flops fp32_flops fp16_flops fp64_flops": "work of a call, by hardware counters",
-    "dram_bytes_per_s dram_share": "dram_bytes per second of kernel time; % of the GPU's memory bandwidth",
+    "dram_bytes_per_s dram_share": "dram_bytes per second of kernel time; this rate as % of the GPU's memory bandwidth",
     "expected_bytes": "expected memory traffic per call, computed from the shape",
 }
 MEASURED = table(

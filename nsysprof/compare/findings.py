@@ -69,7 +69,7 @@ _UNITS = {"FP32 FMA": "FP32 units (CUDA cores)"}
 
 @dataclass(frozen=True)
 class Difference:
-    """A pair, with its ``row`` of `Comparison.pairs` and its rows of the other frames."""
+    """A pair, with its ``row`` of `Comparison.pairs` and its rows of the other tables."""
 
     pair: Pair
     row: Mapping[str, Any]
@@ -84,22 +84,22 @@ class Difference:
 
     @property
     def whole(self) -> bool:
-        """Whether its sides are whole traces."""
+        """Whether both sides are whole traces."""
         return bool(self.row["place"] == WHOLE_TRACE)
 
     @property
     def clock(self) -> str:
-        """The clock of its verdict."""
+        """The clock of the verdict."""
         return str(self.row["clock"])
 
     @property
     def noun(self) -> str:
-        """The noun for its calls: `step` or `call`."""
+        """The word for a call: `step` or `call`."""
         return "step" if self.clock == STEP else "call"
 
     @property
     def each(self) -> str:
-        """The base of its figures: `per step`, `per call`, or `in the whole trace`."""
+        """The base of all figures: `per step`, `per call`, or `in the whole trace`."""
         return "in the whole trace" if self.whole else f"per {self.noun}"
 
     @cached_property
@@ -109,7 +109,7 @@ class Difference:
 
     @cached_property
     def largest_cause(self) -> tuple[str, float] | None:
-        """Return the cause with the largest share, and the share, or None if there are no shares."""
+        """Return the cause with the largest share of the difference, and this share, or None if there are no shares."""
         if self.no_shares or self.gaps["share"].isna().all():
             return None
         largest = self.gaps.iloc[int(self.gaps["share"].argmax())]
@@ -150,9 +150,10 @@ def speed(base_ns: float, new_ns: float) -> str:
 
 
 def compared(pair: Mapping[str, Any], names: tuple[str, str], place: str, clock: str = "") -> str:
-    """Return `math is 24.1x slower than flash at S=1024`, by the median call, as far as the verdict supports it.
+    """Return `math is 24.1x slower than flash at S=1024` (median calls), or `no clear change`, depending on the
+    verdict.
 
-    This headline of a pair (a row of `Comparison.pairs`) also starts the titles of all charts of the pair.
+    The titles of all charts of the pair (a row of `Comparison.pairs`) also start with this headline.
     """
     where = at(place) + clock
     text = f"{names[0]} is {speed(pair['base_median_ns'], pair['new_median_ns'])} {names[1]}{where}"
@@ -241,12 +242,12 @@ def _signed(ns: float) -> str:
 
 
 def calls_text(pair: Mapping[str, Any]) -> str:
-    """Return `n = 20`, or `n = 20 and 10`: the number of calls by which the ledger of each side is divided."""
+    """Return `n = 20`, or `n = 20 and 10`: the number of calls in the ledger of each side."""
     return counts_text(pair["base_calls"], pair["new_calls"])
 
 
 def counts_text(base: int, new: int) -> str:
-    """Format two counts in the same way."""
+    """Format the counts of both sides: `n = 20`, or `n = 20 and 10`."""
     return f"n = {base:,}" if base == new else f"n = {base:,} and {new:,}"
 
 
@@ -334,7 +335,7 @@ def _recorded(difference: Difference) -> Iterator[str]:
     if all(recorded):
         busy = [difference.row[f"{side}_busy_ns"] / ns for side, ns in zip(SIDES, recorded, strict=True)]
         lengths, shares = " and ".join(map(format_ns, recorded)), " and ".join(map(format_share, busy))
-        yield f"the recordings take {lengths}; GPUs are busy for {shares} of them"
+        yield f"the recordings take {lengths}; GPUs are busy for {shares} of the time"
 
 
 def _events(pair: Mapping[str, Any], events: Mapping[str, Any]) -> Iterator[str]:

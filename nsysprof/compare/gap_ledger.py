@@ -1,9 +1,8 @@
-"""The gap ledger: rows that explain why one side takes longer, and that add up to the difference to the nanosecond.
+"""The gap ledger: rows that explain why one side takes longer, and add up exactly to the time difference.
 
 A side's span is the time of its GPU ops, minus overlap, plus the gaps between the ops; the time of steps also includes
 the gaps before the first and after the last GPU op of each step. Every GPU op has a cause and every gap a reason, so
-the rows of a side add up to its time; after division by calls, the rows are rounded to whole nanoseconds that still add
-up to the time per call.
+the rows of a side add up to its time; times per call are rounded to whole nanoseconds that still add up.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -139,7 +138,7 @@ def _distinct(code: Ints32, launch: Ints32, count: int) -> Ints:
 
 
 def apportion(totals: Sequence[int], parts: int) -> list[int]:
-    """Divide each total by ``parts`` into whole numbers that add up to the rounded quotient of the sum.
+    """Divide each total by ``parts``, and round so that the results add up to the rounded quotient of the sum.
 
     The remainder after rounding down goes to the largest fractions; a total of 0 stays 0.
     """
@@ -183,7 +182,7 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
 
 
 def causes_cancel(gaps: pd.DataFrame) -> bool:
-    """Return whether gains and losses of causes far exceed the difference of the pair; ``gaps`` as in `gap_rows`."""
+    """Return whether causes gain and lose much more time than the pair's difference; ``gaps`` as in `gap_rows`."""
     changes = gaps["delta_ns"]
     return bool(changes.abs().sum() > MAX_CHANGE_TO_DIFFERENCE * abs(int(changes.sum())))
 
@@ -191,8 +190,8 @@ def causes_cancel(gaps: pd.DataFrame) -> bool:
 def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
     """Return why the causes in a row of `Comparison.pairs` have no shares of its difference; empty if they have shares.
 
-    Causes add up to the difference of the means. If this difference is not significant, or the medians differ in the
-    other direction, shares would explain a difference that does not exist.
+    Causes add up to the difference of the means. Shares would be misleading if this difference is not significant, or
+    if the medians differ in the other direction.
     """
     if pair["verdict"] == NO_CLEAR_CHANGE:
         return "the change is not clear, so the causes have no shares"
@@ -282,7 +281,7 @@ def _gap_texts(gaps: Gaps, calls: int, edges: Edges | None, *, whole: bool) -> I
 
 
 def per_call_text(count: float, calls: int) -> str:
-    """The number per call: `20`, `0.95`."""
+    """Format a number per call: `20`, `0.95`."""
     each = count / calls
     if 0 < each < 0.01:
         return "<0.01"

@@ -25,8 +25,8 @@ WHOLE = -1  # stands for the code of a merged path where the whole trace is mean
 
 @dataclass(frozen=True)
 class LoadedReport:
-    """An attributed report with its merged paths, ready for selecting ranges: ``texts`` of the paths, ``kinds`` of the
-    op names, and the entries of the run record by range name. ``left_out`` are warm-up instances, None if there are
+    """An attributed report, ready for selecting ranges: ``texts``: the merged paths; ``kinds``: the kinds of the op
+    names; ``runs``: the entries of the run record by range name. ``left_out`` are warm-up instances, None if there are
     none.
     """
 
@@ -89,24 +89,24 @@ class LoadedReport:
 
     @cached_property
     def annotated(self) -> bool:
-        """Whether it has NVTX ranges."""
+        """Whether the report has NVTX ranges."""
         return annotated(self.trace)
 
     def covered(self, code: int) -> float:
-        """Return the share of all GPU op time that a merged path and its inner ranges own."""
+        """Return the share of all GPU op time that is in a merged path, including its inner ranges."""
         if code == WHOLE:
             return 1.0
         mine = self.attribution.inclusive.sum_ns[self.instances([code])].sum()
         return float(mine / max(int((self.trace.ops.end - self.trace.ops.start).sum()), 1))
 
     def among(self, attribution: Attribution, merge: Sequence[str] | None) -> LoadedReport:
-        """The same report with other ranges."""
+        """Return the report with other ranges."""
         if attribution is self.attribution.launched:
             return self
         return load_report(attribution, self.kinds, merge, self.runs)
 
     def title(self, code: int) -> str:
-        """Return the text of a merged path, with a mark for a start/end range if a push/pop range has the same text."""
+        """Return the text of a merged path; a start/end range is marked if a push/pop range has the same text."""
         if code == WHOLE:
             return WHOLE_TRACE
         twin = self.merged.kind[code] == START_END and self.texts.count(self.texts[code]) > 1

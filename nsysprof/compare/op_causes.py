@@ -1,9 +1,9 @@
 """Assign each GPU op a cause (Q·Kᵀ GEMM, softmax, mask, …) from the kernel name and the neighbours in the call.
 
 Unfused attention is a matrix product, a softmax and a matrix product, with only small kernels in between. In this
-sequence, the first product is Q·Kᵀ, the second is P·V, and the kernels around these belong to the same attention. A
-fill before Q·Kᵀ builds the mask; a fill after the softmax handles rows without valid keys. Kernels outside such
-sequences (convolutions, backward passes, optimizers) keep the cause of their rule.
+sequence, the first product is Q·Kᵀ, the second is P·V, and the small kernels belong to the same attention. A fill
+before Q·Kᵀ builds the mask; a fill after the softmax handles rows without valid keys. Kernels outside such sequences
+(convolutions, backward passes, optimizers) keep the cause of their rule.
 """
 
 from collections.abc import Sequence

@@ -139,7 +139,7 @@ _Names = dict[tuple[str, str], tuple[str, int, str, str, int]]
 
 
 def call_timeline_data(pair: Pair) -> tuple[str, str]:
-    """Return the median calls of a pair, packed, and their caption."""
+    """Return the median calls of a pair, packed for the page, with a caption."""
     calls = [median_call(side) for side in pair.sides]
     length = max(1, *(max(call.length_ns, int(call.end.max(initial=0))) for call in calls))
     names: _Names = {}

@@ -36,7 +36,7 @@ _WHOLE_PAIR = Match(WHOLE, WHOLE_TRACE, ()), Match(WHOLE, WHOLE_TRACE, ())
 
 @dataclass(frozen=True)
 class Pair:
-    """Two selections with the names of the pair, of ``base`` and of ``new``, and with their common ``place``."""
+    """Two selections, with the names of the pair and of both sides, and the common part of the names (``place``)."""
 
     name: str
     base_name: str
@@ -89,7 +89,7 @@ class Paired:
 
 
 def find_pairs(reports: Sequence[LoadedReport], request: Request, merge: Sequence[str] | None) -> Paired:
-    """Find the requested pairs, or pairs of work that both reports have; raises `NsysprofError` if there are none."""
+    """Find the requested pairs, or pairs of work that both reports have; raises `NsysprofError` if there is no pair."""
     wanted, agreement = request.wanted, Agreement()
     if request.is_open:
         agreement = agree(reports[0], reports[-1], merge)
@@ -131,7 +131,7 @@ def match_ranges(
     if not pairs:
         raise NsysprofError(
             f"{base!r} and {new!r} match the same range, {ones[0].text!r}",
-            "compare instances of it: --instance 0-9 --instance 10-19",
+            "compare instances of the range:  --instance 0-9 --instance 10-19",
         )
     return pairs, alone
 
@@ -375,7 +375,7 @@ def _unlike(pair: Pair) -> Iterator[str]:
         shares = " and ".join(map(format_share, alike))
         yield (
             "these loops were detected, not annotated, and may differ: kernels that run on both sides take "
-            f"{shares} of their time"
+            f"{shares} of the loops' time"
         )
     if shapes := unlike_shapes(*pair.sides):
         yield f"different shapes ({shapes}): the shape contributes to the difference"

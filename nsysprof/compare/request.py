@@ -31,7 +31,7 @@ class Request:
     def __post_init__(self) -> None:
         if (self.base is None) != (self.new is None):
             given, missing = ("--base", "--new") if self.new is None else ("--new", "--base")
-            raise NsysprofError(f"{given} names one side only", f"name the other with {missing} GLOB")
+            raise NsysprofError(f"{given} names only one side", f"name the other side with {missing} GLOB")
         if self.select is not None and self.base is not None:
             raise NsysprofError(
                 "--range compares equal paths, --base and --new compare different paths: give --range, or "
@@ -39,7 +39,7 @@ class Request:
             )
         if self.one_report and self.base is None and not (self.select and (self.instances or self.slowest)):
             raise NsysprofError(
-                "the report has nothing to compare",
+                "nothing to compare: one report, and no second range or instance",
                 "give a second report, two ranges with --base GLOB --new GLOB, or an instance: --range GLOB --slowest",
             )
 

@@ -39,7 +39,7 @@ STEP, SPAN = "step", "span"  # the clocks by which calls are judged: as steps, o
 class SelectedCalls:
     """A merged path with its instances, and the calls by which the time of the path is divided.
 
-    ``per`` is the name of the calls. ``calls`` are the ``windows`` if each instance is one call. ``since``: the time
+    ``per`` is the name of the calls. If each instance is one call, ``calls`` are the ``windows``. ``since``: the time
     from which the work of each window counts (None: all work). ``counted`` are the chosen calls (None: all).
     """
 
@@ -82,9 +82,9 @@ def select_calls(
     name = merged.names[merged.name[code]]
     if not codes and per is not None and not fnmatchcase(name, per):
         names = near_names(sorted(merged.names[name] for name in merged.name[inside].tolist()), per)
-        known = f"inside are {', '.join(map(repr, names))}" if names else "it has no ranges inside"
+        known = f"inside are {', '.join(map(repr, names))}" if names else "this range has no inner ranges"
         raise NsysprofError(
-            f"{loaded.texts[code]}: nothing inside matches --per {per!r}: {known}",
+            f"{loaded.texts[code]}: no inner range matches --per {per!r}: {known}",
             "without --per, each instance of the range is one call",
         )
     names = list(dict.fromkeys(merged.names[merged.name[each]] for each in codes)) or [name]
@@ -175,7 +175,7 @@ class Selection(SelectedCalls):
 
     @property
     def name(self) -> str:
-        """Return the range's own name, as in a run record."""
+        """Return the name of the range without its parents, as in a run record."""
         if self.is_whole:
             return WHOLE_TRACE
         return str(self.loaded.merged.names[self.loaded.merged.name[self.code]])
@@ -223,7 +223,7 @@ class Selection(SelectedCalls):
 def complete_pieces(pieces: Pieces) -> Mask:
     """Mark the pieces that are samples of the span of a call.
 
-    The last of several calls is not a sample: no call follows, so its piece ends with the range, which is too early.
+    The last of several calls is not a sample: no call follows, so the piece ends too early, at the end of the range.
     """
     window = pieces.window
     last = np.append(window[1:] != window[:-1], True)[: len(window)]

@@ -24,7 +24,7 @@ ENOUGH_STEPS = 20  # of a recording, for a verdict on them
 
 @dataclass(frozen=True)
 class OverRecordings:
-    """The result over recordings: ``times`` are the medians of each run of the base and of the new side, in ns."""
+    """The result over recordings. ``times``: the median of each run (ns), for the base and for the new side."""
 
     times: tuple[tuple[float, ...], tuple[float, ...]]
     verdict: str
@@ -34,8 +34,8 @@ class OverRecordings:
 def over_recordings(
     pair: Pair, more: Sequence[Sequence[Attribution]], rules: Rules, merge: Sequence[str] | None
 ) -> OverRecordings:
-    """Compare a pair, with each recording as one sample; ``more`` recordings are of the base, of the new side, and of
-    one unchanged program.
+    """Compare a pair, with each recording as one sample; ``more``: further recordings of the base, of the new side, and
+    of one unchanged program.
 
     Raises `NsysprofError` if a recording lacks the range of its side, or is given twice.
     """
@@ -65,19 +65,19 @@ def over_recordings(
         f"{format_ratio(interval.low)} to {format_ratio(interval.high)}); recordings of one side differ by "
         f"up to {format_share(float(np.expm1(noise)))}"
     )
-    more_of_both = "" if clear or len(known) > 1 else "; to know, record both sides again: --also-base, --also-new"
+    more_of_both = "" if clear or len(known) > 1 else "; to decide, record both sides again: --also-base, --also-new"
     return OverRecordings(times, verdict, text + more_of_both)
 
 
 def to_record(pair: Pair) -> str:
-    """Return how many steps to record so that a difference of this size is shown, given the variation of both sides."""
+    """Return how many steps or recordings can show a difference of this size, given the variation of both sides."""
     times = [side.samples.get(pair.clock, np.empty(0)) for side in pair.sides]
     noun = "steps" if pair.clock == STEP else "calls"
     spread = max((float(np.ptp(each)) / float(np.median(each)) for each in times if len(each) > 1), default=0)
     text = f"{noun} of one recording differ by up to {format_share(spread)}; " if spread else ""
     again = "record both sides again, three times each (--also-base, --also-new)"
     few = pair.clock == STEP and min(map(len, times)) < LEAST_SAMPLES
-    return f"{text}to know, {f'record {ENOUGH_STEPS} steps, or ' if few else ''}{again}"
+    return f"{text}to decide, {f'record {ENOUGH_STEPS} steps, or ' if few else ''}{again}"
 
 
 def _refuse_repeats(sides: Sequence[Selection]) -> None:
@@ -112,6 +112,6 @@ def _like(attribution: Attribution, side: Selection, rules: Rules, merge: Sequen
     found = select_ranges(loaded, [calls], steps)[code]
     if not found.ledger.total_ns or (side.steps is not None and found.steps is None):
         raise NsysprofError(
-            f"{loaded.path}: {side.text!r} has no GPU work or no steps there, unlike in the other recording"
+            f"{loaded.path}: {side.text!r} has no GPU work or no steps in this recording, but both in the other"
         )
     return found

@@ -89,7 +89,7 @@ def _head(comparison: Comparison, shown: Callable[[str], str], *, every: bool) -
         return
     lines = [wrap(f"warning: {shown(one_line(text, 400))}", "", "  ") for text in warnings[:MAX_WARNINGS]]
     more = len(warnings) - MAX_WARNINGS
-    yield [*lines, f"and {more:,} warnings more: see gap.json"] if more > 0 else lines
+    yield [*lines, f"and {more:,} more warnings: see gap.json"] if more > 0 else lines
 
 
 def _report(report: Report) -> str:
@@ -144,10 +144,9 @@ def _difference(
 
 
 def gap_table(difference: Difference, top: int) -> TextTable:
-    """Make a table of the ``top`` causes of a pair, all others and the total, in one unit, rounded so that the digits
-    add up.
+    """Make a table of the ``top`` causes of a pair, the others and the total, in one unit; rounded figures add up.
 
-    ``values`` of the table are the ns per cause.
+    ``values`` of the table are the times (ns) per cause.
     """
     row, gaps, pair = difference.row, difference.gaps, difference.pair
     shown, rest = gaps.head(top), gaps.iloc[top:]
@@ -177,7 +176,7 @@ def gap_table(difference: Difference, top: int) -> TextTable:
     note = f"mean {unit} {difference.each} ({calls_text(row)} of {per}), adding up to "
     note += "the step time without warm-up" if difference.clock == STEP else "the span of the whole range"
     if difference.whole:
-        note = f"{unit} {difference.each}, adding up to its span, from the first GPU op to the end of the last"
+        note = f"{unit} {difference.each}, adding up to the span from the first GPU op to the end of the last"
     exact = shown[["base_ns", "new_ns", "delta_ns"]].to_numpy().tolist()
     values = [[None, None, *each, None] for each in exact] + [[None] * 6] * (len(rows) - len(shown))
     notes = "; ".join(filter(None, (note, difference.no_shares)))
@@ -185,7 +184,7 @@ def gap_table(difference: Difference, top: int) -> TextTable:
 
 
 def clock_table(difference: Difference) -> TextTable:
-    """Make a table of the time of a call on each side by each clock, with the verdict."""
+    """Make a table with a row per clock: the time of a call on each side, and the verdict."""
     rows = []
     for row in row_dicts(difference.clocks):
         spreads = [spread_text(*(row[f"{side}_{name}"] for name in _SPREAD)) for side in SIDES]
@@ -205,7 +204,7 @@ def clock_table(difference: Difference) -> TextTable:
 
 
 def work_table(difference: Difference, top: int) -> TextTable | None:
-    """Make a table of the launches and moved bytes of each side, name by name, with the verdict on the work."""
+    """Make a table of the launches and moved bytes of each side per kernel or copy, with the verdict on the work."""
     if difference.work.empty:
         return None
     rows = []
@@ -226,7 +225,7 @@ def work_table(difference: Difference, top: int) -> TextTable | None:
         )
     more = len(difference.work) - len(rows)
     note = f"{difference.each}; ratio: new ÷ base (threads of kernels, bytes of copies)"
-    note += f"; {more:,} names more: gap.json" if more > 0 else ""
+    note += f"; {more:,} more names: gap.json" if more > 0 else ""
     heads = ["work", "launches", "ratio", "FLOP", "bytes", "local memory, B", "math", "work is"]
     return TextTable(*without_empty(heads, rows, "lrrrrrll"), note)
 
@@ -290,7 +289,7 @@ def _expected(difference: Difference) -> TextTable:
         rows.append(cells)
     names = shorten_both(*difference.pair.names, _SIDE_WIDTH, one_line)
     head = ["expected traffic", *(text for name in names for text in (name, "of bandwidth"))]
-    shapes = [f"bytes per call, computed for {model.text}" for model in difference.models if model]
+    shapes = [f"expected bytes per call for {model.text}" for model in difference.models if model]
     note = f"{' and '.join(dict.fromkeys(shapes))}; % of the GPU's memory bandwidth"
     if any("cache" in row[1:] for row in rows):
         note += "; cache: above the memory bandwidth"

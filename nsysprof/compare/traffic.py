@@ -1,8 +1,8 @@
 """Compute bytes and FLOPs of selected ranges from hardware counters: per kernel and per cause, divided by times of the
 report.
 
-The counters are from another run under Nsight Compute, in which kernels take longer, so only counts are from that run,
-and times are from the report. A rate above the GPU's limit is refused.
+The counters are from another run, in which Nsight Compute slows kernels down; therefore, times are from the report. A
+rate above the GPU's limit is refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ class Measured:
 
     ``kernels``, a row per kernel row of `Selection.evidence`: ``cause, kernel, grid, count`` (launches over all calls),
     ``sum_ns``, ``matched`` launches, and the `METRICS` of one launch. ``causes``: the `COLUMNS` of each cause, NaN if
-    unknown. ``total``: these values for the whole call, without kernels that lack counters. ``matched_share`` is the
+    unknown. ``total``: the `COLUMNS` of the whole call, without kernels that lack counters. ``matched_share`` is the
     share of kernel time with counters, ``calls`` the number of counted calls behind the medians, ``l2_bytes`` the size
     of the GPU's L2 cache if known. ``cold``: as in `CounterFile`.
     """
@@ -194,9 +194,8 @@ def load_counters(
 ) -> tuple[list[CounterFile | None], list[str]]:
     """Load the counters of each report (None if a report has none), and warnings about them.
 
-    A file named by the user must be valid, otherwise `NsysprofError` gives the problem. An invalid file that is beside
-    a report, but not named by the user, is left out with a warning. ``versions`` are the library versions in the run
-    record of each report.
+    Raises `NsysprofError` if a file that the user names is invalid. An invalid file that was found beside a report is
+    left out with a warning. ``versions`` are the library versions in the run record of each report.
     """
     loaded: list[CounterFile | None] = []
     warnings: list[str] = []

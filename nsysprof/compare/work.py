@@ -1,4 +1,4 @@
-"""The ledger of work beside the ledger of time: launches, threads and moved bytes of each side."""
+"""The ledger of work, to compare with the ledger of time: launches, threads and moved bytes of each side."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ _ELEMENTS = {
 
 
 class Doubt(NamedTuple):
-    """A doubt about the work behind a time: a sentence of one of these kinds."""
+    """A doubt that both sides do the same work: a kind and a sentence."""
 
     kind: str
     text: str
@@ -59,9 +59,10 @@ def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
     ``kind, name, family, math_unit``, ``element`` (type, empty if the name does not show it); for each side, per call,
     ``launches, threads`` (grid × block), ``bytes`` (of copies and collectives), ``flops`` (by operator shapes) and
     ``ns``, and ``local_memory`` (most bytes per thread), NaN if not recorded; ``as_launched``: whether both sides
-    launch with the same grids, blocks, registers and shared memory. ``ratio``: the ratio of threads or bytes, in total
-    or per launch, whichever is nearer to 1, because a launch may be split. ``verdict``: whether the new side does
-    `less`, the `same`, `more` or `other` work (on one side only), or `unknown`. Rows with the most time come first.
+    launch with the same grids, blocks, registers and shared memory. ``ratio``: threads or bytes of the new side ÷ those
+    of the base, in total or per launch (the ratio nearer to 1, because a launch may be split). ``verdict``: whether the
+    new side does `less`, the `same`, `more` or `other` work (on one side only), or `unknown`. Rows with the most time
+    come first.
     """
     sides = [_amounts(side) for side in (base, new)]
     of_name = ["family", "math_unit"]
@@ -165,7 +166,7 @@ def _verdict(row: dict[Any, Any]) -> str:
 
 
 def find_doubts(rows: pd.DataFrame, sides: Sequence[Selection], names: tuple[str, str], noun: str) -> Iterator[Doubt]:
-    """Yield doubts about a time: less, other or moved work, stated neutrally."""
+    """Yield doubts that both sides do the same work, stated neutrally: less, other or moved work."""
     rows = rows.assign(often=rows["new_launches"] / rows["base_launches"])
     if noun == "step":  # of whole recordings one may hold more steps
         yield from _flops(rows, names)

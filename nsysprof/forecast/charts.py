@@ -25,7 +25,7 @@ _INSIDE = 0.06  # of the axis: what a part needs for its time to be written on i
 def plan_forecast(answer: Forecast) -> Plan:
     """Plan two bars (the critical path of a median step, now and with the change) and the interval of the forecast.
 
-    Each bar ends at the median step; the forecast's interval is beside its bar.
+    Each bar ends at the median step time; the forecast bar has an interval.
     """
     longest = max(sum(answer.before.ns), sum(answer.after.ns), answer.high_ns)
     divisor, unit = scale_ns(longest)
@@ -64,7 +64,7 @@ def plan_forecast(answer: Forecast) -> Plan:
 
 
 def title_of(answer: Forecast) -> str:
-    """State the change and its effect on the step, as far as the interval supports it."""
+    """State the change, and its effect on the step if the interval supports an effect."""
     return f"{shorten(one_line(answer.words, _TITLE), 70)}: {change_words(answer)}"
 
 

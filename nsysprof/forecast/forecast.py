@@ -71,9 +71,9 @@ class Forecast(Attributed, Shown):
     interval of the forecast. If ``as_profiled``, all times include profiling overhead; otherwise ``unprofiled`` says
     how it was removed. ``residual`` is the relative error of a replay that keeps only the lengths of GPU ops;
     ``widened`` is the share by which each end of the interval is extended, for the errors of published forecasts.
-    ``before`` and ``after`` are the critical path of the step nearest to both medians. ``per_call_ns`` is the gain per
-    call of the changed ranges, or None if there are no such ranges. ``others`` has path, GPU and both medians of other
-    steps.
+    ``before`` and ``after`` are the critical paths, without and with the change, of the step nearest to both median
+    times. ``per_call_ns`` is the gain per call of the changed ranges, or None if there are no such ranges. ``others``
+    has path, GPU and both medians of other steps.
     """
 
     attribution: Attribution
@@ -123,7 +123,9 @@ class Forecast(Attributed, Shown):
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """Return the diagnosis of these steps and the changes that would help, as profiled."""
+        """Return the diagnosis of the forecast steps, with the changes that would help (times include profiling
+        overhead).
+        """
         return diagnose(self.case)
 
     @property
@@ -133,7 +135,7 @@ class Forecast(Attributed, Shown):
 
     @property
     def basis(self) -> str:
-        """The basis of the numbers."""
+        """How profiling overhead was removed from the numbers, or "as profiled"."""
         return "as profiled" if self.unprofiled is None else self.unprofiled.words
 
     @property
@@ -164,8 +166,8 @@ def forecast(
 
     ``changes`` are the fields of `Changes`, such as ``graph=["backward"]``. ``record`` is a run record with the times
     of the program without a profiler; None uses the record beside the report, and ``as_profiled`` uses no record.
-    Raises `NsysprofError` if nothing matches, and `AbstainError` (exit code 3) if no forecast is possible. Takes
-    near-linear time in ops and calls.
+    Raises `NsysprofError` if nothing matches, and `AbstainError` (exit code 3) if no forecast is possible. The run time
+    grows nearly linearly with the number of ops and calls.
     """
     wanted = Changes(**changes)
     question = {"range": select, **wanted.asked}
@@ -174,7 +176,7 @@ def forecast(
     picked = choose_windows(attribution, kinds.communication, select, merge_names)
     attribution = picked.attribution
     if not len(picked.windows):
-        some = "analyze shows what does" if len(attribution.trace.ops) else "steps judges the steps of the host"
+        some = "analyze lists ranges with GPU work" if len(attribution.trace.ops) else "steps judges CPU steps"
         raise NsysprofError(f"nothing in {select or 'this report'} runs on a GPU", f"nsysprof {some}")
     case = case_of(attribution, select, kinds, merge_names, chosen=picked)
     program = case.program
@@ -194,7 +196,7 @@ def forecast(
 def changes_that_help(
     attribution: Attribution, select: str | None, rules: Rules, merge_names: Sequence[str] | None
 ) -> Diagnosis:
-    """Diagnose the steps that a glob matches, to list the replayed changes and their gains."""
+    """Diagnose the steps that a glob matches; the findings have the replayed changes with their gains."""
     return diagnose(case_of(attribution.launched, select, kinds_of(attribution.trace, rules), merge_names))
 
 
@@ -367,9 +369,9 @@ def _wider(low: float, high: float, base: Ints, new: Ints, residual: float) -> t
 
 
 def published_error(kinds: Sequence[str]) -> tuple[str, float]:
-    """Return the errors of earlier forecasts of these kinds in words, and their 90th percentile (0 if unknown).
+    """Return the errors of published forecasts of these kinds, in words, and the 90th percentile (0 if unknown).
 
-    With several kinds, the least accurate kind counts.
+    With several kinds, the errors of the least accurate kind are returned.
     """
     known = [PUBLISHED[kind] for kind in kinds if kind in PUBLISHED]
     if len(known) < len(kinds) or not known:

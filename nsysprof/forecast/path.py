@@ -1,4 +1,4 @@
-"""Find the parts of a step's critical path in a replay, from the end of the step back to its start."""
+"""Find the parts of a step's critical path in a replay, walking from the end of the step back to its start."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PathParts:
 
 
 def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: Index, stop: int) -> PathParts:
-    """Return the parts of a step from ``start`` to the end of the last of ``ops``, or to the time ``stop``."""
+    """Return the parts of a step that lasts from ``start`` to the end of the last of ``ops``, or to ``stop``."""
     offset, length = offsets(network), np.append(network.length, 0)
     end = times.node[network.done[ops]] + network.length[ops]
     last = int(ops[np.argmax(end)])

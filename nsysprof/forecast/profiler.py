@@ -43,7 +43,7 @@ class Unprofiled:
 
     @property
     def words(self) -> str:
-        """The same as a clause."""
+        """The source and the residual, as a clause."""
         return (
             f"scaled to the unprofiled steps of {self.source} ({format_ns(self.step_ns)}), residual "
             f"{format_share(abs(self.residual))}"
@@ -53,11 +53,11 @@ class Unprofiled:
 def unprofiled_network(
     program: Program, spans: Spans, mine: Index, path: str, record: Path | None
 ) -> tuple[Network, Unprofiled | None]:
-    """Return the network of the program without a profiler, and how it was derived (None if the program was not
-    measured without a profiler).
+    """Return the network without profiling overhead, and how the overhead was removed (None if no record has the time
+    without a profiler).
 
-    The steps of the path are shortened by the ratio in the record. Raises `AbstainError` if no overhead gives this
-    length.
+    The steps of the path become shorter by the ratio in the record. Raises `AbstainError` if no overhead per call gives
+    this length.
     """
     network = program.network
     beside = record or record_beside(program.attribution.trace.report.path)
@@ -65,7 +65,7 @@ def unprofiled_network(
     if found is None and record is not None:
         raise NsysprofError(
             f"{record} has no unprofiled times of {one_line(path, 60)}",
-            "nsysprof capture --overhead writes one; --as-profiled needs none",
+            "nsysprof capture --overhead writes a record; --as-profiled needs no record",
         )
     if found is None:
         return network, None
@@ -75,7 +75,7 @@ def unprofiled_network(
         raise AbstainError(
             f"profiled steps of {name} took {format_ns(profiled_ns)} in {beside}, but {format_ns(recorded)} "
             "in this report: the program or the range differs",
-            "--record FILE names another record; --as-profiled needs none",
+            "--record FILE names another record; --as-profiled needs no record",
         )
     target = recorded * plain_ns / profiled_ns
     calls = _calls_before(program, network)

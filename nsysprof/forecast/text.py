@@ -33,10 +33,10 @@ def forecast_sentence(answer: Forecast) -> str:
 
 
 def change_words(answer: Forecast) -> str:
-    """Format `the step would take 12 % less`, as far as the interval of the forecast supports it."""
+    """Format `the step would take 12 % less`, if the interval of the forecast excludes no change."""
     change = answer.forecast_ns / answer.base_ns - 1 if answer.base_ns else 0.0
     if answer.low_ns <= answer.base_ns <= answer.high_ns:
-        return "no clear change of the step"
+        return "no clear change in step time"
     return f"the step would take {abs(change) * 100:.0f} % {'less' if change < 0 else 'more'}"
 
 
@@ -48,7 +48,7 @@ def _reason(answer: Forecast) -> str:
     if abs(change) < _LITTLE * answer.base_ns:
         return f", a change of less than {format_share(_LITTLE)}"
     if not 1 / _ALIKE <= own / change <= _ALIKE:
-        return ", median over steps that change differently"
+        return ", as the median of steps that change by different amounts"
     return f", because {answer.because}"
 
 
@@ -118,7 +118,7 @@ def forecast_text(answer: Forecast, *, full: bool = False, markdown: bool = Fals
 
 
 def changes_text(diagnosis: Diagnosis, file: Path, *, full: bool = False, markdown: bool = False) -> str:
-    """List the changes that gain most in a replay of these steps, each with the command that forecasts it."""
+    """List the changes that save the most time in a replay of the steps, each with its forecast command."""
     tried = replace(diagnosis, findings=tuple(each for each in diagnosis.findings if each.change))
     most = len(tried.findings) if full else _CHANGES
     left = [plural(more, "more change")] if (more := len(tried.findings) - most) > 0 else []

@@ -41,7 +41,7 @@ class _LeftOut(msgspec.Struct):
 
 
 class Analysis(msgspec.Struct):
-    """The parts of an ``analysis.json`` that are read again."""
+    """The parts of an ``analysis.json`` that other commands read."""
 
     report: _Report
     ranges: list[AnalysisRange]

@@ -210,7 +210,7 @@ def count_calls(
         elsewhere = calls[alike[windows.path]].any()
         where = f" on GPU {windows.gpu[at]} in process {pid}" if elsewhere else ""
         raise NsysprofError(
-            f"{paths[windows.path[at]]}{where}: nothing inside matches --per {per!r}; ranges are {known or 'none'}",
+            f"{paths[windows.path[at]]}{where}: no inner range matches --per {per!r}; ranges are {known or 'none'}",
             "without --per, times are per step",
         )
     return calls

@@ -82,7 +82,7 @@ softmax              512 B          <0.1 %
 Q·Kᵀ GEMM            512 B          <0.1 %
 fused attention                               512 B          <0.1 %
 P·V GEMM             512 B           0.1 %
-bytes per call, computed for B=1 H=2 S=8 D=4, fp16, causal; % of the GPU's memory bandwidth
+expected bytes per call for B=1 H=2 S=8 D=4, fp16, causal; % of the GPU's memory bandwidth
 
 Evidence, per call
 softmax                   math: softmax_warp_forward float 9 x 1 (grid 1)
@@ -145,7 +145,7 @@ per call; ratio: new ÷ base (threads of kernels, bytes of copies)
 | fused attention    |        |                |   512 B |        \\<0.1 % |
 | P·V GEMM           |  512 B |          0.1 % |         |                |
 
-bytes per call, computed for B=1 H=2 S=8 D=4, fp16, causal; % of the GPU's memory bandwidth
+expected bytes per call for B=1 H=2 S=8 D=4, fp16, causal; % of the GPU's memory bandwidth
 
 <details><summary>Evidence, per call</summary>
 

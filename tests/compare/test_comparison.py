@@ -110,7 +110,7 @@ def test_per_names_what_counts_as_a_call(trace: MakeTrace) -> None:
     )  # fmt: skip
     whole = answer(path, base="a", new="b").pairs.iloc[0]
     assert (whole["base_calls"], whole["base_per"], whole["base_span_ns"]) == (1, "a", 500)
-    with pytest.raises(NsysprofError, match="b: nothing inside matches --per 'layer"):
+    with pytest.raises(NsysprofError, match="b: no inner range matches --per 'layer"):
         answer(path, base="a", new="b", per="layer*")
     both = trace(
         Range("a", 0, 1000), Range("layer x", 5, 300), Range("layer y", 400, 800),
@@ -240,16 +240,16 @@ def test_reports_without_a_common_range_are_compared_whole(trace: MakeTrace) -> 
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({}, "the report has nothing to compare"),
-        ({"base": "a"}, "--base names one side only"),
-        ({"new": "a"}, "--new names one side only"),
+        ({}, "nothing to compare: one report"),
+        ({"base": "a"}, "--base names only one side"),
+        ({"new": "a"}, "--new names only one side"),
         ({"base": "a", "new": "b", "select": "c"}, "--range compares equal paths"),
         ({"base": "RUN::math::S8", "new": "RUN::math::S*"}, "match the same range"),
         (
             {"base": "RUN::math::S8", "new": "RUN::fish::S8"},
             "no range of .* matches 'RUN::fish::S8'; near it: 'RUN::flash",
         ),
-        ({"base": "RUN::math::S8", "new": "RUN::flash::S8", "shape": "B=1,Q=2"}, "no part of a shape: 'Q=2'"),
+        ({"base": "RUN::math::S8", "new": "RUN::flash::S8", "shape": "B=1,Q=2"}, "not part of a shape: 'Q=2'"),
     ],
 )
 def test_what_cannot_be_compared_is_reported(how: dict[str, str], message: str, trace: MakeTrace) -> None:

@@ -84,8 +84,8 @@ def test_the_words_are_those_of_a_whole_trace(trace: MakeTrace) -> None:
     found = answer(*both(trace))
     text = " ".join(comparison_text(found).split())
     assert "no clear change in after over the whole trace (970 against 970 ns, n = 1)" in text
-    assert "ns in the whole trace, adding up to its span" in text
-    assert "the recordings take 1.00 µs and 2.00 µs; GPUs are busy for 75 % and 18 % of them" in text
+    assert "ns in the whole trace, adding up to the span" in text
+    assert "the recordings take 1.00 µs and 2.00 µs; GPUs are busy for 75 % and 18 % of the time" in text
     assert "per call" not in text
 
 

@@ -148,7 +148,7 @@ def test_work_that_moves_out_of_the_steps_is_said(trace: MakeTrace) -> None:
         ({"also_base": [510, 505], "also_new": [305, 302]}, "faster", "over 3 recordings against 3"),
         ({"also_base": [510, 290], "also_new": [305, 520]}, "no clear change", "over 3 recordings against 3"),
         ({"noise": [490, 505]}, "faster", "over 3 recordings against 1"),
-        ({"noise": [440]}, "too few samples", "to know, record both sides again: --also-base, --also-new"),
+        ({"noise": [440]}, "too few samples", "to decide, record both sides again: --also-base, --also-new"),
         ({"noise": [200, 700]}, "no clear change", "recordings of one side differ by up to"),
     ],
 )

@@ -108,7 +108,7 @@ def test_a_path_without_calls_is_refused_where_it_has_none(trace: MakeTrace) -> 
     attribution = attributed(path)
     names = [attribution.trace.range_names[code].text for code in attribution.trace.ranges.name.tolist()]
     with_load, other = (at for at, name in enumerate(names) if name == "step")
-    nothing = r"nothing inside matches --per 'l\*'"
+    nothing = r"no inner range matches --per 'l\*'"
     for columns, words in (
         ({"range": [other, with_load], "path": [0, 1]}, f"^one: {nothing}; ranges are 'load'"),
         ({"range": [with_load, other], "gpu": [0, 3]}, f"^one on GPU 3 in process 1: {nothing}"),
