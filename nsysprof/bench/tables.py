@@ -19,8 +19,8 @@ _SHAPE = "configuration of the measurement"
 _RATES = "throughput at the median: 10^12 FLOP/s; 10^9 B/s of traffic; tokens (batch × seq) per second"
 _OF_BANDWIDTH = "memory bandwidth (data-sheet peak or measured), and the share that the call reaches"
 _COUNTED = "samples used; samples left out because the GPU was throttled; outliers (kept)"
-_BOUND = "what limits the call: compute or memory, whichever takes longer at peak speed, and the time ratio"
-_ERROR = "relative error vs. float64 of the output closest to its tolerance"
+_BOUND = "limiting resource (compute or memory, whichever takes longer at peak speed), and the ratio of these times"
+_ERROR = "relative error vs. float64, tolerance, and their ratio, for the output with the largest ratio"
 _MATRICES = "size of all score matrices in this dtype; peak memory as a multiple of this size"
 RESULTS = table(
     "results.csv",
@@ -43,7 +43,7 @@ RESULTS = table(
             "calls per sample; timer (CUDA events or perf_counter); L2 cache (cold or warm)"
         ),
         "graph_n graph_median_ns graph_low_ns graph_high_ns graph_reason": (
-            "CUDA graph replay: samples, median and interval, or why they are missing"
+            "CUDA graph replay: samples, median and interval; graph_reason: why no replay was measured"
         ),
         "aa_ratio aa_verdict": "A/A: ratio of medians between two sample sets of this backend, and its verdict",
         "flops": "matrix-product FLOPs as defined by the workload; excludes masked scores and recomputation",
@@ -68,7 +68,7 @@ RESULTS = table(
         "bound": _BOUND,
         "bound_by": Column("", _BOUND, cell=format_ratio),
         "least_ns": "lower bound on call time: the limiting resource at its peak",
-        "refused": "why a share is empty (it would exceed 100 %)",
+        "refused": "reason why a share is empty: the value would exceed 100 %",
         "before_bytes inputs_bytes outputs_bytes temporary_bytes peak_bytes": "memory of one call, in parts",
         "score_matrix_bytes": _MATRICES,
         "temporary_matrices peak_matrices": Column("", _MATRICES, cell="{:.2f}".format),
@@ -77,7 +77,7 @@ RESULTS = table(
         "error_of_tolerance": _ERROR,
         "runs": "number of runs (processes)",
         "scope": "scope of the intervals: within this run, or over several runs",
-        "run_cv": "variation between runs: standard deviation of their medians ÷ median",
+        "run_cv": "variation between runs: standard deviation of the run medians ÷ median",
     },
     made_in="bench/rows.py",
 )

@@ -312,7 +312,7 @@ def report_bench(
 
     source = samples_file(samples)
     if not source.is_file():
-        raise NsysprofError(f"{source}: no such file", "nsysprof bench writes it")
+        raise NsysprofError(f"{source}: no such file", "nsysprof bench writes this file")
     # complaints name the file that was given, before anything is made
     read_targets(made.target or (), {point.backend: 0 for point in read_bench_samples(source).points})
     hint = f"nsysprof bench report {quote(str(source))} --force, or -o DIR for another folder"

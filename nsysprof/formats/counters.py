@@ -128,7 +128,7 @@ class CounterFile:
     ``grid`` int64: ``grid`` is for `grid_text`, 0 if unknown. ``values``: the `METRICS`, NaN if not measured. ``gpus``
     are the names of the GPUs, and ``libraries`` are the versions of driver and libraries. Both are from the record
     beside the file, and are empty if there is no record; ``doubts`` are warnings about this record. ``cold``: whether
-    every kernel started with empty caches; None if the record does not say.
+    every kernel started with empty caches; None if not recorded.
     """
 
     path: Path
@@ -277,6 +277,6 @@ def _doubts(path: Path, record: _Record | None, gpus: Sequence[str]) -> Iterator
         return
     yield from (f"{path}: {text}" for text in record.warnings[:_MAX_WARNINGS])
     if not gpus:
-        yield f"{path}: its record does not name the GPU"
+        yield f"{path}: the record does not name the GPU"
     elif record.digest is None:
-        yield f"{path}: no SHA-256 in its record, so the table may be incomplete"
+        yield f"{path}: no SHA-256 in the record, so the table may be incomplete"

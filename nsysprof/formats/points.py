@@ -1,4 +1,4 @@
-"""``points.jsonl``, the file of an unfinished sweep: a line per point and event, written by both processes."""
+"""``points.jsonl``, the file of an unfinished sweep: nsysprof and the measuring process add its lines."""
 
 import json
 from collections.abc import Mapping
@@ -88,7 +88,7 @@ def begin_points(path: Path, head: Mapping[str, Any]) -> None:
 
 
 def add_line(path: Path, kind: str, **content: Any) -> None:
-    """Append a line of our own."""
+    """Append a line about an event."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps({"kind": kind, **content}, allow_nan=False) + "\n")
 
@@ -103,9 +103,9 @@ def resume_points(path: Path, head: Mapping[str, Any]) -> SweepFile:
         if differ := differing(sweep.head[what], json.loads(json.dumps(head[what]))):
             more = [f"and {len(differ) - MAX_DIFFERENCES} more"] * (len(differ) > MAX_DIFFERENCES)
             shown = "; ".join([*differ[:MAX_DIFFERENCES], *more])
-            raise NsysprofError(f"{path.parent}: begun with another {what}: {shown}", _START_OVER)
+            raise NsysprofError(f"{path.parent}: started with another {what}: {shown}", _START_OVER)
     if head["measure_peaks"] and not sweep.head["measure_peaks"]:
-        raise NsysprofError(f"{path.parent}: begun without --measure-peaks", _START_OVER)
+        raise NsysprofError(f"{path.parent}: started without --measure-peaks", _START_OVER)
     return sweep
 
 
@@ -142,7 +142,7 @@ def read_points(path: Path, *, cut: bool = False) -> SweepFile:
 
 
 def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two mappings in words: `samples 100 there, 50 here`."""
+    """Return the differences between a saved and a new mapping in words: `samples 100 there, 50 here`."""
     words = []
     for name in dict.fromkeys([*there, *here]):
         old, new = there.get(name), here.get(name)
@@ -227,4 +227,4 @@ def _take(sweep: SweepFile, line: dict[str, Any]) -> None:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")

@@ -1,4 +1,4 @@
-"""Define a worker's answer to one report of a fleet: small to send, and kept until all answers are complete."""
+"""Define the result of a worker for one report of a fleet: small to send, and kept until all workers are done."""
 
 import json
 import zipfile
@@ -39,9 +39,9 @@ class RankPart:
     ``iteration_path`` is the path of the iterations. Collectives sorted by start: ``collective`` int32 into
     ``collective_names``, ``communicator`` int32 into ``communicators``, ``collective_start``, ``collective_end``;
     ``blocking_start``, ``blocking_end`` are pieces of the collectives ``blocking_of`` (int32) on which the next compute
-    depended. The columns of collectives are empty if the trace ``lacks`` the necessary data. ``timeline_ns`` (start,
-    end) is divided into equal bins: ``compute_bins`` has the time of compute, ``exposed_bins`` the time of
-    communication without compute.
+    depended. The columns of collectives are empty if the trace has no such data (then named in ``lacks``).
+    ``timeline_ns`` (start, end) is divided into equal bins: ``compute_bins`` has the time of compute, ``exposed_bins``
+    the time of communication without compute.
     """
 
     pid: int
@@ -95,7 +95,7 @@ class ReportAnswer:
 
 
 def write_answer(answer: ReportAnswer, path: Path) -> None:
-    """Write an answer as an ``.npz`` file (arrays, and JSON that refers to them), completely or not at all."""
+    """Write an answer atomically as an ``.npz`` file (arrays, and JSON that refers to these arrays)."""
     arrays: dict[str, Any] = {}
 
     def place(values: Array) -> str:

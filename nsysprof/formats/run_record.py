@@ -134,7 +134,7 @@ def record_so_far(path: Path | None = None) -> dict[str, Any]:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read the results of the workload, empty where none ran, and the environment."""
-    hint = "nsysprof capture writes one beside each report"
+    hint = "nsysprof capture writes a run record beside each report"
     document = read_document(path, "run record", hint, RUN_SCHEMA, WORKLOAD_SCHEMA)
     environment = document.get("environment")
     environment = environment if isinstance(environment, dict) else {}
@@ -156,7 +156,7 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
     """Write a record as readable JSON, with short values and lists of numbers on one line.
 
     Keys keep their order, and numbers keep their format. Names that are not UTF-8 are written as JSON escapes of
-    Python's surrogates, so ``json.loads`` restores them. The file is written completely or not at all.
+    Python's surrogates, so ``json.loads`` restores them. The file is written atomically.
     """
     with whole_file(path) as part:
         part.write_text(f"{_json(record, 0)}\n", encoding="utf-8", errors="backslashreplace")

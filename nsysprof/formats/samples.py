@@ -64,7 +64,7 @@ class BenchShape:
 
 
 class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
-    """One backend on one configuration, as in the file, without the shape, which follows from the configuration.
+    """One point of the file: a backend on a configuration. The shape follows from the configuration.
 
     Latencies are in ns per call. Latencies that were measured while the GPU was throttled are marked; `samples` are all
     other latencies. ``graph_reason``: why there are no CUDA graph replays. ``sampled_with``: the backends with which
@@ -135,7 +135,7 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
 
     @property
     def latency_ns(self) -> Floats:
-        """The samples of calls."""
+        """The valid latencies of eager calls."""
         return self.samples("eager")
 
     @property
@@ -151,7 +151,7 @@ class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
         return float(np.median(known)) if known else None
 
     def memory_bytes(self, part: str) -> int | None:
-        """Return the memory of one call, for one of `MEMORY_PARTS`."""
+        """Return one part of the memory of a call (a name in `MEMORY_PARTS`), in bytes."""
         size = (self.memory or {}).get(f"{part}_bytes")
         return None if size is None else round(size)
 
@@ -196,7 +196,7 @@ class BenchSamples:
         return max((len(point.by_run("eager")) for point in self.points), default=1) or 1
 
     def step(self, point: BenchPoint, kind: Kind) -> float:
-        """Return the clock resolution in ns, divided by the calls per sample, because a sample is their mean."""
+        """Return the clock resolution per call (ns): a sample is the mean of several calls."""
         return self.clock_step / point.calls_of(kind)
 
     def rounding(self, point: BenchPoint, kind: Kind) -> float:
@@ -206,7 +206,7 @@ class BenchSamples:
 
     @cached_property
     def clock_step(self) -> int:
-        """Return the resolution of the clock of the latencies in ns, 0 if it cannot be determined."""
+        """Return the clock resolution (ns) that the latencies show, or 0 if it cannot be determined."""
         # what the clock read
         whole = [point.samples(kind) * point.calls_of(kind) for point in self.measured for kind in KINDS]
         return clock_step(np.rint(np.concatenate(whole)).astype(np.int64)) if whole else 0
@@ -264,7 +264,7 @@ def write_samples(document: Mapping[str, Any], path: Path) -> None:
 
 
 def read_bench_samples(path: Path) -> BenchSamples:
-    """Read a ``samples.json``, plain or as ``samples.json.xz``, directly or from a folder.
+    """Read a ``samples.json`` or ``samples.json.xz``, given as a file or by the folder.
 
     Raises `NsysprofError` if the file cannot be read, is not JSON, comes from another program, or has an impossible
     value; the message names file, point and field.
@@ -277,7 +277,7 @@ def read_bench_samples(path: Path) -> BenchSamples:
         raise _corrupt(f"{path} is corrupt: {error}") from None
     schema = data.get("schema") if isinstance(data, dict) else None
     if schema != BENCH_SCHEMA:
-        stated = f"its schema is {schema!r}" if schema is not None else "it states no schema"
+        stated = f"the schema is {schema!r}" if schema is not None else "the file states no schema"
         raise NsysprofError(
             f"{path} is not a samples file of nsysprof bench: {stated}; expected {BENCH_SCHEMA!r}",
             "give samples.json from a folder that nsysprof bench wrote",
@@ -298,7 +298,7 @@ def samples_content(path: Path) -> bytes:
     try:
         content = read_small(path, _MOST_BYTES)
     except OSError as error:
-        raise NsysprofError(f"cannot read {path}: {error.strerror}", "nsysprof bench writes it") from None
+        raise NsysprofError(f"cannot read {path}: {error.strerror}", "nsysprof bench writes this file") from None
     if path.suffix != ".xz":
         return content
     unpacker = lzma.LZMADecompressor(memlimit=2 * _MOST_BYTES)
@@ -354,7 +354,7 @@ def _point(raw: dict[str, Any], where: str, about: Described) -> BenchPoint:
     where = f"{where} ({raw['backend']} at {at['id']})"
     cost = next((each.cost for each in about.configurations if each.id == at["id"]), None)
     if cost is None:
-        raise _corrupt(f"{where}: workload.configurations: none of this id")
+        raise _corrupt(f"{where}: workload.configurations: no configuration has this id")
     check_countable(cost, f"{where}: configuration.{about.sweep}: {at[about.sweep]}", _MEASURE_AGAIN)
     sizes = {axis.column: at[axis.name] for axis in about.axes}
     flags = {each.column: at[each.name] for each in about.properties}

@@ -44,7 +44,7 @@ class _Column(msgspec.Struct):
 
     @property
     def column(self) -> str:
-        """Its column in tables."""
+        """The column of this property in tables."""
         return _column(self.name)
 
 
@@ -132,7 +132,7 @@ class Costly(msgspec.Struct):
 
 
 class Described(msgspec.Struct, dict=True):
-    """A workload's own description. ``configurations``: all configurations of the requested grids."""
+    """A workload's description of itself. ``configurations``: all configurations of the requested grids."""
 
     schema: Literal["nsysprof-describe/1"]
     name: Text
@@ -258,7 +258,7 @@ def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tupl
         if grids and len(lines) == 2 and lines[1].startswith("  hint: "):
             raise NsysprofError(f"{program.stem}: {lines[0]}", lines[1].removeprefix("  hint: "))
         last = last_line("\n".join(line for line in lines if not line.startswith("  hint: ")))
-        raise NsysprofError(f"{program}: does not describe itself: {last or 'it prints nothing'}", hint)
+        raise NsysprofError(f"{program}: --describe fails: {last or 'the program prints nothing'}", hint)
     found = described(raw, f"{program}: --describe", hint)
     for number, each in enumerate(raw.get("configurations", ())):
         at = {name: value for name, value in each.items() if name not in ("backends", "cost")}

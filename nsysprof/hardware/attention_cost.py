@@ -12,7 +12,7 @@ _ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """Queries, keys and values of (batch, heads, seq, head_dim)."""
+    """The shape of queries, keys and values: (batch, heads, seq, head_dim)."""
 
     batch: int
     heads: int
@@ -22,7 +22,7 @@ class AttentionShape:
 
     @property
     def elements(self) -> int:
-        """Return the number of elements of the queries; keys, values and output have as many."""
+        """Return the number of elements of the queries (equal for keys, values and output)."""
         return self.batch * self.heads * self.seq * self.head_dim
 
     @property
@@ -44,7 +44,7 @@ def score_pairs(shape: AttentionShape) -> int:
 def attention_flops(shape: AttentionShape, *, backward: bool = False) -> int:
     """Count the FLOPs of the matrix products of attention over all heads.
 
-    The forward pass has 2 products of 2·D FLOPs for each score: Q·Kᵀ and P·V. With ``backward``, a call is both
+    The forward pass has 2 products of 2·D FLOPs for each score: Q·Kᵀ and P·V. With ``backward``, a call includes both
     passes, with 4 more products: dP = dO·Vᵀ, dV = Pᵀ·dO, dQ = dS·K and dK = dSᵀ·Q. Fused kernels compute Q·Kᵀ a second
     time, which gives the factor 2.5 of the FlashAttention papers (Dao 2023, section 4.1); this product is not counted.
     """
@@ -54,8 +54,8 @@ def attention_flops(shape: AttentionShape, *, backward: bool = False) -> int:
 def attention_traffic(shape: AttentionShape, dtype: str, *, backward: bool = False) -> int:
     """Count the compulsory bytes of one call: each input read once, each result written once, nothing else.
 
-    The forward pass reads Q, K and V, and writes O. With ``backward``, a call is both passes: it reads Q, K, V and dO,
-    and writes O, dQ, dK and dV. Data passed from forward to backward (O, and the log-sum-exp of each row) could stay
-    in a cache and is not counted.
+    The forward pass reads Q, K and V, and writes O. With ``backward``, a call includes both passes: it reads Q, K, V
+    and dO, and writes O, dQ, dK and dV. Data passed from forward to backward (O, and the log-sum-exp of each row) could
+    stay in a cache and is not counted.
     """
     return (8 if backward else 4) * shape.elements * item_bytes(dtype)

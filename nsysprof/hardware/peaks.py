@@ -1,7 +1,7 @@
-"""Peaks of GPUs, and the share of a peak that was reached.
+"""Peaks of GPUs, and measured rates as a share of the peak.
 
-The peak is computed for the clock of the samples: SMs × clock × FLOPs per clock and SM. The last factor depends on the
-architecture. It is for dense products (no structured sparsity) that accumulate float16 and bfloat16 in float32, as
+The peak is computed for the clock of the samples: SMs × clock × FLOPs per clock and SM. FLOPs per clock depend on the
+architecture. Peaks are for dense products (no structured sparsity) that accumulate float16 and bfloat16 in float32, as
 attention kernels do; a multiply-add counts as two FLOPs.
 """
 
@@ -54,7 +54,7 @@ class GpuLimits:
     max_sm_clock_mhz: float | None = None
 
     def datasheet_flops(self, dtype: str, sm_clock_mhz: float | None) -> float | None:
-        """Return FLOP/s at this clock (None: the highest), or None if unknown, or if the GPU lacks the dtype."""
+        """Return the peak FLOP/s at a clock (None: the highest); None if unknown, or if the GPU lacks the dtype."""
         clock = sm_clock_mhz or self.max_sm_clock_mhz
         if not (clock and self.sm_count and self.compute_capability):
             return None
@@ -85,7 +85,7 @@ def flops_per_clock(compute_capability: str, dtype: str, *, name: str | None = N
             "known are: " + ", ".join(row),
         )
     if dtype in _TENSOR and compute_capability == "7.5" and _WITHOUT_TENSOR_CORES.search(name or ""):
-        raise NsysprofError(f"{name} has no tensor cores", "its CUDA cores have: fp32, fp64")
+        raise NsysprofError(f"{name} has no tensor cores", "CUDA cores have: fp32, fp64")
     halved = dtype in _TENSOR and compute_capability in _HALVED and "geforce" in (name or "").lower()
     return row[dtype] // (2 if halved else 1)
 
@@ -98,7 +98,9 @@ def peak_flops(
 
 
 def memory_bandwidth(memory_clock_mhz: float, bus_width_bits: int) -> float:
-    """Return the bytes per second of memory that moves two bits per pin and clock, at the clock the device reports."""
+    """Return the bandwidth (bytes/s) of memory that moves two bits per pin and clock, at the clock reported by the
+    device.
+    """
     return 2 * memory_clock_mhz * 1e6 * bus_width_bits / 8
 
 

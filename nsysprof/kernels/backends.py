@@ -49,7 +49,7 @@ class BackendVerdict:
 
     @property
     def differences(self) -> pd.DataFrame:
-        """Return the rows of ``ranges`` that ran another backend than requested, with their index."""
+        """Return the rows of ``ranges`` that ran a backend other than the requested one, with their index."""
         return self.ranges[(~self.ranges["agrees"]).fillna(False)]
 
     def records(self) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ def judge_backends(attribution: Attribution, rules: Rules | None = None) -> Back
 
 
 def observe_backends(attribution: Attribution, rows: Index, group: AnyInts, rules: Rules) -> Observed:
-    """Find the attention backends in the range instances ``rows``; each instance is judged by everything inside it.
+    """Find the attention backends in the range instances ``rows``; each instance is judged by all kernels inside it.
 
     Instances of one ``group`` with the same backend share a row.
     """

@@ -96,7 +96,7 @@ def classify(rules: Rules, names: Sequence[str]) -> Kinds:
 
 
 def kinds_of(trace: Trace, rules: Rules | None = None) -> Kinds:
-    """Return the kinds of a trace's op names, the same in every command.
+    """Return the kinds of a trace's op names, for use by every command.
 
     GPU ops other than kernels have separate families, regardless of the rules for their names.
     """
@@ -174,7 +174,7 @@ class OpGroups:
     by_name: bool
 
     def place(self, family: str) -> int:
-        """Return the group of one of the families in `LAST`, which are always groups."""
+        """Return the group of a family in `LAST`; each of these families always has a group."""
         return len(self.labels) - len(LAST) + LAST.index(family) if self.by_name else FAMILIES.index(family)
 
 

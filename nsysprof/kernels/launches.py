@@ -17,7 +17,7 @@ from nsysprof.trace.trace import Trace
 _MOST_THREADS, _MOST_REGISTERS = 1024, 255  # of a block; of a thread
 _DENSE = 1 << 22  # sums of all groups and launches that are kept at once
 _GRID, _BLOCK, _GPU, _LIMITS, _KNOWN = range(5)
-REASONS = ("grid not recorded", "block not possible", "GPUs of several kinds", "limits of the GPU not known", "")
+REASONS = ("grid not recorded", "block not possible", "GPUs of several kinds", "limits of the GPU are unknown", "")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Launches:
 
 
 def launches_of(trace: Trace) -> Launches | None:
-    """Find the launches of a trace, whose report must be open, or None if the reader has other ops than the trace."""
+    """Find the launches of a trace (the report must be open); None if reader and trace have different ops."""
     known, gpus = trace.geometry, trace.report.about.cuda_gpus
     if known is not None and known.whole:
         return _launches(known.rows, known.of, gpus)
@@ -111,8 +111,8 @@ COLUMNS = {
     "waves": "waves: how many times the grid fills the GPU; -1 if unknown (also in the next columns)",
     "tail_idle": "empty share of the last wave",
     "occupancy": "theoretical occupancy: share of an SM's warp slots that resident blocks fill",
-    "occupancy_limit": "what limits the occupancy: blocks, warps, registers or shared memory",
-    "geometry_unknown": "why occupancy and waves are unknown; empty if known",
+    "occupancy_limit": "resource that limits the occupancy: blocks, warps, registers or shared memory",
+    "geometry_unknown": "reason why occupancy and waves are unknown; empty if known",
 }
 
 

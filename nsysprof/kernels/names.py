@@ -106,7 +106,7 @@ def dtype(text: str) -> str:
 
 
 def origin(name: str) -> tuple[str, str, str] | None:
-    """Return the source of a kernel, if its name shows it: qualified function, line ("": unknown), language.
+    """Return the source of a kernel if the name shows it: qualified function, line ("": unknown), language.
 
     ``__omp_offloading_10303_4e2ec6__Z4main_l21`` is ``main``, line 21, OpenMP. None for other names.
     """

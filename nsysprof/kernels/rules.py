@@ -52,7 +52,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Rules:
-    """Ordered rules: `checks` are (pattern, rule index) in order; `words` are the letters that each pattern needs."""
+    """Ordered rules: `checks` are (pattern, rule index) in order; `words`: the substring that each pattern requires."""
 
     rules: tuple[Rule, ...]
     checks: tuple[tuple[str, int], ...]

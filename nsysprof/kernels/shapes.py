@@ -34,7 +34,7 @@ class OpWork:
 
 
 def op_work(trace: Trace) -> OpWork:
-    """Compute the `OpWork` of a trace's GPU ops; the report must be open. Kernels of CUDA graphs have none."""
+    """Compute the `OpWork` of a trace's GPU ops (unknown for kernels of CUDA graphs); the report must be open."""
     ops, calls = trace.ops, trace.report.reader.operator_calls(trace)
     flops, moved, kind = np.full(len(ops), np.nan), np.full(len(ops), np.nan), np.full(len(ops), "", "U4")
     if not calls.shapes:

@@ -42,7 +42,7 @@ def activity_kind(api: str) -> int:
 
 
 def outermost_calls(thread: Ints32, end: Ints, kind: Bytes) -> Mask:
-    """Mark calls inside no other call of their kind and thread; for operating-system calls, inside no CUDA call either.
+    """Mark the outermost calls of each kind and thread; operating-system calls inside CUDA calls are not marked.
 
     Rows must be sorted by thread, then start, then longest first.
     """

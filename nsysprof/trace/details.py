@@ -1,4 +1,4 @@
-"""Further data of a trace (besides ranges, launches and GPU ops), read on demand."""
+"""Further data of a trace, read on demand: everything except ranges, launches and GPU ops."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ LAUNCHING, SYNCHRONIZING, CUDA, OS, PROFILER, CODE = range(6)
 
 @dataclass(frozen=True)
 class HostActivity:
-    """Recorded activity of host threads, apart from ranges.
+    """Recorded activity of host threads, except ranges.
 
     ``calls``: outermost CUDA and operating-system calls, and the profiler's own work, without correlations and results;
     ``kind`` uint8 of each call: LAUNCHING, SYNCHRONIZING, CUDA, OS or PROFILER. ``left_out``: the lengths (ns) of
@@ -273,8 +273,8 @@ class HostActivity:
 class StreamEvents:
     """Calls that record an event in a stream, or make a stream wait for an event.
 
-    ``stream`` int32 into `Trace.streams`; ``time`` int64 ns of the host call; ``event`` int32: one number for an
-    event's recording and the waits for it.
+    ``stream`` int32 into `Trace.streams`; ``time`` int64 ns of the host call; ``event`` int32: the recording of an
+    event and the waits for this event have the same number.
     """
 
     stream: Ints32
@@ -332,7 +332,7 @@ class Collectives:
     size_bytes: Ints
 
     def of_ops(self, ops: int) -> Ints32:
-        """Return each GPU op's row in this table, or -1 if it is not a collective; ``ops`` is their number."""
+        """Return the row of each GPU op in this table, -1 if it is not a collective; ``ops``: number of GPU ops."""
         out = np.full(ops, -1, np.int32)
         out[self.op] = np.arange(len(self.op))
         return out
@@ -344,7 +344,7 @@ KEPT = np.iinfo(np.int64).max  # when memory is given back that never is
 
 @dataclass(frozen=True)
 class MemoryEvents:
-    """Memory allocations and releases by time, at equal times releases first.
+    """Memory allocations and releases, sorted by time; at equal times, releases come first.
 
     ``uses``: ``(globalPid, CUDA id of the device, kind)``; the kind is named as in CUDA, or is `POOL`. Per change:
     ``use`` int32 into ``uses``; ``time`` int64 ns; ``change`` int64 bytes; ``until`` int64 ns: the time at which an
@@ -419,9 +419,9 @@ class GpuSamples:
 
 @dataclass(frozen=True)
 class CpuSamples:
-    """Samples of call stacks: ``thread`` (globalTid) and ``time`` of each sample; ``usual_ns`` between two samples of a
-    running thread; the sampling ``period``; for each frame the ``sample``, ``depth`` (0: innermost) and ``function``, a
-    code of ``functions`` (name and file). All columns are int64.
+    """Samples of call stacks: ``thread`` (globalTid) and ``time`` of each sample; ``usual_ns``: the usual time between
+    two samples of a running thread; ``period``: of sampling; for each frame the ``sample``, ``depth`` (0: innermost)
+    and ``function``, a code of ``functions`` (name and file). All columns are int64.
     """
 
     usual_ns: int

@@ -41,7 +41,7 @@ DEFAULT_DOMAIN = "default"
 
 @dataclass(frozen=True)
 class Unread:
-    """A table whose rows are missing from the answer, because it lacks columns."""
+    """A table that lacks columns, so that its rows are missing from the answer."""
 
     table: str
     rows: int
@@ -317,7 +317,7 @@ class Trace:
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64); ``thread_process`` maps threads to
     processes. ``session_end`` is the end of unclosed ranges, in ns; ``unread``: the tables with missing rows;
     ``no_work``: why there are no ops, empty if there are ops; ``never_popped`` counts ranges left out of ``ranges``:
-    each is inside a range of the same name, and neither is ever popped; ``call_names``: names of CUDA calls, without
+    never-popped ranges inside a never-popped range of the same name; ``call_names``: names of CUDA calls, without
     CUPTI's version suffixes; ``other_calls``: calls outside ``launches``, None if unknown; ``arena`` allocates the long
     columns; ``named_threads``: names that the program set through NVTX, by globalTid; ``opened_on``: codes of the
     threads that opened the ranges, None if ranges were not moved to other threads. ``geometry``: the launch parameters
@@ -374,7 +374,7 @@ class Trace:
 
     @cached_property
     def gpu_numbers(self) -> list[int]:
-        """Return the GPU number of each device in the report; unknown GPUs get numbers above the known ones.
+        """Return the GPU number of each device in the report; numbers of unknown GPUs are above all known numbers.
 
         If the report's GPU numbers are not small and distinct, GPUs are counted instead.
         """
@@ -434,7 +434,7 @@ class Trace:
         return self.arena.take(self.stream_gpu, self.ops.stream)
 
     def ops_of_gpu(self, number: int) -> Mask:
-        """Return a mask of the GPU ops on a GPU; migrations are on none."""
+        """Return a mask of the GPU ops on a GPU; migrations are not on any GPU."""
         return (self.stream_gpu == number)[self.ops.stream]
 
     @cached_property

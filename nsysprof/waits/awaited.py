@@ -85,7 +85,7 @@ def examples(trace: Trace, ops: OpsOfCalls, copied: Ints) -> Ints:
 
 
 def calls_around(trace: Trace, activity: HostActivity, launch: Index) -> Index:
-    """For each launch, return the row of the call that is or encloses the launch, or -1 (the last row).
+    """For each launch, return the row of the outermost launching call, -1 (the last row) for none.
 
     The list of calls has the runtime call; the launch may be the driver call inside the runtime call.
     """

@@ -47,8 +47,7 @@ def wait_facts(trace: Trace, communication: Mask) -> WaitFacts:
 
 @dataclass(frozen=True)
 class Gaps:
-    """The intervals of a range's windows in which none of the range's GPU ops runs, split by the reason why the GPU
-    waits.
+    """Intervals of a range's windows in which no GPU op of the range runs, split by the reason why the GPU waits.
 
     Sorted by window and time: ``start``, ``end`` int64 ns; ``behind``: the position in the `RangeWork` of the GPU op
     that follows the gap; ``kind``, an index into `WAITING_FOR`. ``between_calls`` bool: the GPU ops on either side

@@ -36,7 +36,7 @@ class Step:
 
 
 def steps_of(program: Program, changes: Changes) -> list[Step]:
-    """Make a `Step` for each change; targets are found now, before the network is built."""
+    """Make a `Step` for each change; targets are found immediately, before the network is built."""
     none = np.empty(0, np.intp)
     made: list[Step] = []
     for glob in changes.drop_sync:

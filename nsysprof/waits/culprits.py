@@ -50,7 +50,7 @@ _LONG_NS = 1_000_000  # of gaps without a reason: how long those are is said, to
 
 
 def account(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windows) -> dict[str, Array]:
-    """Return the columns `PIECE` of the pieces of gaps, with host time split by activity."""
+    """Return the columns `PIECE` for the pieces of gaps; host time is split by activity."""
     trace = facts.attribution.trace
     pieces, peer = split_late(pieces, facts.peers)
     rest = np.flatnonzero(pieces.kind != walk.HOST)
@@ -147,10 +147,8 @@ def _host_parts(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windo
 
 
 def held_up(facts: Facts) -> tuple[Ints, Ints, Ints]:
-    """Find compute for which another stream waited (through an event or the legacy default stream), as ``(op, wait_ns,
-    culprit)``.
-
-    ``op`` are waiting ops that are launched and whose stream is free; ``culprit`` is a text code.
+    """Find ops that waited for compute in another stream (through an event or the legacy default stream), as ``(op,
+    wait_ns, culprit)``. Each ``op`` is already launched, and the stream of the op is free; ``culprit`` is a text code.
     """
     trace, why = facts.attribution.trace, facts.reasons
     op = np.flatnonzero((why.edge == walk.EVENT) | (why.edge == walk.BARRIER))

@@ -11,7 +11,7 @@ from nsysprof.waits.whole import Cause
 
 
 def lengthen(network: Network, op: AnyInts, length: Ints) -> None:
-    """Make GPU ops take ``length`` ns; for collectives of several ranks, after all ranks have arrived."""
+    """Make GPU ops take ``length`` ns; the length of a collective counts from the arrival of the last rank."""
     editable(network, "length")[op] = np.maximum(length, 0)
 
 
@@ -38,7 +38,7 @@ def delay_gpu(network: Network, op: AnyInts, ns: int, launched: Ints | None = No
 
 
 def hurry(network: Network, moment: AnyInts, ns: int) -> None:
-    """Limit the host time before the given moments to ``ns``, without any wait there."""
+    """Limit the host time before the given moments to ``ns``, and remove all waits at these moments."""
     node = network.node[moment]
     editable(network, "gap")[moment] = np.where(node < 0, np.minimum(network.gap[moment], ns), network.gap[moment])
     node = node[node >= 0]
@@ -50,7 +50,7 @@ def hurry(network: Network, moment: AnyInts, ns: int) -> None:
 
 
 def stop_waiting(network: Network, moment: AnyInts) -> None:
-    """Make calls that return at the given moments return without a wait for the GPU."""
+    """Remove the wait for the GPU from the calls that return at the given moments."""
     node = network.node[moment]
     node = node[node >= 0]
     node = node[network.waits[node]]
@@ -60,7 +60,7 @@ def stop_waiting(network: Network, moment: AnyInts) -> None:
 
 
 def run_together(network: Network) -> None:
-    """Let all ranks arrive at each collective at the same time, so it takes only the time after the last arrival."""
+    """Let all ranks arrive at each collective at the same time, so that no rank waits for another."""
     late = network.done != network.start
     for each in network.edges:
         rows = np.flatnonzero(each.op >= 0)
@@ -72,8 +72,8 @@ def run_together(network: Network) -> None:
 def launch_as_graph(network: Network, start: AnyInts, first: AnyInts, stop: AnyInts, ns: int) -> None:
     """Replace all host work from the moments ``first`` to ``stop`` with one launch that takes ``ns``.
 
-    Each pair of moments is on one thread, both included; ``start`` are the launch moments, the first of the launching
-    thread. GPU ops launched there then follow each other like the ops of a CUDA graph.
+    Both moments of a pair are on one thread, and included; ``start`` are the launch moments, the first of the launching
+    thread. The GPU ops launched between them then follow each other like the ops of a CUDA graph.
     """
     inside = marked(expand_ranges(first, stop - first + 1), len(network.time))
     editable(network, "gap")[inside & (network.node < 0)] = 0

@@ -36,7 +36,7 @@ class Texts:
         return self._codes.setdefault(text, len(self._codes))
 
     def each(self, make: Callable[..., str], *columns: Array) -> Ints:
-        """Return the codes of the texts that ``make`` returns for each row of columns; equal rows share a call."""
+        """Return the codes of the texts that ``make`` returns for rows of columns; it is called once for equal rows."""
         if len(columns[0]) == 0:
             return np.empty(0, np.int64)
         first, inverse = distinct(*columns)
@@ -90,7 +90,7 @@ class Facts:
 
     @cached_property
     def reasons(self) -> Reasons:
-        """Return the dependency for which each GPU op waited; in large recordings, only within stretches."""
+        """Return the dependency for which each GPU op waited; in large recordings, only in the replayed stretches."""
         return reasons(self.attribution.trace, self.dependencies)
 
     @cached_property

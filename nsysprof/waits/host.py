@@ -43,10 +43,10 @@ def threads_to_blame(
     """Return intervals of host time with the responsible thread of each: ``(piece, start, end, thread)``.
 
     A piece ends at its ``launch``, or belongs to the given ``thread`` if the launch is -1. The launching thread is
-    usually responsible. But PyTorch hands backward work to an autograd thread: until the owning range began, a worker
-    that had launched nothing for it yet waited for the range's thread. While workers launch for a range, its thread
-    waits for the last worker. Before the first call and range of a thread, the thread of the latest launch of its
-    process is responsible.
+    usually responsible. PyTorch hands backward work to an autograd thread: until the owning range begins, a worker that
+    has not launched for this range waits for the range's thread. While workers launch for a range, its thread waits for
+    the last worker. Before the first call and range of a thread, the thread of the latest launch of its process is
+    responsible.
     """
     trace = attribution.trace
     launches, ranges = trace.launches, trace.ranges
@@ -197,9 +197,9 @@ def exposed_by(
     """For each wait for a ``launch`` from ``start`` to ``end``, return the call of ``activity`` that exposed the wait,
     or -1.
 
-    This is the last earlier synchronizing call of the launching thread, or of the ``thread`` for which it works. A call
-    does not count if, at a later launch, the host was again ahead of the GPU by `SLACK_NS` plus a tenth of the wait:
-    then something else drained the GPU queue. Calls that ended before ``since`` do not count either.
+    This call is the last earlier synchronizing call of the launching thread, or of the ``thread`` for which it works. A
+    call does not count if, at a later launch, the host was again ahead of the GPU by `SLACK_NS` plus a tenth of the
+    wait: then something else drained the GPU queue. Calls that ended before ``since`` do not count either.
     """
     launches, calls = trace.launches, activity.calls
     out = np.full(len(launch), -1, np.int64)

@@ -25,8 +25,8 @@ class Replay:
     of an op after its dependency, after a dependency with an event in between (`Reasons.marked`), and after its launch;
     ``residual`` (float64): the error of each window's replayed end, as a share of the window's span.
 
-    A GPU takes 1.1 µs or 2.1 µs from kernel to kernel: a median would equal one of these, and be 10 µs off in a chain
-    of 20 kernels. So constants are means, which exclude delays above `LATENCY` times the lower quartile.
+    A GPU takes 1.1 µs or 2.1 µs from kernel to kernel: a median would equal one of these two values, and be 10 µs wrong
+    over a chain of 20 kernels. So constants are means, which exclude delays above `LATENCY` times the lower quartile.
     """
 
     path: int
@@ -41,8 +41,8 @@ class Replay:
 def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
     """Replay at most `MAX_WINDOWS` windows of each path and GPU; paths with more than `MAX_ALL` ops are left out.
 
-    An op starts a constant time after its last dependency ends or its call returns; ops that start before the window
-    keep their recorded start. Takes near-linear time in the ops of the replayed windows.
+    An op starts a constant time after its last dependency ends or its call returns, whichever is later; ops that start
+    before the window keep their recorded start. The run time grows nearly linearly with the number of replayed ops.
     """
     ops = trace.ops
     out = []

@@ -106,7 +106,7 @@ def _interleaved(start: Ints, end: Ints) -> Ints:
 
 
 def launched_behind(trace: Trace, host: Host) -> Ints32:
-    """Return the host moment after which each op can start: the return of its call (for copies its start), or -1."""
+    """Return the moment after which each op can start: the return of its call (copies: start of the call), or -1."""
     launch = trace.ops.launch
     moment = np.append(host.launch, np.full((2, 1), -1, np.int32), axis=1)
     return np.where(trace.ops.kind == MEMCPY, moment[0][launch], moment[1][launch])

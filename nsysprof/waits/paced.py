@@ -38,9 +38,9 @@ class Pacing:
 def pacing(step_ns: Ints, waited_ns: Ints) -> Pacing:
     """Test whether a wait (a sleep, poll or input) of ``waited_ns`` per step paces steps that take ``step_ns``.
 
-    If a wait paces steps, the work varies, the wait compensates for it, and the step time stays the same. A constant
-    delay does not compensate for work, so the step time varies with the work. Apply this only to waits: any two parts
-    of a paced step compensate each other. Takes quadratic time in steps, of which at most 500 are used.
+    If a wait paces steps, it compensates for variation of the work, so the step time stays constant. A constant delay
+    does not compensate for work, so the step time varies with the work. Use this test only for waits: any two parts of
+    a paced step compensate each other. The run time is quadratic in the number of steps (at most 500).
     """
     waits = np.flatnonzero(waited_ns > 0)
     if len(waits) < max(MIN_STEPS, len(step_ns) / 2):

@@ -19,12 +19,12 @@ class Paging:
     """Migrations and faults of unified memory pages in intervals on a GPU, int64 per interval.
 
     ``kernel_ns``: time in which kernels ran while pages migrated to their GPU on demand, or while the GPU handled page
-    faults; ``wait_ns``: an upper bound of the kernels' wait, with the service of faults between migrations: at most
-    `FAULT_NS` for each, and no more than the time from a kernel's start to its last migration; ``host_ns``: time in
-    which pages migrated to the host on demand and no kernel ran, because the host touched pages on the GPU. Bytes of
-    migrations that began in the interval: ``to_gpu_bytes``, ``to_host_bytes`` on demand, ``prefetched_bytes`` by
-    prefetch calls. ``cpu_faults``, ``gpu_faults``: faults that began in the interval, None if not recorded; ``lacks``
-    names the option that records them.
+    faults; ``wait_ns``: an upper bound of the kernels' wait: ``kernel_ns`` plus `FAULT_NS` for each migration and
+    fault, but at most the time from a kernel's start to its last migration; ``host_ns``: time in which no kernel ran
+    while pages that the host touched migrated to the host. Bytes of migrations that began in the interval:
+    ``to_gpu_bytes``, ``to_host_bytes`` on demand, ``prefetched_bytes`` by prefetch calls. ``cpu_faults``,
+    ``gpu_faults``: faults that began in the interval, None if not recorded; ``lacks`` names the option that records
+    them.
     """
 
     kernel_ns: Ints

@@ -1,7 +1,7 @@
 """Match the collectives of several ranks, to find the rank that arrived last and how long the others waited.
 
-A collective ends on all ranks together, so the last rank to arrive spends the shortest time in it. The additional time
-of the other ranks is waiting.
+A collective ends on all ranks together, so the last rank to arrive spends the shortest time in the collective. The
+additional time of the other ranks is waiting.
 """
 
 import re
@@ -47,7 +47,7 @@ def wait_for_last(one: AnyInts, length: Ints) -> tuple[Ints, Index]:
 @dataclass(frozen=True)
 class Peers:
     """Per GPU op, in the order of `Trace.ops`: ``last`` int32: for a collective, the op of the last rank to arrive
-    (possibly the op itself), -1 if no other rank takes part; ``until`` int64 ns, the arrival of that rank.
+    (possibly the op itself), -1 if the collective has no other rank; ``until`` int64 ns, the arrival of that rank.
     """
 
     last: Ints32
@@ -87,7 +87,7 @@ def find_peers(trace: Trace, communication: Mask, collectives: Collectives) -> P
 
 
 def split_late(pieces: Pieces, peers: Peers | None) -> tuple[Pieces, Ints32]:
-    """Split pieces at the arrival of the last rank; also return that rank's op per piece, -1 if no rank was late."""
+    """Split pieces at the arrival of the last rank; also return this rank's op per piece, -1 if no rank was late."""
     none = np.full(len(pieces.gap), -1, np.int32)
     if peers is None:
         return pieces, none

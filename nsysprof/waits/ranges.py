@@ -29,7 +29,7 @@ _FOREIGN = 0.1  # of the time of ranges: where the GPU computes for others for l
 class Chosen:
     """The windows that an answer describes: the steps of a ``level``, or one window per GPU for the whole recording.
 
-    ``texts`` are the texts of `Windows.path`; several lines of steps can share one.
+    ``texts`` are the texts of `Windows.path`; several lines of steps can have the same text.
     """
 
     level: Level
@@ -65,7 +65,7 @@ class StepTimes:
     """The time interval of each step across all its GPUs, sorted by path and start; steps do not overlap.
 
     ``range`` row of `Trace.ranges`; ``path`` int32 as given; ``start``, ``begin``, ``end`` int64 ns: a step lasts from
-    the end of the previous step (or from its own ``begin`` if no pause belongs to it) to its own end; the range
+    ``start`` (the end of the previous step, or ``begin`` if no pause belongs to the step) to ``end``; the range
     instance begins at ``begin``. ``steady`` bool: not warm-up.
     """
 
@@ -92,8 +92,8 @@ class StepTimes:
 def step_times(attribution: Attribution, rows: Index, path: Ints32, communication: Mask) -> StepTimes:
     """Find the `StepTimes` of range instances, each with its ``path``; see `step_windows`.
 
-    Paths are left out if fewer than `MIN_REPEATS` instances have GPU work, or if (as in parts of a step) the GPU
-    computes for other ranges for more than a tenth of the time.
+    A path is left out if fewer than `MIN_REPEATS` instances have GPU work, or if the GPU computes for other ranges more
+    than a tenth of the time (as in parts of a step).
     """
     attribution = attribution.launched
     windows, of_line = step_windows(attribution, rows, path, communication)
@@ -176,11 +176,11 @@ def pick_windows(
 def count_calls(
     attribution: Attribution, windows: Windows, paths: Sequence[str], per: str, merge_names: Sequence[str] | None
 ) -> Ints:
-    """For each window, return the number (int64) of ranges with a name that matches the glob ``per``.
+    """For each step (time window), return the number (int64) of ranges with names that match the glob ``per``.
 
-    Names match as recorded or as merged (`merged_names`); only the outermost of nested ranges counts. ``paths`` are the
-    texts of `Windows.path`. Raises `NsysprofError` with similar names if a path has no such range, or has none on a GPU
-    or in a process.
+    The glob can match recorded or merged names (`merged_names`); of nested ranges, only the outermost counts. ``paths``
+    are the texts of `Windows.path`. Raises `NsysprofError` with similar names if a path has no such range, or no such
+    range on a GPU or in a process.
     """
     trace = attribution.trace
     ranges = trace.ranges

@@ -93,15 +93,15 @@ def _remove(program: Program, glob: str, network: Network) -> None:
 
 
 def calls_of(program: Program, glob: str) -> Cause:
-    """Return the host calls with a matching name as a `Cause`, with the copies they start and the waits they imply."""
+    """Return the host calls with a matching name as a `Cause`, with the copies and waits that belong to these calls."""
     calls = program.facts.activity.calls
     codes = matching(calls.names, glob, "call", program.file)
     return program.wholes.of_calls(np.flatnonzero(np.isin(calls.name, codes)))
 
 
 def code_of(program: Program, glob: str) -> Cause:
-    """Return, as a `Cause`, code between calls whose innermost range matches a glob, also on threads that work for such
-    ranges.
+    """Return, as a `Cause`, code between calls in ranges that match a glob (as innermost range), also on threads that
+    work for such ranges.
 
     `OUTSIDE` is the glob for code outside all ranges, on threads that launch.
     """

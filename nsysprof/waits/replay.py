@@ -1,9 +1,9 @@
 """Replay a trace: every moment follows its latest dependency after a delay.
 
 A `Network` contains the moments of the recorded program and their dependencies: host calls in thread order with the
-time in between, launches, streams, events, calls that wait for the GPU, and work handed between threads. Each moment
-keeps the recorded delay after its latest dependency, so an unchanged replay equals the recording to the ns. Edits
-change lengths, gaps and edges of a copy; see `nsysprof.waits.edits`.
+time between the calls, launches, streams, events, calls that wait for the GPU, and work handed between threads. Each
+moment keeps the recorded delay after its latest dependency, so an unchanged replay equals the recording to the ns.
+Edits change lengths, gaps and edges of a copy; see `nsysprof.waits.edits`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _shared(columns: Edges | Network) -> dict[str, Any]:
 
 
 def editable(columns: Edges | Network, name: str) -> Any:
-    """Return a column of a network or its edges for changes in place: a column that copies share is copied before."""
+    """Return a column of a network or its edges for changes in place; a shared column is copied first."""
     column = getattr(columns, name)
     if not column.flags.writeable:
         column = vars(columns)[name] = column.copy()
@@ -105,10 +105,10 @@ def editable(columns: Edges | Network, name: str) -> Any:
 
 @dataclass(frozen=True)
 class Lags:
-    """Average delays in ns. ``behind_op``: from the end of the previous op to the start of an op; ``behind_event``: the
-    same if an event is in between; ``behind_launch``: from the launch to the start of an op; ``returning``: from a
-    dependency to the return of a call; ``launch``: the length of a launch (lower median); ``in_graph``: from op to op
-    in a CUDA graph.
+    """Average delays in ns. ``behind_op``: from the end of the previous op to the start of an op; ``behind_event``:
+    like ``behind_op``, with an event in between; ``behind_launch``: from the launch to the start of an op;
+    ``returning``: from a dependency to the return of a call; ``launch``: the length of a launch (lower median);
+    ``in_graph``: from op to op in a CUDA graph.
     """
 
     behind_op: int = 0
@@ -121,8 +121,8 @@ class Lags:
 
 @dataclass(frozen=True)
 class Times:
-    """The times of a replay of a ``network``: of each ``node``, and from these of each host ``moment``, and ``start``
-    and ``end`` of each op.
+    """The times of a replay of a ``network``: of each ``node``, of each host ``moment`` (derived from the nodes), and
+    ``start`` and ``end`` of each op.
     """
 
     network: Network
@@ -151,8 +151,8 @@ class Times:
 def replay(network: Network) -> Times:
     """Compute the time of every node.
 
-    One pass over the nodes computes the times that may differ from the recording; moments that depend only on their own
-    thread are derived from these.
+    One pass over the nodes computes the times that may differ from the recording; the times of other moments follow
+    from the nodes of their thread.
     """
     offset, node = offsets(network), network.recorded.copy()
     changed, times = _changed(network, offset), node.data

@@ -1,4 +1,4 @@
-"""Find the dependencies of GPU ops besides their launch: stream, events, the legacy default stream, the copy engine.
+"""Find the dependencies of GPU ops other than their launch: stream, events, the legacy default stream, the copy engine.
 
 Also measure the usual delays before GPU ops start.
 """

@@ -20,7 +20,7 @@ _LEAD = QUEUE + QUEUE // 8  # launches before the stretch, so that a full queue 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Some steps of a trace: ``facts`` and ``windows`` cover only these steps, as if nothing else was recorded.
+    """Some steps of a trace: ``facts`` and ``windows`` are as if only these steps were recorded.
 
     ``asked`` marks the requested windows; earlier windows are only lead-in, because their replay is cut off. ``ops``,
     ``launches`` and ``calls`` are the rows of `Trace.ops`, `Trace.launches` and `HostActivity.calls` in the whole
@@ -51,8 +51,8 @@ def reach_of(trace: Trace, windows: Windows, rows: AnyInts) -> tuple[Index, int,
 def stretch_of(facts: Facts, windows: Windows, rows: AnyInts) -> Stretch:
     """Cut out the `Stretch` of some rows of windows, with the step before the first row and the launches queued for it.
 
-    In an unchanged replay, the requested steps equal the recording to the ns. Takes a few passes over the columns of
-    the trace.
+    In an unchanged replay, the requested steps equal the recording to the ns. The function makes a few passes over the
+    columns of the trace.
     """
     attribution = facts.attribution.launched
     trace = attribution.trace

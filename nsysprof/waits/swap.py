@@ -56,7 +56,7 @@ def times_by_name(trace: Trace, path: Path) -> dict[int, int]:
         if high > _MAX_SPREAD * low:
             raise AbstainError(
                 f"{one_line(short_name(name), 60)} takes {format_ns(low)} to {format_ns(high)} in {path}: "
-                "the time to use is unknown",
+                "unknown which of these times to use",
                 "--set 'KERNEL=TIME' says it",
             )
     if not found:
@@ -89,7 +89,7 @@ def _kernels_of_report(trace: Trace, path: Path) -> pd.DataFrame:
 def time_of_row(path: Path, row: str) -> int:
     """Return the median time of a kernel, or of a row of bench results (backend or ``CONFIGURATION/BACKEND``).
 
-    If the bench also timed CUDA graph replays, these count, because times of eager calls include launches.
+    If the benchmark also timed CUDA graph replays, their times are used, because times of eager calls include launches.
     """
     import pandas as pd
 
@@ -106,7 +106,7 @@ def time_of_row(path: Path, row: str) -> int:
     if len(rows) != 1:
         known = join_first(both[table["median_ns"].notna()].unique().tolist(), 4, repr)
         raise NsysprofError(
-            f"{path} has {plural(len(rows), 'row')} named {row!r}, not one; names in the file: {known}",
+            f"{path} has {plural(len(rows), 'row')} named {row!r} instead of one; names in the file: {known}",
             "name one of them",
         )
     times = [rows[name].iloc[0] for name in ("graph_median_ns", "median_ns") if name in rows]

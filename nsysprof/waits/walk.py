@@ -41,8 +41,8 @@ class Reasons:
     ``ready`` int64 ns, the end of that op; ``in_stream`` int64 ns: the end of the predecessor in the same stream;
     ``launched`` int64 ns: the return of the host call, for copies the start of the call. Missing times are the smallest
     int64. ``marked`` bool: whether the stream recorded or awaited an event between the op and its predecessor.
-    ``latency`` int64 ns: the usual upper limit, in this recording, of the delay from the moment at which an op can
-    start to its start, after a launch, a CUDA graph's launch, an op, or an event.
+    ``latency`` int64 ns: usual upper limit (in this recording) of the delay until an op starts, after a launch, the
+    launch of a CUDA graph, an op, or an event.
     """
 
     op: Ints32
@@ -69,7 +69,7 @@ class Pieces:
 
 
 def reasons(trace: Trace, dependencies: Dependencies) -> Reasons:
-    """Find the `Reasons` of all ops of a trace: near-linear, with Python steps only for event waits and records."""
+    """Find the `Reasons` of all ops of a trace in near-linear time; only event waits and records need a Python loop."""
     ops, launches = trace.ops, trace.launches
     arena, lanes = trace.arena, lanes_of(trace)
     order = lanes.order
@@ -125,9 +125,9 @@ def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ..
 def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: AnyInts) -> Pieces:
     """Split the gaps from each ``start`` to each ``end`` into `Pieces`, sorted by gap and time.
 
-    ``op`` is the op that starts at the end of the gap, or that ends there if the gap follows the last compute; -1: the
-    GPU only waited for the host to launch. Everything more than `MAX_STEPS` ops back is `CUT`, to bound the time per
-    gap.
+    ``op`` is the op that starts at the end of the gap or, if the gap follows the last compute, the op that ends there;
+    -1: the GPU only waited for the host to launch. The walk stops after `MAX_STEPS` ops, to bound the run time per gap;
+    the rest of the gap is `CUT`.
     """
     ops = trace.ops
     gap, at, now = np.arange(len(start)), np.array(end), np.array(op, np.int64)
@@ -219,7 +219,7 @@ class Lanes:
 
 
 def event_calls(dependencies: Dependencies) -> tuple[Ints32, Ints, Ints32]:
-    """Return stream, time and event of all calls that record an event, then of all calls that wait for one."""
+    """Return stream, time and event of all calls that record an event, then of all calls that wait for an event."""
     both = dependencies.records, dependencies.waits
     stream, time, event = (
         np.concatenate([getattr(each, name) for each in both]) for name in ("stream", "time", "event")
@@ -280,7 +280,7 @@ def lanes_of(trace: Trace) -> Lanes:
 
 
 def barriers(dependencies: Dependencies, lanes: Lanes) -> Ints32:
-    """Return the op that each op waits for through the legacy default stream, in this stream or a blocking one."""
+    """Return the op that each op waits for through the legacy default stream: in that stream or a blocking stream."""
     found = np.full(len(lanes.order), -1, np.int32)
     null, blocking = dependencies.null, dependencies.blocking
     context = dependencies.context

@@ -48,7 +48,7 @@ class Cause:
 
 
 class Wholes:
-    """Finder of all that belongs to calls, GPU ops or waits of a trace, each as a `Cause`."""
+    """Finds all calls, ops, code and waits that belong to given calls, GPU ops or waits of a trace, as a `Cause`."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -78,7 +78,7 @@ class Wholes:
         return Cause(calls, launches, mine, self.thread[host], start, end)
 
     def of_ops(self, ops: AnyInts) -> Cause:
-        """Return GPU ops as a `Cause`; for copies and memsets also the calls that start them and the waits for them."""
+        """Return GPU ops as a `Cause`; copies and memsets include the calls that start them and the waits for them."""
         kind, launch = self.trace.ops.kind[ops], self.trace.ops.launch[ops]
         moved = np.isin(kind, (MEMCPY, MEMSET)) & (launch >= 0) & ~self.trace.ops.from_graph[ops]
         calls = self.of_launch[launch[moved]]

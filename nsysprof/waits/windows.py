@@ -1,4 +1,4 @@
-"""Find the GPU windows of range instances, and the intervals in them without GPU compute."""
+"""Find the GPU windows of range instances, and the intervals without GPU compute in these windows."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def gpu_windows(attribution: Attribution, rows: Index, path: Ints32, communicati
     """Find the `Windows` of the range instances ``rows``, each with its ``path``; the pause before an instance is not
     included.
 
-    A window starts with the instance on the host, or at the end of the previous window of its path on that GPU if that
-    is later. The window ends with the last op of the instance on that GPU, or with the instance on the host if that is
-    later: so a late host inside the instance counts, but not a host that runs ahead. If a copy or collective outlasts
-    the compute of the instance, the window ends no later than the first compute of the next instance: prefetching
-    during a step is not part of it. Instances without GPU work have no window. Ops that CUDA graphs replay count at the
-    launch of the graph, regardless of their attribution. ``communication``: per op name, whether it is a collective.
+    A window starts with the instance on the host, or at the end of the path's previous window on that GPU if that is
+    later. It ends with the last op of the instance on that GPU, or with the instance on the host if that is later: so a
+    late host inside the instance counts, but not a host that runs ahead. If a copy or collective outlasts the compute
+    of the instance, the window ends no later than the first compute of the next instance: prefetching for the next step
+    is not part of a step. Instances without GPU work have no window. Ops that CUDA graphs replay count at the launch of
+    the graph, regardless of their attribution. ``communication``: per op name, whether it is a collective.
     """
     trace, index = attribution.launched.trace, index_work(attribution.launched, rows)
     op, place = index.ops_of(rows)
@@ -138,11 +138,11 @@ def step_windows(attribution: Attribution, rows: Index, path: Ints32, communicat
     them.
 
     A step lasts from the end of the previous step to its own end, so a data loader between two steps belongs to the
-    second step. This applies if both steps have the same parent range, and if the GPU computes next to nothing in this
-    pause and in most pauses of the path; other work, such as validation, belongs to no step. The first step and
-    detected iterations (which touch within a loop) have no such pause. Steps of several processes, or of several
-    threads that run steps at once, form separate lines: `Windows.path` is the number of a step's line; the second
-    result is the path of each line.
+    second step. The pause belongs to a step only if both steps have the same parent range, and if the GPU computes
+    almost nothing in this pause and in most pauses of the path; other work, such as validation, belongs to no step. The
+    first step and detected iterations (which touch within a loop) have no such pause. Steps of several processes, or of
+    several threads that run steps at once, form separate lines: `Windows.path` is the number of a step's line; the
+    second result is the path of each line.
     """
     trace = attribution.launched.trace
     thread = trace.ranges.thread[rows]
@@ -210,7 +210,7 @@ def whole_windows(trace: Trace) -> Windows:
 def blocking_communication(
     trace: Trace, why: Reasons, communication: Mask, gpu: int, process: int
 ) -> tuple[Ints, Ints, Ints32]:
-    """Find the exposed communication (of a process on a GPU) that the next compute awaited, as ``start``, ``end``,
+    """Find the exposed communication (of a process on a GPU) for which the next compute waited, as ``start``, ``end``,
     ``op``.
 
     Intervals are disjoint and sorted by start; the process must have ops on that GPU.
@@ -236,8 +236,8 @@ def blocking_communication(
 class Stretches:
     """Intervals of windows without compute: ``window``, ``start``, ``end``, and the ``op`` that ends each interval.
 
-    ``op`` is the compute op that starts there or, after the last compute of a window, the last op of the window; -1 if
-    the GPU had finished the window but the host had not.
+    ``op`` is the compute op that starts at the end of the interval or, after the last compute of a window, the last op
+    of the window; -1 if only the host was still busy in the window.
     """
 
     window: Index

@@ -25,7 +25,7 @@ _BASES = (BOUND, "", FORECAST)
 
 
 def places_of(*tables: ColumnTable, names: Sequence[str] = PLACE) -> list[Ints]:
-    """Number the places (path, GPU and process) in the rows of tables; texts of a column have the same words in all."""
+    """Number the places (path, GPU and process) in the rows of tables; columns with one name have the same texts."""
     each = [[numbers(table.columns[name]) for table in tables] for name in names]
     _, number = distinct(*map(np.concatenate, each))
     return np.split(number, np.cumsum([len(table) for table in tables])[:-1])
@@ -52,7 +52,7 @@ class Removals:
     number: Ints
 
     def gain(self, rows: Sequence[int]) -> float | None:
-        """Return the mean saving (ns) per window of a path without the cause of these rows, or None if unknown."""
+        """Return the mean time (ns) saved per window of a path without the cause of the rows, or None if unknown."""
         waits = self.waits.take(np.isin(self.of, self.number[[*rows]]))
         [at] = set(self.place[waits["window"]].tolist()) or {-1}
         if at not in self.known:
@@ -76,7 +76,7 @@ def removals_of(
     tables: Mapping[str, ColumnTable],
     waits_of: Callable[[], ColumnTable],
 ) -> tuple[Removals | None, str]:
-    """Make the `Removals` of a result, or return why there are none; near-linear in ops and calls.
+    """Make the `Removals` of a result, or return the reason why none is possible. The run time is nearly linear.
 
     ``windows`` are all windows of the paths, ``chosen`` their rows in the result (None: all), ``tables`` the tables
     of the result, and ``waits_of`` the function that returns its waits. A path on a GPU is known if a

@@ -1,4 +1,4 @@
-"""Plan the chart ``why.png``: the time of one window, sorted by cause, and over time."""
+"""Plan the chart ``why.png``: the time of one step by cause, and a timeline."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ WORDS = {"kernel": "kernel that another stream waits for"}
 
 
 def plan_why(answer: Why) -> marks.Plan:
-    """Plan the median window of the path with the most time: its parts, which add up, and its lanes with waits."""
+    """Plan the median window of the path with the most time: its parts, which add up, and a timeline with waits."""
     instance = median_instance(answer)
     if instance is None:
         return marks.Message(
@@ -58,7 +58,7 @@ CHARTS: tuple[Chart[Why], ...] = (Chart("why.png", "Where the time of a step goe
 
 
 def title_of(answer: Why, path: str) -> str:
-    """State the largest finding on a path, or that there is none, in a sentence."""
+    """State the largest finding on a path in a sentence, or that no finding exists."""
     name, found = one_line(path, _PATH), answer.findings[path]
     if not found:
         return f"{name}: no single cause of waits exceeds 2 % of a step"

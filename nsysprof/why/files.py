@@ -14,7 +14,7 @@ from nsysprof.why.why import Why
 
 WHY = table(
     "why.csv",
-    "a row per range path, GPU, cause and culprit (responsible code); rows of a path and GPU add up to its step time",
+    "a row per range path, GPU, cause and culprit (responsible code); rows of a path and GPU add up to the step time",
     {
         "path": "merged path of the steps",
         "gpu": Column("gpu", "number of the GPU in the report", cell=str, align="r"),

@@ -1,4 +1,4 @@
-"""Find the critical path of windows piece by piece, and choose the window for pictures: the median of its path."""
+"""Find the critical path of windows piece by piece, and choose the window for pictures: the median window of a path."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ class PathPieces:
     """The critical path of windows: the GPU's compute and waits, piece by piece, sorted by window and time.
 
     ``window`` row of `Why.windows`, on GPU ``gpu``; ``start``, ``end`` int64 ns; ``group``: a code of ``groups``
-    (compute, or the cause of a wait, or the activity of the host); ``text``: a code of ``texts`` (responsible code, and
-    the call that exposed the wait; empty for compute); ``wait``: a row of ``waits`` (see `Why.waits`), -1 for compute.
-    The pieces of a window cover it without gaps or overlap.
+    (compute, or the cause of a wait, or the activity of the host); ``text``: a code of ``texts`` (the responsible code
+    and the call that exposed the wait; empty for compute); ``wait``: a row of ``waits`` (see `Why.waits`), -1 for
+    compute. The pieces of a window cover it without gaps or overlap.
     """
 
     window: Ints
@@ -107,8 +107,8 @@ class WindowPart:
 class Instance:
     """One window of a path, for pictures, and the number of windows (``count``) on its GPU.
 
-    ``number``: a row of `Why.windows`; ``median``: True for a median window, False for a nearby window with the largest
-    wait; ``parts`` add up to the window; ``mean_ns``: the mean length of all windows of the path on the GPU.
+    ``number``: a row of `Why.windows`; ``median``: True for a median window, False for a nearby window with more of the
+    largest finding; ``parts`` add up to the window; ``mean_ns``: the mean length of all windows of the path on the GPU.
     """
 
     answer: Why
@@ -139,7 +139,7 @@ class Instance:
         return np.flatnonzero(on_gpu & (ops.start < self.end_ns) & (ops.end > self.start_ns))
 
     def ranges(self) -> Iterator[Index]:
-        """Yield the rows of the window's range, of the ranges directly inside it, and so on, level by level."""
+        """Yield the rows of the window's range, then of the ranges directly inside, and so on, level by level."""
         ranges, number = self.answer.attribution.trace.ranges, int(self.answer.columns("windows")["range"][self.number])
         rows, extent = np.array([number] if number >= 0 else [], np.int64), (self.start_ns, self.end_ns)
         return levels_inside(self.answer.attribution.parent, rows, ranges.start, ranges.end, extent)
@@ -149,9 +149,9 @@ def median_instance(answer: Why, path: str | None = None) -> Instance | None:
     """Choose a median window of a path (by default the one with the most time), on the GPU of its largest finding or,
     without findings, the GPU that waits most.
 
-    Among the middle third of the windows by length, choose the one whose times are closest to the mean. If it has less
-    than half of the largest finding's mean time, choose the nearest window that has more. Returns None if there are no
-    windows.
+    Among the middle third of the windows by length, choose the one whose times are closest to the mean. If the largest
+    finding takes less than half of its mean time in this window, choose the nearest window with more time. Returns None
+    if there are no windows.
     """
     windows = answer.columns("windows")
     if not len(windows):

@@ -1,4 +1,4 @@
-"""Measure the error of replays that use only dependencies and constants; with a large error, a path has no ceilings."""
+"""Measure the error of replays that use only dependencies and constants; paths with large errors get no ceilings."""
 
 from collections.abc import Iterator
 
@@ -50,7 +50,7 @@ def residual_columns(trace: Trace, why: Reasons, windows: Windows, paths: Texts)
 
 
 def without_ceilings(rows: ColumnTable, residuals: ColumnTable) -> ColumnTable:
-    """Return the rows of ``why.csv``, without ceilings for paths whose residual on that GPU exceeds `MAX_RESIDUAL`."""
+    """Return the rows of ``why.csv``, without a ceiling if the residual of the path and GPU exceeds `MAX_RESIDUAL`."""
     off = residuals.take(residuals["residual"] > MAX_RESIDUAL)
     places, of_rows = (
         [*zip(table.texts("path").tolist(), table["gpu"].tolist(), strict=True)] for table in (off, rows)

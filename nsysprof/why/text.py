@@ -1,4 +1,4 @@
-"""Show as text why the GPU waits: the largest bottlenecks, and trees whose children add up at every level."""
+"""Show as text why the GPU waits: the largest bottlenecks, and trees in which children add up to their parent."""
 
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.columns import ColumnTable, ranked

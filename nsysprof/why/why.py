@@ -1,4 +1,4 @@
-"""Account for the GPU windows of ranges: compute by kernel, waits by cause and responsible code. The rows add up."""
+"""Account for the time of GPU windows: computing by kernel, waiting by cause and responsible code. The rows add up."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ MIN_LAUNCHES = 0.05  # of the short waits in a range: with less of it in launche
 class Why(Attributed, Shown):
     """Why the GPUs of a report waited.
 
-    `columns` returns a table as numpy columns; the attribute named like the table is a pandas frame with a default
-    index. ``windows`` has a row per window: ``path``, ``gpu``, ``pid``, ``range`` (a row of `Trace.ranges`, -1 for the
-    whole trace), ``start_ns``, ``end_ns``, and their parts: ``compute_ns``, ``communication_ns`` and ``copies_ns``
-    (both exposed) and ``idle_ns``; ``blocking_ns`` is the exposed communication on which the next compute depended.
-    `waits` has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``, ``culprit``,
-    ``range``, ``exposed_by``, ``claim``, ``op`` (the GPU op that ran or came late), and the host ``thread`` (a code,
-    -1: none). ``rows`` sums the pieces by path and GPU, see `files.WHY`. ``held_up`` has a row per path, GPU and kernel
-    that kept another stream waiting while it computed, with ``waits``, ``waited_ns``, ``per_instance_ns``,
-    ``share_of_span``. The time in ``held_up`` is compute, so no wait includes it. ``level`` are the ranges of the
+    `columns` returns a table as numpy columns; the attribute with the name of the table is a pandas data frame with a
+    default index. ``windows`` has a row per window: ``path``, ``gpu``, ``pid``, ``range`` (a row of `Trace.ranges`, -1
+    for the whole trace), ``start_ns``, ``end_ns``, and their parts: ``compute_ns``, ``communication_ns`` and
+    ``copies_ns`` (both exposed) and ``idle_ns``; ``blocking_ns`` is the exposed communication on which the next compute
+    depended. `waits` has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``,
+    ``culprit``, ``range``, ``exposed_by``, ``claim``, ``op`` (the GPU op that ran or came late), and the host
+    ``thread`` (a code, -1: none). ``rows`` sums the pieces by path and GPU, see `files.WHY`. ``held_up`` has a row per
+    path, GPU and kernel whose execution delayed another stream (columns ``waits``, ``waited_ns``, ``per_instance_ns``
+    and ``share_of_span``). The time in ``held_up`` is compute, so no wait includes it. ``level`` are the ranges of the
     windows; ``lacks`` names data that the recording lacks; ``facts`` and ``gpu_windows`` are the inputs. ``residuals``:
-    how well dependencies explain windows, see `residual_columns`. ``picked`` describes the chosen windows, empty if all
-    are; ``warm_up`` is the number of windows left out as warm-up. ``bounds``: why all ceilings of ``rows`` are bounds
-    instead of forecasts, empty if they are not; otherwise ``removals`` replay the trace without each cause. ``per`` is
-    the base of ``per_instance_ns``: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
+    how well dependencies explain windows, see `residual_columns`. ``picked`` describes the chosen windows, empty for
+    all windows; ``warm_up`` is the number of windows left out as warm-up. ``bounds``: why all ceilings of ``rows`` are
+    bounds, empty if ``removals`` can replay the trace without each cause. ``per`` is the base of ``per_instance_ns``:
+    `window`, or `call` of an inner range (column ``calls`` of ``windows``).
     """
 
     attribution: Attribution
@@ -137,7 +137,7 @@ class Why(Attributed, Shown):
 
         These waits are shorter than `LAUNCH_STEP_NS`, and the host meanwhile launches, makes other CUDA calls that do
         not wait, or runs code in between, regardless of what drained the GPU queue. These waits count only in ranges
-        (per path, process and GPU) in which launch calls take at least the share `MIN_LAUNCHES` of their time.
+        (per path, process and GPU) where launch calls take at least `MIN_LAUNCHES` of the time.
         """
         waits = self.pieces
         length, activity = waits["end_ns"] - waits["start_ns"], waits.texts("activity")
@@ -168,9 +168,9 @@ def why(
     and host activity still follow the real launches.
 
     Times per instance are per window, or per call of the inner ranges whose names match ``per``. Warm-up is left out
-    (see `steady`), or the first ``skip`` windows of each path and GPU if given. ``instances`` keeps only windows by
-    number, a first to a last (from 0), or `SLOWEST`. Raises `NsysprofError` if no range matches. Takes near-linear time
-    in ops and calls.
+    (see `steady`), or the first ``skip`` windows of each path and GPU if given. ``instances`` keeps only the windows
+    from a first to a last number (counted from 0), or `SLOWEST`. Raises `NsysprofError` if no range matches. Takes
+    near-linear time in ops and calls.
     """
     attribution = attribute(attribution)
     kinds = kinds_of(attribution.trace, rules)

@@ -178,7 +178,7 @@ def test_an_interrupted_sweep_loses_nothing_and_is_resumed(bench: Run, tmp_path:
     assert (again.code, "this folder has an unfinished sweep" in again.err) == (1, True)
     other = bench(*sweep[:-1], "300", "-o", "run", "--resume")
     assert other.code == 1
-    assert "begun with another plan: samples 400 there, 300 here" in other.err
+    assert "started with another plan: samples 400 there, 300 here" in other.err
     kept = points.read_text()
     points.write_text(kept.replace('"kind": "start"', '"kind": "st'))
     damaged = bench(*sweep, "-o", "run", "--resume")

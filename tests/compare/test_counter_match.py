@@ -412,7 +412,7 @@ def test_a_gpu_that_nobody_knows_is_doubted(trace: MakeTrace) -> None:
     """The counters count, with a warning."""
     path = math_and_flash(trace)
     found = compared(path, both_calls(), environment={})
-    assert found.warnings == (f"{path.with_suffix('.counters.csv')}: its record does not name the GPU",)
+    assert found.warnings == (f"{path.with_suffix('.counters.csv')}: the record does not name the GPU",)
     assert reads(found)["softmax"] == 200
 
 

@@ -1571,7 +1571,7 @@ def test_launches_without_gpu_work_are_no_program_without_launches(trace: MakeTr
     assert nothing_text(replace(lacks, launches=0)).startswith("No GPU work to diagnose")
     calls = [each for each in program.items if isinstance(each, Launch)]
     assert nothing_text(diagnosis_of(trace(*calls))).endswith(
-        ": nsys got none from the driver (WSL2, no permission, or a killed run)."
+        ", because nsys got no data from the driver (WSL2, no permission, or a killed run)."
     )
     calls.append(replace(calls[-1], start=program.now, end=program.now + US, id=99, returned=700))
     assert "may have crashed on the GPU" in nothing_text(diagnosis_of(trace(*calls)))

@@ -181,7 +181,7 @@ def test_what_it_does_not_have_is_refused_with_what_it_has(command: Command, mat
 
 WRONG = {
     "no workload": ("x = 1", "declares no workload"),
-    "a mistake in it": ("raise ValueError('what')", "does not describe itself: ValueError: what"),
+    "a mistake in it": ("raise ValueError('what')", "--describe fails: ValueError: what"),
     "a sweep along nothing": (MATMUL.replace('sweep="m"', 'sweep="q"'), "sweep: 'q' is not one of the axes"),
     "a name that is taken": (
         MATMUL.replace('"k": Axis', '"id": Axis').replace("at.k", "at.id"),

@@ -416,7 +416,7 @@ def test_times_can_come_from_a_table_or_report(trace: MakeTrace, tmp_path: Path)
     program = steps_with(simulated.Do("launch", 900, 7, "k"), simulated.Do("sync", stream=7))
     faster = ask(trace(*simulated.simulate(program).items), "step", swap=[str(table)])
     assert faster.forecast_ns - faster.base_ns == 5050 - 900
-    assert "the time to use is unknown" in refusal(one_size, swap=[str(one_size)])
+    assert "unknown which of these times to use" in refusal(one_size, swap=[str(one_size)])
 
 
 def test_the_document_holds_the_question_and_its_hash(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_line_that_was_cut_is_all_that_is_lost(points: Path) -> None:
 DAMAGE: Mapping[str, tuple[bytes, bytes, str]] = {
     "bytes in the middle": (b'"kind": "start"', b"\x00\xff\x00", ":2: not a line of a sweep"),
     "half a line in the middle": (b'"torch": "2.11"}}\n', b'"torch', ":2: not a line of a sweep"),
-    "NaN": (b'"status": "measured"', b'"status": NaN', ":4: not a line of a sweep: .*NaN is no number"),
+    "NaN": (b'"status": "measured"', b'"status": NaN', ":4: not a line of a sweep: .*NaN is not a number"),
     "another kind of line": (b'"kind": "trying"', b'"kind": "dancing"', ":3: .*kind: invalid value 'dancing'"),
     "a point of nothing": (b'"backend": "math"', b'"backed": "math"', ":4: .*: point: 'backend' is missing"),
     "a list": (b'{"kind": "start", "environment": {"torch": "2.11"}}', b"[1]", ":2: not a line"),
@@ -114,7 +114,7 @@ def test_another_plan_is_refused_by_what_differs(points: Path) -> None:
     with pytest.raises(NsysprofError) as refused:
         resume_points(points, head(plan=other))
     assert refused.value.message == (
-        f"{points.parent}: begun with another plan: samples 100 there, 50 here; S2 only there; S3 only here;"
+        f"{points.parent}: started with another plan: samples 100 there, 50 here; S2 only there; S3 only here;"
         " backends of S1: math flash auto there, math here"
     )
     many = plan(configurations=[{"id": f"X{number}", "backends": []} for number in range(20)])
@@ -129,7 +129,7 @@ def test_another_machine_is_refused(points: Path) -> None:
     """Samples of two machines never make one sweep; what was typed differently is."""
     with pytest.raises(NsysprofError, match=r'another machine: driver "580\.1" there, "590\.2" here'):
         resume_points(points, head(machine={**MACHINE, "driver": "590.2"}))
-    with pytest.raises(NsysprofError, match="begun without --measure-peaks"):
+    with pytest.raises(NsysprofError, match="started without --measure-peaks"):
         resume_points(points, head(measure_peaks=True))
     assert resume_points(points, head(machine=dict(reversed(MACHINE.items())))).planned == 6
 

@@ -142,9 +142,9 @@ def test_what_cannot_be_is_refused_by_file_point_and_field(tmp_path: Path, case:
 FOREIGN: dict[str, tuple[Change, str]] = {
     "workload": (
         top("schema", "nsysprof-workload/1"),
-        "is not a samples file of nsysprof bench: its schema is 'nsysprof-workload/1'",
+        "is not a samples file of nsysprof bench: the schema is 'nsysprof-workload/1'",
     ),
-    "no schema": (top("schema", None), "it states no schema"),
+    "no schema": (top("schema", None), "the file states no schema"),
     "no points": (top("points", None), "points: expected array, got null"),
     "no plan": (top("plan", "math-vs-flash"), "plan: expected object, got str"),
     "points": (top("points", [3]), r"points\[0\]: expected object, got int"),
@@ -205,7 +205,7 @@ DAMAGED: dict[str, tuple[Change, str]] = {
     ),
     "no cost": (
         inside("workload", "configurations", 0, "id", "another"),
-        r"points\[0\] \(math at B1\.H8\.S1024.*: workload\.configurations: none of this id",
+        r"points\[0\] \(math at B1\.H8\.S1024.*: workload\.configurations: no configuration has this id",
     ),
     "no workload": (top("workload", None), "workload: expected object, got null"),
 }

@@ -49,8 +49,8 @@ def test_equal_launches_are_one_row() -> None:
         ((264, 1, 1), 2048, 32, (H200,), "block not possible"),
         ((264, 1, 1), 256, 4096, (H200,), "block not possible"),
         ((264, 1, 1), 256, -1, (H200,), "block not possible"),
-        ((264, 1, 1), 256, 32, (), "limits of the GPU not known"),
-        ((264, 1, 1), 256, 32, (Gpu(0, "X", 10, compute_capability=(3, 0)),), "limits of the GPU not known"),
+        ((264, 1, 1), 256, 32, (), "limits of the GPU are unknown"),
+        ((264, 1, 1), 256, 32, (Gpu(0, "X", 10, compute_capability=(3, 0)),), "limits of the GPU are unknown"),
         ((264, 1, 1), 256, 32, (H200, Gpu(1, "A", 108, compute_capability=(8, 0))), "GPUs of several kinds"),
     ],
 )

@@ -192,7 +192,7 @@ _PROCESS = '{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "%s"}
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"traceEvents": []}', "is a Chrome trace, but not from the PyTorch profiler: it holds no events"),
+        ('{"traceEvents": []}', "is a Chrome trace, but not from the PyTorch profiler: there are no events"),
         ('{"traceEvents": [{"ph": "X", "cat": "FEE", "ts": 1}], "viztracer_metadata": {}}', "viztracer"),
         ('{"schema": "1", "nodes": []}', "a PyTorch execution trace"),
         ('{"schema": "1", "odes": []}', "JSON without traceEvents (schema, odes)"),
@@ -203,11 +203,11 @@ _PROCESS = '{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "%s"}
         ('{"schema": "nsysprof-why/1"}', "a result of nsysprof, not a recording"),
         ('{"nsysprof": 1}', "a result of nsysprof, not a recording"),
         ('{"b": 1, "schema": "nsysprof-why/1"}', "JSON without traceEvents (b, schema)"),
-        ('{"a: 1}', "ends inside of its JSON"),
+        ('{"a: 1}', "ends before the JSON is complete"),
         ('[{"ph": "X", "cat": "foo", "ts": 1}]', "categories foo"),
         (f"[{', '.join(_CATEGORY % name for name in 'edcba')}]", "categories a, b, c, d"),
-        ('[{"ph": "X", "name": "foo", "ts": 1}]', "its events have no category"),
-        (f'{{"traceEvents": [{_CATEGORY % "a"}], "by": "nsysprof"}}', "it is an export of nsysprof"),
+        ('[{"ph": "X", "name": "foo", "ts": 1}]', "the events have no category"),
+        (f'{{"traceEvents": [{_CATEGORY % "a"}], "by": "nsysprof"}}', "this is an export of nsysprof"),
         (f'{{"traceEvents": [{_CATEGORY % "a"}], "by": "{" " * 4095}nsysprof"}}', "categories a"),
         (f"[{_CATEGORY % 'a'}, {_PROCESS % '/device:GPU:0'}]", "JAX or TensorFlow (XLA)"),
         (f"[{_CATEGORY % 'a'}, {_PROCESS % '/host:CPU'}]", "JAX or TensorFlow (XLA)"),
@@ -217,7 +217,7 @@ _PROCESS = '{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "%s"}
         (f"[{_CATEGORY % 'cpu'}]", "torch.autograd.profiler"),
         (f'{{"traceEvents": [{_CATEGORY % "operator"}]}}', "categories operator"),
         ('{"a": 1}', "JSON without traceEvents (a)"),
-        ("[1, 2]", "it holds no events"),
+        ("[1, 2]", "there are no events"),
     ],
 )
 def test_other_json_is_refused_in_words(tmp_path: Path, text: str, words: str) -> None:

@@ -28,7 +28,7 @@ _WHOLE_US = 1000  # how much an event may stick out of the one around it where t
 
 @dataclass(frozen=True)
 class Threads:
-    """The threads of a trace: ``ids``, the globalTid of each code of `Events.threads`; ``lost`` bool: whether the
+    """The threads of a trace: ``ids``: the globalTid of each code of `Events.threads`; ``lost`` bool: whether the
     thread is not recorded; ``main``: the globalPid of the process with the most calls; ``names``, by globalTid.
     """
 
@@ -39,7 +39,7 @@ class Threads:
 
 
 def threads_of(events: Events) -> Threads:
-    """The `Threads` of a trace. Ids that are too large or not numbers get unused numbers."""
+    """The `Threads` of a trace. Ids that are too large, or not numbers, are replaced by unused numbers."""
     keys: list[Any] = list(events.threads)
     kind, thread = events.host["kind"], events.host["thread"]
     weight = np.bincount(thread, 1 + 1000 * (kind == CALL), minlength=len(keys))
@@ -306,7 +306,7 @@ def _warnings(events: Events, ranges: int, launches: int, ambiguous: int, calls:
     if not len(events.gpu["kind"]):
         yield _why_no_work(events, calls)
     elif not launches:
-        yield "the trace lacks the CUDA calls that launched its GPU work: nothing can be attributed to ranges"
+        yield "the trace has no CUDA calls that launched GPU work: nothing can be attributed to ranges"
     if not ranges:
         yield (
             "the trace has no annotations: add torch.profiler.record_function, or use --ranges modules or --ranges ops"
@@ -334,7 +334,7 @@ def _why_no_work(events: Events, calls: list[str]) -> str:
     launches = [name for name in calls if launches_work(name)]
     if launches:
         return (
-            f"the trace has launches ({join_words(launches[:3])}) but no GPU work: CUPTI recorded none "
+            f"the trace has launches ({join_words(launches[:3])}) but no GPU work: CUPTI recorded no GPU activity "
             "(permissions, another profiler, or recording ended before the GPU work)"
         )
     return "the trace has no GPU work: torch.profiler recorded the CPU only (activities=[ProfilerActivity.CPU])"

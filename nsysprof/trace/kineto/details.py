@@ -126,7 +126,7 @@ _SOURCES = {"ops": (OPERATOR, OPERATOR_RANGE), "modules": (MODULE, MODULE_RANGE)
 def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]) -> details.OtherRanges:
     """The ranges of ``sources``: ``ops`` (operators) and ``modules`` (calls of ``nn.Module``).
 
-    A module call without a recorded thread gets the thread of the operators inside it; if that is ambiguous, it is left
+    A module call without a recorded thread gets the thread of the operators inside the call; ambiguous calls are left
     out and counted in a warning.
     """
     host = events.host

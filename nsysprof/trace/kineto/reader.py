@@ -263,13 +263,13 @@ def _looks(text: TraceText, events: Events) -> str:
     seen = set(events.seen)
     listed = ", ".join(sorted(filter(None, seen))[:4])
     known = {
-        "it holds no events": not seen,
-        "it looks like one of viztracer": b"viztracer" in beside,
-        "it is an export of nsysprof": b"nsysprof" in beside,
-        "it looks like a trace of JAX or TensorFlow (XLA)": "/device:" in names or "/host:cpu" in names,
-        "it looks like one of Chromium": b"chrom" in beside or "devtools.timeline" in seen,
-        "it looks like a trace of torch.autograd.profiler, the predecessor of torch.profiler": "cpu functions" in names
+        "there are no events": not seen,
+        "this looks like a trace of viztracer": b"viztracer" in beside,
+        "this is an export of nsysprof": b"nsysprof" in beside,
+        "this looks like a trace of JAX or TensorFlow (XLA)": "/device:" in names or "/host:cpu" in names,
+        "this looks like a trace of Chromium": b"chrom" in beside or "devtools.timeline" in seen,
+        "this looks like a trace of torch.autograd.profiler, predecessor of torch.profiler": "cpu functions" in names
         or bool({"cuda", "cpu"} & seen),
         f"categories {one_line(listed, 80)}": bool(listed),
     }
-    return next((what for what, holds in known.items() if holds), "its events have no category")
+    return next((what for what, holds in known.items() if holds), "the events have no category")

@@ -105,7 +105,7 @@ _FAILS = (msgspec.DecodeError, ValueError, RecursionError)  # UnicodeDecodeError
 class TraceText:
     """The text of a trace: the fields are known after one iteration over `events`.
 
-    ``beside``: the data outside the events, as name and JSON; ``found``: whether there is a list of events; ``broken``:
+    ``beside``: the data outside the events (name and JSON); ``found``: whether there is a list of events; ``broken``:
     number of unreadable events; ``mended``: number of events with some unreadable fields; ``cut``: why the text ended
     early, empty if it is complete; ``behind``: whether text follows the trace.
     """
@@ -139,7 +139,7 @@ class TraceText:
             with suppress(_Ended):
                 self.behind = not self.cut and bool(self._next())
         except _Ended:
-            self.cut = self.cut or "the text ends inside of its JSON"
+            self.cut = self.cut or "the text ends before the JSON is complete"
         except _TooLongError:
             self.cut = f"an event exceeds {_MOST >> 20} MiB"
 
@@ -167,7 +167,7 @@ class TraceText:
             try:
                 text = inflate.decompress(block, _BLOCK)
             except zlib.error:
-                self.cut = "its gzip data is damaged there"
+                self.cut = "the gzip data is damaged there"
                 yield from _before_damage(before, block)
                 return
             if text:
@@ -182,7 +182,7 @@ class TraceText:
                 inflate = zlib.decompressobj(31)
             elif not block and not (block := next(blocks, b"")):
                 # what is left is small
-                self.cut = "its gzip data ends early"
+                self.cut = "the gzip data ends early"
                 yield inflate.flush()
                 return
 
@@ -293,7 +293,7 @@ class TraceText:
                 yield self._one()
                 self._window = 1 << 11
                 if self.broken > self._good + _VAIN:
-                    self.cut = f"it holds {self.broken:,} unreadable events"
+                    self.cut = f"the trace has {self.broken:,} unreadable events"
                     raise _Ended
 
     def _try_more(self, least: int) -> None:

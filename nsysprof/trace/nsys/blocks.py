@@ -103,8 +103,8 @@ class Growing:
 def read_blocks(
     source: Source, table: str, needs: Sequence[str], others: Sequence[str] = (), progress: Progress | None = None
 ) -> Iterator[Block]:
-    """Yield the integer columns ``needs`` of a table, and existing columns of ``others``; no rows if one of ``needs``
-    is absent.
+    """Yield the integer columns ``needs`` of a table, and those columns of ``others`` that exist; nothing if one of
+    ``needs`` is absent.
 
     After each block is used, ``progress`` receives its number of rows.
     """
@@ -146,7 +146,7 @@ def column(block: Block, name: str, missing: int = 0) -> Ints:
 
 
 def times(block: Block) -> tuple[Ints, Ints]:
-    """Return the block's ``start`` and ``end``; a NULL is replaced by the other value, so the row takes no time."""
+    """Return the block's ``start`` and ``end``; if either is NULL, the other value is used for both (duration 0)."""
     start, end = column(block, "start"), column(block, "end")
     no_start, no_end = block.nulls.get("start"), block.nulls.get("end")
     if no_start is not None:

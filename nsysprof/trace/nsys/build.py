@@ -102,7 +102,7 @@ def _never_popped(counts: dict[int, int], nvtx: NvtxRanges) -> Iterator[str]:
         more = f"{count:,} later pushes are merged with the first into one range"
         yield f"`{nvtx.names[name].text}` is never popped: {more}"
     if len(counts) > _MAX_NAMES_SHOWN:
-        yield f"{len(counts) - _MAX_NAMES_SHOWN:,} more names were never popped and are merged in the same way"
+        yield f"{len(counts) - _MAX_NAMES_SHOWN:,} more names are never popped; each is merged into one range, too"
 
 
 def steps(source: Source) -> int:
@@ -371,7 +371,7 @@ def _why_no_work(calls: HostCalls, unread: Sequence[trace.Unread]) -> str:
         )
     if launches:
         return (
-            f"the report has {launches} but no GPU activity: nsys got none from the driver "
+            f"the report has {launches} but no GPU activity, because nsys got no data from the driver "
             "(WSL2, no permission, or a killed run)"
         )
     if failed:

@@ -17,8 +17,7 @@ _MAX_COPIES = 32  # of a graph inside another, one after the other
 def read_captures(source: Source, trace: Trace) -> Captures:
     """Return the `Captures` of the ops of a trace.
 
-    Instantiated graphs and child graphs have their own nodes, which refer to original nodes; the creation of the
-    originals counts.
+    Nodes of instantiated graphs and of child graphs refer to original nodes; the creation of the original node counts.
     """
     out = no_captures(len(trace.ops))
     if not trace.ops.from_graph.any():

@@ -120,10 +120,10 @@ class LaunchCalls:
     """The host calls that launched GPU work, one row per launch key, unsorted.
 
     ``start``, ``end`` int64 ns; ``thread`` int32: a code of the `Coder` passed to `read_calls`; ``slot`` is the key;
-    ``name`` indexes the names of ``others``. ``others`` are calls that caused no GPU work, and calls dropped in favour
-    of a shorter call with the same key (``duplicates`` counts dropped calls). If calls with one id are nested, as
-    runtime and driver record them, the outermost call counts: the last rows of ``others`` enclose launches; ``around``
-    has the slots of these launches.
+    ``name`` indexes the names of ``others``. ``others`` are calls that caused no GPU work, and calls for which a
+    shorter call with the same key is used instead (counted in ``duplicates``). If calls with one id are nested (a
+    driver call inside a runtime call), the outermost call counts: the last rows of ``others`` enclose launches;
+    ``around`` has the slots of these launches.
     """
 
     start: Ints
@@ -260,8 +260,8 @@ def _host_calls(
 
 
 def count_launches(calls: details.HostCalls) -> tuple[int, int, int]:
-    """Count by name the calls that launch kernels or graphs, the calls that copy or set memory (both successful), and
-    the failed calls of both.
+    """Count calls by name, in three groups: successful launches of kernels or graphs, successful copies and memsets,
+    and failed calls of either kind.
     """
     counts, names = np.bincount(calls.name, minlength=len(calls.names.texts)), calls.names
     launching = np.array([launches_work(text) for text in names.texts], bool)

@@ -45,7 +45,7 @@ OTHERS: tuple[tuple[bytes, str, str], ...] = (
 
 
 class DamagedError(Exception):
-    """A table has impossible values, which the message describes. `reading` adds the file name."""
+    """A table has impossible values; the message describes them, and `reading` adds the file name."""
 
 
 def identify(path: Path) -> Kind:
@@ -197,7 +197,7 @@ def _stream(path: Path, head: bytes) -> NsysprofError:
 def _again(path: Path) -> str:
     report = path.with_suffix(".nsys-rep")
     source = report if report.exists() and report != path else Path("REPORT.nsys-rep")
-    return f"export it again: {EXPORT} --force-overwrite true -o {quote(str(path))} {quote(str(source))}"
+    return f"export the report again: {EXPORT} --force-overwrite true -o {quote(str(path))} {quote(str(source))}"
 
 
 def _check_sqlite(path: Path, head: bytes, size: int) -> None:
@@ -255,7 +255,7 @@ def check_tables(path: Path, names: Sequence[str]) -> None:
             "this is an nvprof database, which nsysprof cannot read: profile again with nsys profile --trace=cuda,nvtx"
         )
     else:
-        hint = f"Nsight Systems exports have a table StringIds; export the report: {EXPORT} REPORT.nsys-rep"
+        hint = f"this is not an Nsight Systems export (no table StringIds); export the report: {EXPORT} REPORT.nsys-rep"
     raise NsysprofError(f"{path} is an SQLite database, but not a report: its tables are {shown}", hint)
 
 

@@ -21,8 +21,8 @@ _POOL = len(MEMORY_KINDS)  # the kind of what pools hold
 def read_memory(source: Source) -> MemoryEvents:
     """Read the `MemoryEvents` of a report; empty if memory was not recorded.
 
-    A release frees the allocation at its address, regardless of the stated size; an allocation at an address in use
-    ends the earlier allocation (its release was not recorded). Releases of memory that was allocated before the
+    A release frees the allocation at the same address, regardless of the stated size. An allocation at an address in
+    use ends the earlier allocation, whose release was not recorded. Releases of memory that was allocated before the
     recording are left out.
     """
     blocks = [

@@ -70,7 +70,7 @@ class ParquetSource:
                 yield Block(batch.num_rows, values, nulls)
 
     def fetch(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Return all rows of a small table as Python values; bytes that are not UTF-8 become U+FFFD."""
+        """Return all rows of a small table as Python values; invalid UTF-8 becomes U+FFFD."""
         if fold(table) not in self._files:
             return []
         with self._opened(table, columns) as (file, stored):

@@ -49,7 +49,7 @@ class NsysReader(Reader):
 
     @classmethod
     def claims(cls, path: Path) -> bool:
-        """Accept any file, because `open` explains why it refuses one."""
+        """Accept any file, because `open` gives the reason if it refuses a file."""
         return True
 
     @classmethod

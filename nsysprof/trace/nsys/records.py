@@ -2,8 +2,8 @@
 
 A record is a header (its length, and one serial type per field), followed by the values;
 https://sqlite.org/fileformat2.html#record_format. A few rows with unusual records (overflow pages, missing fields, a
-real number among integers) are fetched through `patch`. Positions are checked before values read there are returned, so
-damage is refused, never misread.
+real number among integers) are fetched through `patch`. Positions are checked before their values are returned, so
+damaged data is refused and never misread.
 """
 
 from collections.abc import Callable, Iterator

@@ -58,7 +58,7 @@ def rowid_name(connection: sqlite3.Connection, table: str, columns: Sequence[str
 
 
 def bound(connection: sqlite3.Connection) -> None:
-    """Limit the cost of the file's own SQL (such as a recursive view) by the length of the file.
+    """Limit the cost of SQL inside the file (such as a recursive view) by the length of the file.
 
     Above the limit, a query raises ``interrupted``, and a value raises ``string or blob too big``.
     """

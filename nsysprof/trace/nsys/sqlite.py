@@ -1,7 +1,7 @@
 """Read a report in an SQLite file: tables become blocks of columns, read by `pages`, or by sqlite3 if `pages` refuses.
 
 The file is opened read-only, and nothing is written beside it. If there is a non-empty write-ahead log or journal,
-temporary copies are read, because SQLite would have to write.
+temporary copies are read, because SQLite would otherwise write beside the file.
 """
 
 import os
