@@ -24,7 +24,7 @@ class BenchResults:
     ``results``: a row per configuration and backend (`nsysprof.bench.rows`). ``comparisons``, ``decisions``, ``auto``,
     ``speedups``: see `nsysprof.bench.pairs`. ``exponents``, ``crossovers``, ``sweeps``: see `nsysprof.bench.scaling`.
     ``aa_compared``: the number of backends with enough samples that were compared with themselves; ``aa_different``:
-    the number of these backends that were wrongly found to be different. ``repeats``: backends without results of their
+    the number of these backends that seemed to differ from themselves. ``repeats``: backends without results of their
     own (`auto`, if all its choices were also measured by name). ``warnings``: one line each.
     """
 

@@ -32,7 +32,7 @@ class BenchSweep:
     """Configurations that differ only in one size, and possibly in the dtype.
 
     ``axis`` is the varying column, ``fixed`` the other columns for a title (`B1 H8 D64 causal`), ``rows`` the rows of
-    the results frame in the order of the axis.
+    the results table in the order of the axis.
     """
 
     axis: str
@@ -157,8 +157,8 @@ def crossover_frame(
 ) -> pd.DataFrame:
     """Make a row of `CROSSOVERS` for each sweep over S, kind, and pair of backends with one dtype.
 
-    ``from_seq`` is the smallest S from which the winner is faster at every S with measurements of both; ``status`` is
-    "everywhere" if this is the first S. There is no winner if neither backend is faster at the largest S.
+    ``from_seq`` is the smallest S from which the winner is faster at every S with both backends; ``status`` is
+    "everywhere" if ``from_seq`` is the first S. There is no winner if neither backend is faster at the largest S.
     ``crossing_seq`` is interpolated in logarithms, and is NaN if the lines do not cross.
     """
     rows, size = [], about.size

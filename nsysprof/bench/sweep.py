@@ -123,7 +123,7 @@ PRESETS: Mapping[str, BenchPreset] = {
 
 
 def find_preset(name: str, *, full: bool = False) -> BenchPreset:
-    """The preset with this name. ``full`` adds all sizes of S between the ends and one smaller size, and bf16.
+    """The preset with this name. ``full`` adds bf16, all sizes of S between the ends, and one smaller size.
 
     Raises `NsysprofError` with all names if there is no such preset.
     """

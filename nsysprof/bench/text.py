@@ -59,7 +59,7 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     sentences = [
         f"{len(held)} points of {plan['workload']} ({called}) on {plan['device']}, {taken:,} samples"
         f" each{until}, at least {format_ns(plan['min_sample_ns'])} per sample, {cache} cache.",
-        "1 run: intervals do not include variation between runs (--runs 3 measures it)."
+        "1 run: intervals do not include variation between runs (--runs 3 measures this variation)."
         if plan["runs"] == 1
         else f"{plan['runs']} runs, each in its own process, with {taken // plan['runs']} samples per run "
         "in a new random order; the first run also checks the outputs and measures memory.",

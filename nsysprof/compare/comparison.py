@@ -45,7 +45,7 @@ from nsysprof.waits.causes import CAUSE_BEFORE
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Shown):
-    """The answer of `compare`; all frames have a default index, times are int64 ns per call.
+    """The answer of `compare`; data frames have a default index, times are int64 ns per call.
 
     ``pairs``: a row per pair with ``pair, base, new`` (merged paths), ``base_calls, new_calls``, the ``clock`` of the
     verdict (`step`, or `span` if the pair is not a step), ``base_mean_ns, new_mean_ns, delta_ns`` by that clock,
@@ -118,7 +118,7 @@ class Comparison(Shown):
 
     @cached_property
     def differences(self) -> dict[str, Difference]:
-        """Return each pair with its rows of every frame, in the order of `ranked`."""
+        """Return each pair with its rows of every table, in the order of `ranked`."""
         rows = {row["pair"]: row for row in row_dicts(self.pairs)}
         pairs, out = {pair.name: pair for pair in self.sides}, {}
         for name in self.ranked:

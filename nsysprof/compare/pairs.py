@@ -167,7 +167,7 @@ def _match_equal_paths(first: LoadedReport, last: LoadedReport, select: str | No
         near = ", ".join(map(repr, near_names([match.text for match in others], ones[0].text)))
         raise NsysprofError(
             f"{first.path} and {last.path} have no range in common: {ones[0].text!r} is only in the "
-            f"first, {near} only in the second",
+            f"first, {near} is only in the second",
             f"name what to compare: --base GLOB --new GLOB, or --range {WHOLE_TRACE!r}",
         )
     alone = list(_alone((first, last), (ones, others), pairs))
@@ -249,9 +249,7 @@ def _largest_pairs(matched: Matched, reports: Sequence[LoadedReport]) -> tuple[M
 
     kept = sorted(range(len(matched)), key=lambda at: -weight(matched[at]))[:MAX_PAIRS]
     left = len(matched) - MAX_PAIRS
-    note = (
-        f"only the {MAX_PAIRS} pairs with the most time are compared; left out: {left:,} (a narrower glob selects them)"
-    )
+    note = f"only the {MAX_PAIRS} pairs with the most time are compared; left out: {left:,} (use a narrower glob)"
     return [matched[at] for at in sorted(kept)], [note]
 
 

@@ -1,4 +1,4 @@
-"""``roofline.png``: every kernel of a pair below the limits of memory and arithmetic, from hardware counters.
+"""``roofline.png``: the kernels of a pair below the memory roof and the compute roofs, from hardware counters.
 
 A kernel with few FLOPs per byte of memory traffic is memory-bound, regardless of arithmetic speed (Williams, Waterman
 and Patterson 2009). Bytes and FLOPs come from hardware counters, times from the report, and ceilings from the report's

@@ -1,5 +1,5 @@
-"""Compute bytes and FLOPs of selected ranges from hardware counters: per kernel and per cause, divided by times of the
-report.
+"""Compute bytes and FLOPs of selected ranges from hardware counters: per kernel and per cause, and as rates with the
+times of the report.
 
 The counters are from another run, in which Nsight Compute slows kernels down; therefore, times are from the report. A
 rate above the GPU's limit is refused.

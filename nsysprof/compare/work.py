@@ -342,7 +342,7 @@ def _moved(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt
             moved.append(f"{kind} ({format_ns(grown)} more)")
     if moved:
         kinds, noun = join_first(moved, _MAX_NAMES), "steps" if base.steps is not None else "calls"
-        yield Doubt(MOVED, f"work moved out of the {noun} of {names[1]}, so their times exclude it: {kinds}")
+        yield Doubt(MOVED, f"work moved out of the {noun} of {names[1]}; the times exclude this work: {kinds}")
 
 
 def _migrated_before(sides: Sequence[Selection], names: tuple[str, str]) -> Iterator[Doubt]:

@@ -69,8 +69,8 @@ class Forecast(Attributed, Shown):
     ``steps`` has a row per step of a path on a GPU: ``start_ns`` as recorded, ``base_ns`` and ``forecast_ns``, int64.
     The attributes ``base_ns`` and ``forecast_ns`` are the medians of these columns; ``low_ns`` and ``high_ns`` are the
     interval of the forecast. If ``as_profiled``, all times include profiling overhead; otherwise ``unprofiled`` says
-    how it was removed. ``residual`` is the relative error of a replay that keeps only the lengths of GPU ops;
-    ``widened`` is the share by which each end of the interval is extended, for the errors of published forecasts.
+    how this overhead was removed. ``residual`` is the relative error of a replay that keeps only the lengths of GPU
+    ops; ``widened`` is the share by which each end of the interval is extended, for the errors of published forecasts.
     ``before`` and ``after`` are the critical paths, without and with the change, of the step nearest to both median
     times. ``per_call_ns`` is the gain per call of the changed ranges, or None if there are no such ranges. ``others``
     has path, GPU and both medians of other steps.

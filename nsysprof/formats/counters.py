@@ -94,7 +94,7 @@ class _Environment(msgspec.Struct):
 
 @dataclass(frozen=True)
 class CounterRow:
-    """A profiled launch: ``order``, its place within its range path and process; ``values`` by `METRICS`, or None."""
+    """A profiled launch: ``order``: place of the launch in range path and process; ``values`` by `METRICS`, or None."""
 
     path: str
     order: int

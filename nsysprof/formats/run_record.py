@@ -153,7 +153,7 @@ def _run(row: dict[str, Any]) -> RecordedRun:
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a record as readable JSON, with short values and lists of numbers on one line.
+    """Write a record as readable JSON; short values and lists of numbers are on one line.
 
     Keys keep their order, and numbers keep their format. Names that are not UTF-8 are written as JSON escapes of
     Python's surrogates, so ``json.loads`` restores them. The file is written atomically.

@@ -92,8 +92,8 @@ class Mode(msgspec.Struct):
 
 
 class Backend(msgspec.Struct):
-    """One way to compute the workload. ``install`` is a command that makes it available. ``compiled``: whether the
-    first call compiles, which takes a long time.
+    """One way to compute the workload. ``install`` is a command that installs it. ``compiled``: whether the first call
+    compiles, which takes a long time.
     """
 
     says: str = ""

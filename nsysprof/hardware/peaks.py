@@ -143,7 +143,7 @@ _BOARDS = {
 def limits_of(
     name: str, capability: tuple[int, int] | None, sms: int | None, bytes_per_s: float | None, clock_hz: float | None
 ) -> GpuLimits:
-    """Return the limits of a GPU from a recording; missing values come from the board's data sheet, if it is known."""
+    """Return the limits of a GPU from a recording; missing values come from the data sheet if the board is known."""
     board = next((each for pattern, each in _BOARDS.items() if re.search(pattern, name)), (None, None))
     mhz, gigabytes = clock_hz / 1e6 if clock_hz else board[0], board[1]
     return GpuLimits(

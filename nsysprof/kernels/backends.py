@@ -33,7 +33,7 @@ _MAX_NAMED = 5
 
 @dataclass(frozen=True)
 class BackendVerdict:
-    """The result of `judge_backends`; frames have a default index, times are int64 ns.
+    """The result of `judge_backends`; data frames have a default index, times are int64 ns.
 
     ``ranges``: a row per range name in order of first start, or several rows if the instances ran different backends:
     ``range, requested, observed, agrees, instances, kernels, evidence``. ``observed`` is a backend, several backends

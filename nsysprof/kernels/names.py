@@ -180,7 +180,7 @@ def short_name(name: str, width: int = 60) -> str:
 
     `void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<bool>, …>(…)` becomes
     `vectorized_elementwise FillFunctor bool`, and a region of OpenMP becomes `solve:204 (OpenMP)`. Different kernels
-    may have the same short name, so never group by it.
+    may have the same short name, so never group by short names.
     """
     source = origin(name)
     if source is not None:

@@ -42,9 +42,9 @@ class Diagnostic:
 class About:
     """The metadata of a report; fields are None or empty if not recorded.
 
-    ``nsys_version`` is the version that recorded the report (``recorder_version``) if known, else the one that exported
-    it; ``processes`` maps globalPid to a name; ``options`` are the options of the profiler, if recorded; ``warnings``
-    are nsysprof's own warnings about this metadata.
+    ``nsys_version`` is the version that recorded the report (``recorder_version``) if known, otherwise the version that
+    exported the report; ``processes`` maps globalPid to a name; ``options`` are the options of the profiler, if
+    recorded; ``warnings`` are nsysprof's own warnings about this metadata.
     """
 
     nsys_version: str | None = None

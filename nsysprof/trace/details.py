@@ -121,7 +121,7 @@ class AutogradOps:
     """PyTorch operators with an autograd sequence number, in any order.
 
     ``thread`` globalTids; ``start``, ``end`` int64 ns; ``sequence`` counts per forward thread; ``backward`` bool;
-    ``forward_thread`` is the globalTid of the thread that ran forward, 0 if not recorded.
+    ``forward_thread`` is the globalTid of the thread of the forward operator, 0 if not recorded.
     """
 
     thread: Ints
@@ -228,7 +228,7 @@ class HostCalls:
     ``thread`` codes of ``threads``, sorted globalTids; ``start``, ``end`` int64 ns; ``name`` codes of ``names``. The
     last rows are calls that enclose a launch recorded by another layer (runtime or driver); ``around`` has the rows of
     the enclosed launches in `Trace.launches`. Each pair counts as one call, which takes as long as the enclosing row.
-    ``whole``: whether these calls and the launches are all recorded rows.
+    ``whole``: whether these calls and the launches together are complete.
     """
 
     thread: AnyInts

@@ -149,7 +149,7 @@ class Reader(ABC):
 
     ``format`` is the name of the format in `analysis.json`, ``recorder`` the recording program. ``endings`` are file
     name endings; if files differ only in the ending, the file with the first of these endings is read; ``annotations``
-    is the kind of ranges that programs make; ``recording`` is the command that records such ranges and the GPU. A
+    is the kind of ranges that programs make; ``recording`` is the command that records these ranges and GPU work. A
     subclass decides in `claims` which files it reads.
     """
 

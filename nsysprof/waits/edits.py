@@ -73,7 +73,7 @@ def launch_as_graph(network: Network, start: AnyInts, first: AnyInts, stop: AnyI
     """Replace all host work from the moments ``first`` to ``stop`` with one launch that takes ``ns``.
 
     Both moments of a pair are on one thread, and included; ``start`` are the launch moments, the first of the launching
-    thread. The GPU ops launched between them then follow each other like the ops of a CUDA graph.
+    thread. GPU ops launched in between then follow each other like the ops of a CUDA graph.
     """
     inside = marked(expand_ranges(first, stop - first + 1), len(network.time))
     editable(network, "gap")[inside & (network.node < 0)] = 0

@@ -56,7 +56,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Facts:
-    """Known facts about a trace; ``communication``: per op name, whether it is a collective.
+    """Known facts about a trace; ``communication``: whether each op name is a collective.
 
     ``op_owner``: the range after which each GPU op is named (None: its owner); ``names``: the merged names of ranges;
     ``name_code``: a code of ``names`` for each entry of `Trace.range_names`; ``threads``: labels of `Trace.threads`;

@@ -1,4 +1,4 @@
-"""Find the host's activity while the GPU waits for a launch, and the call that drained the GPU queue before."""
+"""Find the host's activity while the GPU waits for a launch, and the earlier call that drained the GPU queue."""
 
 from dataclasses import dataclass
 

@@ -19,7 +19,7 @@ _LONG_AGO = _NEVER // 2  # to which durations can be added
 
 @dataclass(frozen=True)
 class Replay:
-    """Measure of how well dependencies and constant delays explain one path on one GPU.
+    """How well dependencies and constant delays explain the times of one path on one GPU.
 
     ``windows``, the replayed rows of `Windows`; ``behind_op_ns``, ``behind_event_ns``, ``behind_launch_ns``: mean delay
     of an op after its dependency, after a dependency with an event in between (`Reasons.marked`), and after its launch;
@@ -87,7 +87,7 @@ def _latencies(trace: Trace, why: Reasons, rows: Index) -> tuple[int, int, int]:
 
 
 def mean_latency(length: Ints, otherwise: int) -> int:
-    """Return the mean latency without outliers, in ns, or ``otherwise`` without latencies."""
+    """Return the mean latency without outliers, in ns, or ``otherwise`` if there are no latencies."""
     if len(length) == 0:
         return otherwise
     quick = float(np.quantile(length, 0.25, method="lower"))

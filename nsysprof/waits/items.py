@@ -21,8 +21,8 @@ class Items:
 
     ``of_op`` is the item of each op; ``before``: the previous item in the same stream, -1 for none; ``record``: for a
     wait, the item that records the event, -1 for none; ``time``, when it happened; ``key``: twice a time, at least as
-    large as the keys of all dependencies of the item; ``marks``: the items that are not ops, by the time of their
-    calls.
+    large as the keys of all dependencies of the item; ``marks``: the items that are not ops, sorted by the time of
+    their calls.
     """
 
     op: Ints32
@@ -152,7 +152,8 @@ class Parts:
 
 
 def edges_of(to: AnyInts, op: AnyInts | int = -1, lag: AnyInts | int = 0) -> Edges:
-    """Make edges to the nodes ``to``, with a ``lag`` after these nodes, or after the ``op`` that starts there."""
+    """Make edges to the nodes ``to``, with a ``lag`` after these nodes, or after the ``op`` that starts at each node.
+    """
     count = len(to)
     lags = np.broadcast_to(np.asarray(lag, np.int64), count).copy()
     ops = np.broadcast_to(np.asarray(op, np.int32), count).copy()

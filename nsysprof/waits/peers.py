@@ -20,7 +20,7 @@ _COLLECTIVE = re.compile(r"(?i)all_?reduce|all_?gather|reduce_?scatter|cross_dev
 
 def collective_ops(trace: Trace, communication: Mask, found: Collectives) -> Index:
     """Select the kernels that all ranks enter and leave together, by kernel name or, if ``found``, collective name;
-    ``communication``: per op name, whether it is a collective.
+    ``communication``: whether each op name is a collective.
     """
     named = [
         talks and bool(_COLLECTIVE.search(name)) for talks, name in zip(communication, trace.op_names, strict=True)
@@ -59,7 +59,7 @@ def find_peers(trace: Trace, communication: Mask, collectives: Collectives) -> P
     share any.
 
     Ops of the same name on different ranks are one collective if their ends differ by at most half of the shortest
-    duration: no rank can end the next collective before all ranks have left this one.
+    duration: no rank can end the next collective before all ranks have left the first one.
     """
     ops = trace.ops
     rows = collective_ops(trace, communication, collectives)

@@ -47,7 +47,7 @@ def choose_windows(
 ) -> Chosen:
     """Choose the steps of a program, or the ranges that a glob matches, timed as in all commands; see `choose_level`.
 
-    ``communication``: per op name, whether it is a collective. If no range repeats, the whole recording is chosen.
+    ``communication``: whether each op name is a collective. If no range repeats, the whole recording is chosen.
     """
     return windows_of(choose_level(attribution, select, merge_names), communication)
 

@@ -100,8 +100,8 @@ def calls_of(program: Program, glob: str) -> Cause:
 
 
 def code_of(program: Program, glob: str) -> Cause:
-    """Return, as a `Cause`, code between calls in ranges that match a glob (as innermost range), also on threads that
-    work for such ranges.
+    """Return code between calls as a `Cause`: code whose innermost range matches a glob, also on threads that work for
+    such ranges.
 
     `OUTSIDE` is the glob for code outside all ranges, on threads that launch.
     """

@@ -54,7 +54,7 @@ class Network:
     previous moment; ``anchor``: the last moment of the thread that is a node (thread starts, and moments with other
     dependencies); ``node`` of such a moment, -1 for other moments. GPU ops, by row of `Trace.ops`: ``start``, the node
     of its start; ``done`` and ``length``: the op ends ``length`` ns after the node ``done``; ``behind``: the part of
-    this time in which inserted kernels run. Nodes: ``edges``: two for each node; ``extra``: the node's own delay;
+    ``length`` in which inserted kernels run. Nodes: ``edges``: two for each node; ``extra``: the node's own delay;
     ``recorded``: time; ``of_op``: the op that starts at the node, -1 for none; ``waits``: whether a call that waits for
     the GPU returns at the node. ``launch_moment``: the moments (start, end) of each row of `Trace.launches`;
     ``sync_call`` and ``sync_moment``: a row of `HostActivity`, and its moments, for each call that waits for the GPU;
@@ -83,7 +83,7 @@ class Network:
     part: Ints32
 
     def copy(self) -> Network:
-        """Return a network that shares the columns of this one until it changes them; see `editable`."""
+        """Return a copy of the network that shares all columns until they are changed; see `editable`."""
         one, other = (replace(each, **_shared(each)) for each in self.edges)
         return replace(self, **_shared(self), edges=(one, other))
 

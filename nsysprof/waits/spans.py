@@ -41,9 +41,8 @@ class Spans:
     """The windows of steps in a network: the ops that count for each window, and the order of these ops.
 
     ``windows``: rows sorted by GPU, path and start; ``begin`` and ``stop``: the moments of the windows; ``ops`` of each
-    window, from position ``first`` on; ``computes`` marks the ops that compute; ``heads``: windows at which another GPU
-    or path begins; ``until``: the op of another step that ends each window, -1 for none (the other step may have no
-    window).
+    window, from position ``first`` on; ``computes`` marks the ops that compute; ``heads``: the first window of each GPU
+    and path; ``until``: the op of another step that ends each window, -1 for none (the other step may have no window).
     """
 
     windows: Windows

@@ -36,7 +36,7 @@ class Stretch:
 
 
 def reach_of(trace: Trace, windows: Windows, rows: AnyInts) -> tuple[Index, int, int]:
-    """Return the windows of a stretch (some windows and the one before each), and its first and last ns."""
+    """Return the windows of a stretch (some windows, and the window before each), and its first and last ns."""
     before = np.maximum(np.asarray(rows) - 1, 0)
     before = before[(windows.path[before] == windows.path[rows]) & (windows.gpu[before] == windows.gpu[rows])]
     every = np.union1d(rows, before)

@@ -1,4 +1,4 @@
-"""Complete causes of waiting: a call with its work and the waits for it, code between calls, or GPU ops."""
+"""Complete causes of waiting: a call with its work and the waits for this work, code between calls, or GPU ops."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Cause:
 
     ``calls``: rows of `HostActivity.calls`, which then neither take time nor wait; ``launches``, the launches among
     them, as rows of `Trace.launches`; ``ops``, rows of `Trace.ops` whose durations become 0; ``thread`` (code of
-    `Trace.threads`), ``start`` and ``end`` (ns), intervals of code between calls; ``queued``, ops that start as soon as
-    they can; ``late``: no rank arrives late at a collective.
+    `Trace.threads`), ``start`` and ``end`` (ns), intervals of code between calls; ``queued``: ops that start as early
+    as possible; ``late``: whether late arrivals of ranks at collectives are removed, too.
     """
 
     calls: AnyInts = field(default_factory=_none)
@@ -65,7 +65,7 @@ class Wholes:
         return self.facts.activity.calls.find(trace.threads[launches.thread], launches.start, launches.end)
 
     def of_calls(self, calls: AnyInts) -> Cause:
-        """Return, as a `Cause`, the calls, the copies and memsets that they start, and the waits for these."""
+        """Return calls as a `Cause`, with the copies and memsets that they start and the waits for this work."""
         launches = np.flatnonzero(np.isin(self.of_launch, calls) & (self.of_launch >= 0))
         ops = self.trace.ops
         moves = np.isin(ops.kind, (MEMCPY, MEMSET)) & ~ops.from_graph

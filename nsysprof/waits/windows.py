@@ -56,11 +56,12 @@ def gpu_windows(attribution: Attribution, rows: Index, path: Ints32, communicati
     included.
 
     A window starts with the instance on the host, or at the end of the path's previous window on that GPU if that is
-    later. It ends with the last op of the instance on that GPU, or with the instance on the host if that is later: so a
-    late host inside the instance counts, but not a host that runs ahead. If a copy or collective outlasts the compute
-    of the instance, the window ends no later than the first compute of the next instance: prefetching for the next step
-    is not part of a step. Instances without GPU work have no window. Ops that CUDA graphs replay count at the launch of
-    the graph, regardless of their attribution. ``communication``: per op name, whether it is a collective.
+    later. The window ends with the last op of the instance on that GPU, or with the instance on the host if that is
+    later: so a late host inside the instance counts, but not a host that runs ahead. If a copy or collective outlasts
+    the compute of the instance, the window ends no later than the first compute of the next instance: prefetching for
+    the next step is not part of a step. Instances without GPU work have no window. Ops that CUDA graphs replay count at
+    the launch of the graph, regardless of their attribution. ``communication``: per op name, whether it is a
+    collective.
     """
     trace, index = attribution.launched.trace, index_work(attribution.launched, rows)
     op, place = index.ops_of(rows)
@@ -141,8 +142,8 @@ def step_windows(attribution: Attribution, rows: Index, path: Ints32, communicat
     second step. The pause belongs to a step only if both steps have the same parent range, and if the GPU computes
     almost nothing in this pause and in most pauses of the path; other work, such as validation, belongs to no step. The
     first step and detected iterations (which touch within a loop) have no such pause. Steps of several processes, or of
-    several threads that run steps at once, form separate lines: `Windows.path` is the number of a step's line; the
-    second result is the path of each line.
+    threads that run steps concurrently, form separate lines: `Windows.path` is the number of a step's line; the second
+    result is the path of each line.
     """
     trace = attribution.launched.trace
     thread = trace.ranges.thread[rows]

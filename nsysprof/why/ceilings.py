@@ -35,9 +35,9 @@ def places_of(*tables: ColumnTable, names: Sequence[str] = PLACE) -> list[Ints]:
 class Removals:
     """Replays of a trace without the causes in rows of why.csv.
 
-    ``base``: the length of the windows ``seen`` of ``spans``; ``place``: the path, GPU and process of each window;
-    ``known``: the places that the replay explains. Each row of ``waits`` belongs to the row of why.csv whose ``number``
-    is its ``of``.
+    ``base``: the length of each window in ``seen`` (rows of ``spans``); ``place``: the path, GPU and process of each
+    window; ``known``: the places that the replay explains. Each row of ``waits`` belongs to the row of why.csv whose
+    ``number`` is its ``of``.
     """
 
     network: Network
@@ -78,9 +78,9 @@ def removals_of(
 ) -> tuple[Removals | None, str]:
     """Make the `Removals` of a result, or return the reason why none is possible. The run time is nearly linear.
 
-    ``windows`` are all windows of the paths, ``chosen`` their rows in the result (None: all), ``tables`` the tables
-    of the result, and ``waits_of`` the function that returns its waits. A path on a GPU is known if a
-    replay that keeps only the lengths of GPU ops has a median error of at most `MAX_RESIDUAL`.
+    ``windows`` are all windows of the paths, ``chosen`` their rows in the result (None: all), ``tables`` the tables of
+    the result, and ``waits_of`` the function that returns its waits. Savings are known for a path on a GPU if a replay
+    that keeps only the lengths of GPU ops has a median error of at most `MAX_RESIDUAL`.
     """
     trace = facts.attribution.trace
     if np.isnan(tables["rows"]["ceiling_ns"]).all():

@@ -146,7 +146,7 @@ class Instance:
 
 
 def median_instance(answer: Why, path: str | None = None) -> Instance | None:
-    """Choose a median window of a path (by default the one with the most time), on the GPU of its largest finding or,
+    """Choose a median window of a path (by default, the path with the most time), on the GPU of its largest finding or,
     without findings, the GPU that waits most.
 
     Among the middle third of the windows by length, choose the one whose times are closest to the mean. If the largest

@@ -139,7 +139,7 @@ def test_work_that_moves_out_of_the_steps_is_said(trace: MakeTrace) -> None:
     """Copies before the first step in place of those in each: the steps are faster, and the program is not."""
     found = compared(trace, program({ADD: (1, 100, 2000)}, copied=900), program({ADD: (1, 100, 2000)}, outside=True))
     [text] = [doubt.text for doubt in found.differences[found.largest].doubts if doubt.kind == MOVED]
-    assert text.startswith("work moved out of the steps of new, so their times exclude it: copies ")
+    assert text.startswith("work moved out of the steps of new; the times exclude this work: copies ")
 
 
 @pytest.mark.parametrize(

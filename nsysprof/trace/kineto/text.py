@@ -1,8 +1,8 @@
 """Split the text of a trace into events, a few thousand at a time, in bounded memory.
 
 A trace is one JSON object; its list ``traceEvents`` may take gigabytes. A chunk that ends between two events is decoded
-at once. If this fails, smaller chunks are tried, and finally single events, token by token, so that a defect loses only
-one event.
+at once. If this fails, smaller chunks are decoded, and finally single events, token by token, so that a defect affects
+only one event.
 """
 
 import codecs

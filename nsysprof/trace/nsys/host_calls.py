@@ -145,7 +145,7 @@ def read_calls(
     arena: ColumnArena = IN_MEMORY,
 ) -> LaunchCalls:
     """Read the launches of all GPU work, and all other calls. If several rows have one key (a driver call inside a
-    runtime call, or a call recorded twice), the shortest row is used, with the name of the outermost.
+    runtime call, or a call recorded twice), the shortest row is used, with the name of the outermost row.
     """
     rows = Growing(arena, slot=str(np.dtype(keys.type)), **_CALL)
     rest, names, recorded = Growing(arena, **_CALL, id="i8"), Coder(), 0

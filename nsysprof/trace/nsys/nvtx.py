@@ -106,7 +106,7 @@ class _Names:
         return {tid: name for _, name, tid in sorted((at, name, tid) for at, name, tid in named if name)}
 
     def encode(self, block: Block, rows: Index) -> Ints32:
-        """The code of each row's name. Most rows have a text in the default domain, which takes one look-up."""
+        """The code of each row's name. Most rows have a text in the default domain, so one look-up is enough."""
         word = self._word(block)[rows]
         text_id, number = column(block, "textId", _MISSING)[rows], column(block, "domainId")[rows]
         plain = (text_id == _MISSING) & (number == 0) & (word >= 0)

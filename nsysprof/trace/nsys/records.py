@@ -92,7 +92,7 @@ def find_rows(buffer: np.ndarray, cells: np.ndarray, size: int, wanted: Wanted, 
 
 
 def as_block(found: Found, last: int | None, wanted: Wanted, patch: Patch) -> tuple[Block, int]:
-    """Return the block, with codes for its texts and with patched rows, and its last rowid.
+    """Return the block (with codes for texts, and with patched rows) and its last rowid.
 
     `last` is the rowid before these rows: pass blocks in order. Raises RefusedError.
     """
