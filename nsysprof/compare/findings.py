@@ -209,7 +209,7 @@ def _verdict(difference: Difference, span: Mapping[str, Any]) -> Iterator[str]:
     verdict = f"{pair['new_name']} is {span['verdict']}" if clear else span["verdict"]
     interval = f"{100 * span['level']:.3g} % interval {low} to {high}"
     noun = "step" if pair["clock"] == STEP else "call"
-    median = f"the median {noun} of {pair['base_name']} takes {ratio} as long ({interval})"
+    median = f"the median {noun} takes {ratio} as long in {pair['base_name']} ({interval})"
     yield f"verdict: {verdict}; {median}; {span['reason']}"
 
 
@@ -233,7 +233,7 @@ def _elsewhere(difference: Difference, clocks: Mapping[str, Mapping[str, Any]]) 
     base, new = (format_ns(clocks[SPAN][f"{side}_median_ns"]) for side in SIDES)
     times = format_ratio(1 / clocks[SPAN]["ratio"])
     if where:
-        text = f"the GPU work of a step takes {times} as long, first operation to last ({base} to {new})"
+        text = f"the GPU work of a step takes {times} as long from the first operation to the last ({base} to {new})"
         yield f"{text}; the rest is time {where}, mostly {cause}"
 
 

@@ -377,7 +377,7 @@ def selection_warnings(selection: Selection) -> Iterator[str]:
         ran = plural(work.beside_replays, "GPU op")
         yield f"left out: {ran} during CUDA graph capture, because each replay counts as a call"
     if work.idle_calls:
-        yield f"{work.idle_calls:,} {calls} launched no GPU work, but count in the averages"
+        yield f"{work.idle_calls:,} {calls} launched no GPU work, but are part of the averages"
     most = max((int(mask).bit_count() for mask in np.unique(work.gpus).tolist()), default=0)
     if most > 1:
         yield f"the range ran on {most} GPUs at once; busy: time in which at least one GPU runs a GPU op of the range"

@@ -215,7 +215,7 @@ def _graph(program: Program, rows: Index, glob: str, network: Network) -> None:
     calls_of = np.flatnonzero(np.isin(names, graphs))
     lengths = trace.launches.end[calls_of] - trace.launches.start[calls_of]
     cost = int(np.median(lengths)) if len(lengths) else network.lags.launch
-    whence = "as in this report" if len(lengths) else ("as for a kernel, because this report has no graph launch")
+    whence = "from this report" if len(lengths) else "from kernel launches, because this report has no graph launch"
     program.notes.append(f"assumed launch time of the graph: {format_ns(cost)}, {whence}")
     edits.launch_as_graph(network, program.inside[at[used]], lows, highs, cost)
 

@@ -152,8 +152,7 @@ class Parts:
 
 
 def edges_of(to: AnyInts, op: AnyInts | int = -1, lag: AnyInts | int = 0) -> Edges:
-    """Make edges to the nodes ``to``, with a ``lag`` after these nodes, or after the ``op`` that starts at each node.
-    """
+    """Make edges to the nodes ``to``, with a ``lag`` after these nodes, or after the ``op`` that starts at a node."""
     count = len(to)
     lags = np.broadcast_to(np.asarray(lag, np.int64), count).copy()
     ops = np.broadcast_to(np.asarray(op, np.int32), count).copy()

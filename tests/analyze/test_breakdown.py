@@ -585,8 +585,8 @@ def test_what_is_never_popped_is_folded(trace: MakeTrace) -> None:
     assert [rows[path]["instances"] for path in rows] == [1, 1, 40, 1]
     assert rows["step/again/inner"]["exclusive_sum_ns"] == found.totals["sum_ns"] == 40 * 30
     assert found.warnings[:2] == (
-        "`step` is never popped: 39 later pushes are merged with the first into one range",
-        "`again` is never popped: 39 later pushes are merged with the first into one range",
+        "`step` is never popped: the first and 39 later pushes are merged into one range",
+        "`again` is never popped: the first and 39 later pushes are merged into one range",
     )
 
 

@@ -284,7 +284,7 @@ def test_calls_without_gpu_work_are_reported(trace: MakeTrace) -> None:
     )
     found = answer(path, base="a", new="b")
     assert found.pairs["base_calls"].tolist() == [4]
-    assert found.warnings == ("a: 1 of 4 calls (iter*) launched no GPU work, but count in the averages",)
+    assert found.warnings == ("a: 1 of 4 calls (iter*) launched no GPU work, but are part of the averages",)
 
 
 def test_ranges_that_were_never_closed_are_reported(trace: MakeTrace) -> None:

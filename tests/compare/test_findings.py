@@ -82,7 +82,7 @@ def test_what_a_clear_difference_amounts_to() -> None:
     """The headline, the test, the largest causes, and the kernels with their units; nothing about idling."""
     assert sentences() == [
         "math is 8.00x slower than flash at S=1024 by span: 400 µs against 50.0 µs, median call (n = 20)",
-        "verdict: flash is faster; the median call of math takes 8.00x as long (95 % interval 7.90x to 8.10x);"
+        "verdict: flash is faster; the median call takes 8.00x as long in math (95 % interval 7.90x to 8.10x);"
         " p = 1e-07",
         "57 % of the difference is softmax, 43 % gemm and 11 % cast up",
         "per call math runs 4 kernels, flash runs 1; matrix products run on FP32 units (CUDA cores) in "

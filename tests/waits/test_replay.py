@@ -327,4 +327,4 @@ def test_a_range_that_waits_for_the_gpu_is_no_graph(trace: MakeTrace, before: in
                 step_.apply(tried.network.copy())
         else:
             step_.apply(tried.network.copy())
-            assert tried.notes[0].startswith("assumed launch time of the graph: 4.00 µs, as for a kernel")
+            assert tried.notes[0].startswith("assumed launch time of the graph: 4.00 µs, from kernel launches")

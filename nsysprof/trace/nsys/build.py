@@ -99,7 +99,7 @@ def build_trace(
 def _never_popped(counts: dict[int, int], nvtx: NvtxRanges) -> Iterator[str]:
     """Warnings of ranges that were folded, by the code of their name."""
     for name, count in list(counts.items())[:_MAX_NAMES_SHOWN]:
-        more = f"{count:,} later pushes are merged with the first into one range"
+        more = f"the first and {count:,} later pushes are merged into one range"
         yield f"`{nvtx.names[name].text}` is never popped: {more}"
     if len(counts) > _MAX_NAMES_SHOWN:
         yield f"{len(counts) - _MAX_NAMES_SHOWN:,} more names are never popped; each is merged into one range, too"
