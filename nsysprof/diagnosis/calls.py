@@ -51,6 +51,7 @@ _CACHE = (
     "turn the caching allocator on: unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING, and call no"
     " empty_cache() in the loop"
 )
+_MOSTLY_ONE = 0.8  # of a wait, in one call
 _OF_LAUNCHES, _RUNS, _LOOP = 4, 10, 100  # launches for each allocation, for each time that it frees, and in all
 _POOL = re.compile(r"[Aa]lloc(?:FromPool)?Async|FreeAsync")
 _ROWS = 64  # allocations: fewer are arrays of their own
@@ -60,7 +61,10 @@ _CALL = "the GPU waits for {cause}: {amount}"
 
 def _advise(texts: dict[str, str]) -> Callable[[Case, Group], Iterable[Remedy]]:
     def remedies(case: Case, group: Group) -> Iterable[Remedy]:
-        call = np.unique(case.pieces["call"][group.rows])
+        call, of = np.unique(case.pieces["call"][group.rows], return_inverse=True)
+        longest = np.bincount(of, case.pieces["ns"][group.rows]).max()
+        if group.place.path == WHOLE and longest >= _MOSTLY_ONE * group.waited_ns:
+            return  # this is set-up, however many short calls there are beside it
         if repeats(case, group, case.purpose[call]):
             yield removal(dialect_text(case, texts), group)
 

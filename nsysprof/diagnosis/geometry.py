@@ -238,9 +238,10 @@ def _remedy(busy: Busy, found: Launches, kind: str, row: int, code: int) -> str:
     threads = int(found.threads[row])
     values = {"sms": found.sms, "threads": threads, "shared": int(found.shared[row])}
     values["registers"] = int(found.registers[row])
-    if kind == "tiny-blocks":
+    little = int(found.blocks[row]) * threads < found.sms * _NARROW  # larger blocks would be too few
+    if kind == "tiny-blocks" and not little:
         return _WIDE.format(**values)
-    if kind == "small-grid":
+    if kind in ("small-grid", "tiny-blocks"):
         wide = max(threads, _NARROW)
         each = max(-(-ENOUGH_WARPS * _WARP // wide), 1)
         values |= {"wide": wide, "each": each, "blocks": each * found.sms}

@@ -15,6 +15,7 @@ from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import BOUND, NAME, OFTEN_SO, SHARED, Finding
 from nsysprof.diagnosis.kinds import (
     DIRECTIVES,
+    STARTS_NS,
     Group,
     Kind,
     Remedy,
@@ -23,6 +24,8 @@ from nsysprof.diagnosis.kinds import (
     dialect_text,
     each_step,
     idling,
+    on_windows,
+    stalled,
     text_of,
 )
 from nsysprof.diagnosis.synchronization import WAIT
@@ -224,7 +227,7 @@ STREAMS = Kind(
 
 def _unusual(case: Case, group: Group) -> str:
     """What may be the matter where launches take many times as long as usual to start."""
-    long = case.pieces["ns"][group.rows].mean() >= _USUAL_NS
+    long = case.pieces["ns"][group.rows].mean() >= STARTS_NS
     return "launches usually start within 10 µs: another process may use the GPU (nvidia-smi lists it)" * bool(long)
 
 
@@ -260,19 +263,17 @@ LATENCY = Kind(
 
 def _not_recorded(case: Case) -> Mask:
     """Time without a reason in which nothing at all ran, mostly."""
-    return (case.pieces["cause"] == NOBODY) & idling(case)
+    return ((case.pieces["cause"] == NOBODY) & idling(case)) | stalled(case)
 
 
 _LATE = "launched work starts late, for an unrecorded reason"
-_WINDOWS = re.compile("(?i)windows|microsoft")  # the latter: WSL
-_USUAL_NS = 50_000  # from launch to start: less is usual for launches
 
 
 def _in_which_call(case: Case, row: int) -> str:
     """That work was launched, if it was long before; the call in which the host spent most of a piece, if one took
     half of it; else the reason that is not there.
     """
-    if _launched_before(case, row):
+    if stalled(case)[row] or _launched_before(case, row):
         return SHARED if _cannot_wait(case, row) else _LATE
     pieces, calls = case.pieces, case.facts.activity.calls
     start, end = int(pieces["start_ns"][row]), int(pieces["end_ns"][row])
@@ -293,7 +294,7 @@ def _launched_before(case: Case, row: int) -> bool:
 def _cannot_wait(case: Case, row: int) -> bool:
     """Whether no kernels of other streams can hold up the work of a GPU unseen, nor Windows, which batches launches."""
     trace = case.facts.attribution.trace
-    if _WINDOWS.search(trace.report.about.os or ""):
+    if on_windows(case):
         return False
     op = int(case.pieces["op"][row])
     kernels = (trace.ops.kind == KERNEL) & (trace.op_gpu == trace.op_gpu[op])

@@ -24,6 +24,8 @@ _OFTEN = 8  # times in a recording without steps: of less there is no loop
 MIN_SHARE = 0.02  # of the steps: less is worth no advice
 _MPI = re.compile(r"(?i)(?<![a-z])mpi(?![a-z])")  # a word in the name of a range (without its file)
 _HAS = 0.1  # of the most that a step waited for a cause: a step with so much has it
+_WINDOWS = re.compile("(?i)windows|microsoft")  # the latter: WSL
+STARTS_NS = 50_000  # from launch to start: less is usual for launches
 _FAR = 4  # times what the median step waits: such a step waits for something else, too
 # What a host does that launches and is not held up: calls that wait for nothing.
 LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
@@ -174,6 +176,32 @@ def idling(case: Case) -> Mask:
     """Mark pieces in which the GPU runs nothing for more than half of the time: no copies, no communication."""
     pieces = case.pieces
     return 2 * (pieces["communication_ns"] + pieces["copies_ns"]) < pieces["ns"]
+
+
+def on_windows(case: Case) -> bool:
+    """Return whether the program ran on Windows (or WSL), which batches launches and whose GPUs have no page faults."""
+    return _WINDOWS.search(case.facts.attribution.trace.report.about.os or "") is not None
+
+
+@made_once
+def stalled(case: Case) -> Mask:
+    """Mark pieces in which the host waits for a GPU op that was launched before and does not start, in a process with
+    one GPU, whose ops wait for no other GPU.
+    """
+    trace, pieces, out = case.facts.attribution.trace, case.pieces, np.zeros(len(case.pieces["op"]), bool)
+    waits = (case.purpose[pieces["call"]] == SYNCHRONIZE) & (pieces["ns"] >= STARTS_NS) & (pieces["cause"] == LATE_HOST)
+    used = np.unique(np.stack([trace.stream_process, trace.stream_gpu]), axis=1)
+    for number, place in enumerate(case.places):
+        rows = np.flatnonzero(waits & (case.place_of == number))
+        alone = (np.isin(used[0], used[0][used[1] == place.gpu])).sum() == (used[1] == place.gpu).sum()
+        ops = np.flatnonzero(trace.op_gpu == place.gpu) if len(rows) and alone else rows[:0]
+        ops = ops[np.argsort(trace.ops.start[ops], kind="stable")]
+        at = np.searchsorted(trace.ops.start[ops], pieces["start_ns"][rows])
+        rows, op = rows[at < len(ops)], ops[at[at < len(ops)]]
+        called = pick(trace.launches.end, trace.ops.launch[op], np.iinfo(np.int64).max)
+        late = trace.ops.start[op] - np.maximum(called, pieces["start_ns"][rows])
+        out[rows] = 2 * late > pieces["ns"][rows]
+    return out
 
 
 @made_once

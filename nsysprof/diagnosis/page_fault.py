@@ -10,7 +10,7 @@ from nsysprof.core.intervals import covered
 from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import EVERY, ONCE, UNTRIED, Finding
-from nsysprof.diagnosis.kinds import MIN_SHARE, counted, dialect_text, each_step, often
+from nsysprof.diagnosis.kinds import MIN_SHARE, counted, dialect_text, each_step, often, on_windows
 from nsysprof.trace.trace import MIGRATION
 from nsysprof.waits.paging import FAULT_NS, paging
 
@@ -48,7 +48,7 @@ def fault_share(case: Case) -> float:
             sum(times for name, times in zip(calls.names, count, strict=True) if re.match(pattern, name))
             for pattern in (r"(?:cuda|hip)MallocManaged", r"(?:cuda|hip)Malloc(?!Host)|cuMemAlloc")
         ]
-        return float(allocated[0] > _FEW * allocated[1])
+        return float(allocated[0] > _FEW * allocated[1] and not on_windows(case))
     busy = sum(int((line.compute[1] - line.compute[0]).sum()) for line in case.lines.values())
     return min(moves * FAULT_NS / max(busy, 1), 1.0)
 

@@ -26,6 +26,7 @@ from nsysprof.diagnosis.kinds import (
     launching,
     of_host,
     removal,
+    stalled,
 )
 from nsysprof.diagnosis.launch_bound import launching_time
 from nsysprof.trace.trace import KERNEL
@@ -62,7 +63,7 @@ def _claims(case: Case) -> Mask:
     exposing = case.pieces["exposing"]
     waits = np.isin(case.purpose[exposing], (SYNCHRONIZE, COPY))
     own = np.isin(case.purpose[case.pieces["call"]], (SYNCHRONIZE,))
-    return of_host(case) & (copied_op(case) < 0) & ((waits & launching(case)) | own)
+    return of_host(case) & (copied_op(case) < 0) & ((waits & launching(case)) | own) & ~stalled(case)
 
 
 def _codes(case: Case, rows: Index) -> Ints:

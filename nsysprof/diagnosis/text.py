@@ -21,6 +21,7 @@ from nsysprof.trace.trace import MEMCPY, MIGRATION
 _PATH = 60
 _HALF = 0.5  # of the time without compute: from there on kernels do not matter most
 _BUSY, _MUCH = 0.8, 0.25  # of the steps: kernels matter more than waits that cost little; a wait that is much
+_TIMES = 10  # what a fix saves: so much more compute matters more
 _MOSTLY = 0.5
 # A part of the GPU, or of what is read: saves less if something else is the limit.
 _IDLE_PART = frozenset(["small-grid", "tiny-blocks", "tail-wave", "low-occupancy", "weight-bound"])
@@ -170,7 +171,7 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     first = diagnosis.findings[0]
     compute = 1 - diagnosis.idle_share
     little = not first.remedy and compute >= _HALF and first.lost_ns < _MUCH * max(first.total_ns, 1)
-    little |= compute >= _BUSY and 0 < first.gain_ns < _IDLE * first.total_ns
+    little |= compute >= _BUSY and 0 < _TIMES * first.gain_ns < compute * first.total_ns
     little |= first.kind == "synchronization" and compute >= (_BUSY if first.remedy else _HALF)
     little |= first.kind in ("exposed-copy", "launch-latency") and first.path == WHOLE and compute >= _HALF
     little |= first.kind == "pageable-copy" and not first.remedy and compute >= _MUCH  # copied once, so nothing follows

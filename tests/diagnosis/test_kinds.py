@@ -362,7 +362,8 @@ HAS = [
     (kernel("stencil", 4096, local=4096), "spills", "stencil", 892_126, "", "keep values in registers (32)"),
     (kernel("dense", 264, shared=(0, 200 << 10)), "low-occupancy", "dense", 1_500_000, "",
      "use less shared memory per block (204,800 bytes)"),
-    (kernel("add", 264, block=(32, 1, 1)), "tiny-blocks", "add", 1_750_000, "", "use blocks of 128 to 256 threads"),
+    (kernel("add", 1056, block=(32, 1, 1)), "tiny-blocks", "add", 1_000_000, "", "use blocks of 128 to 256 threads"),
+    (kernel("add", 140, block=(32, 1, 1)), "tiny-blocks", "add", 1_867_424, "", "launch at least 528 blocks of 128"),
     (kernel("add", 1 << 16, block=(16, 1, 1)), "tiny-blocks", "add", 1_500_000, "", "use blocks of 128 to 256 threads"),
     (kernel("heavy", 140, block=(512, 1, 1), shared=(0, 120 << 10)), "tail-wave", "heavy", 939_394, "",
      "launch a multiple of 132 blocks"),
@@ -1571,7 +1572,7 @@ def test_launches_without_gpu_work_are_no_program_without_launches(trace: MakeTr
     assert nothing_text(replace(lacks, launches=0)).startswith("No GPU work to diagnose")
     calls = [each for each in program.items if isinstance(each, Launch)]
     assert nothing_text(diagnosis_of(trace(*calls))).endswith(
-        ", because nsys got no data from the driver (WSL2, no permission, or a killed run)."
+        ": nsys got no data from the driver (WSL2, no permission, or a killed run)."
     )
     calls.append(replace(calls[-1], start=program.now, end=program.now + US, id=99, returned=700))
     assert "may have crashed on the GPU" in nothing_text(diagnosis_of(trace(*calls)))
@@ -2324,7 +2325,7 @@ def test_nobody_sets_the_blocks_of_a_library(trace: MakeTrace) -> None:
     """Blocks of 32 threads of cuBLAS and of the program; few blocks of cuBLAS, and of a product of the program."""
     for name, blocks, remedy in (
         ("ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_nn", 264, None),
-        ("add", 264, "use blocks of 128 to 256 threads"),
+        ("add", 1056, "use blocks of 128 to 256 threads"),
         ("ampere_sgemm_128x64_tn", 1, "give the kernel more parallel work"),
         ("void gemmSN_TN_kernel<float, 128, 16>(cublasGemmSmallNParams<float>)", 1, "give the kernel more parallel"),
         ("void gemv2T_kernel_val<int, int, float>(cublasGemvParamsEx<int>)", 264, None),
@@ -2408,3 +2409,21 @@ def test_a_long_memset_is_no_copy(trace: MakeTrace) -> None:
     said = headline(diagnosis_of(trace(*program.items, endless, duration=50 * MS)), "r")
     assert "sets memory for 67 %" in said
     assert diagnosis_of(trace(*program.items, endless, duration=50 * MS)).recorded_ns == 50 * MS
+
+
+@pytest.mark.parametrize(("late", "gpus"), [(300 * US, 1), (300 * US, 2), (5 * US, 1)])
+def test_a_wait_for_work_that_does_not_start_is_no_synchronization(trace: MakeTrace, late: int, gpus: int) -> None:
+    """The CPU waits for a memset that starts 300 µs after its launch; with two GPUs it may wait for the other one."""
+    program = Program()
+    for number in range(STEPS):
+        with program.range(f"step{number}"):
+            program.memset(8, US, late=late)
+            program.wait()
+            program.launch("k", 20 * US)
+            program.wait()
+    if gpus > 1:
+        program.items += launch_kernel(
+            "other", (program.now, program.now + 5), (program.now + 10, program.now + MS), id=9_999, device=1
+        )
+    found = diagnosis_of(trace(*program.items)).findings
+    assert any("launched work starts late" in each.text for each in found) is (late > 100 * US and gpus == 1)

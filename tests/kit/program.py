@@ -60,10 +60,10 @@ class Program:
         grid = (blocks, 1, 1)
         self.items.append(Kernel(name, start, start + ns, id, stream=stream, grid=grid, **shape))
 
-    def memset(self, size: int, ns: int, stream: int = 7) -> None:
-        """Set memory of the GPU."""
+    def memset(self, size: int, ns: int, stream: int = 7, *, late: int = 0) -> None:
+        """Set memory of the GPU, ``late`` ns later than usual."""
         id = self.call("cudaMemsetAsync")
-        start = self._run(stream, ns)
+        start = self._run(stream, ns, late)
         self.items.append(Memset(start, start + ns, id, bytes=size, stream=stream))
 
     def recorder(self, ns: int) -> None:

@@ -371,7 +371,7 @@ def _why_no_work(calls: HostCalls, unread: Sequence[trace.Unread]) -> str:
         )
     if launches:
         return (
-            f"the report has {launches} but no GPU activity, because nsys got no data from the driver "
+            f"the report has {launches} but no GPU activity: nsys got no data from the driver "
             "(WSL2, no permission, or a killed run)"
         )
     if failed:
