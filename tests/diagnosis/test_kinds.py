@@ -2427,3 +2427,37 @@ def test_a_wait_for_work_that_does_not_start_is_no_synchronization(trace: MakeTr
         )
     found = diagnosis_of(trace(*program.items)).findings
     assert any("launched work starts late" in each.text for each in found) is (late > 100 * US and gpus == 1)
+
+
+@pytest.mark.parametrize(("longest", "advised"), [(4 * MS, True), (400 * MS, False)])
+def test_one_long_allocation_is_no_loop(trace: MakeTrace, longest: int, advised: bool) -> None:
+    """Twelve allocations between kernels that do not repeat; one that takes nearly all of the time is set-up."""
+    program = Program()
+    for number in range(12):
+        program.launch(f"k{number * number % 17}", 8 * MS)
+        program.wait()
+        program.call("cudaMalloc", longest if number == 5 else 4 * MS)
+    program.launch("last", MS)
+    [found] = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "allocation"]
+    assert bool(found.remedy) is advised
+
+
+@pytest.mark.parametrize(("saved", "said"), [(0.07, True), (0.09, False)])
+def test_kernels_come_first_where_a_fix_saves_a_tenth_of_them(trace: MakeTrace, saved: float, said: bool) -> None:
+    """The kernel takes 83 % of the time."""
+    diagnosis = diagnosis_of(trace(*one_pass(MS // 4, 20 * MS, copy(1, host=0, blocks=True), 264).items))
+    first = diagnosis.findings[0]
+    gains = replace(first, remedy="copy less", gain_ns=int(saved * first.total_ns))
+    assert ("begin with add (83 %)" in kernels_first(replace(diagnosis, findings=(gains,)))) is said
+
+
+def test_gpus_of_windows_have_no_page_faults(trace: MakeTrace) -> None:
+    """There managed memory is copied before each kernel."""
+    program = one_pass(MS, 20 * MS)
+    program.call("cudaMallocManaged", 10 * US)
+    path = trace(*program.items)
+    assert diagnosis_of(path).findings[0].kind == "page-fault"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
+        connection.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('OsDescription', 'Windows 11 Pro')")
+    assert diagnosis_of(path).findings[0].kind == "small-grid"
