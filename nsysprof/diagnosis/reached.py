@@ -69,7 +69,7 @@ class Roofs:
 
 
 def roofs_of(case: Case, place: Place | None, measured: GpuLimits | None = None) -> Roofs:
-    """Find the `Roofs` of the GPU of a place, or of the only GPU model in the report; ``measured`` peaks come first."""
+    """Find the `Roofs` of a place's GPU, or of the only GPU model in the report; ``measured`` peaks come first."""
     gpus = case.facts.attribution.trace.report.about.cuda_gpus
     gpu = next((each for each in gpus if place is not None and each.id == place.gpu), None)
     gpu = gpu or (gpus[0] if gpus and len({each.name for each in gpus}) == 1 else None)

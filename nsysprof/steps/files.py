@@ -1,4 +1,4 @@
-"""Write the slow steps as files: steps and ledgers as CSV, everything as one JSON document."""
+"""Write the slow steps as files: steps and ledgers as CSV, and everything as one JSON document."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -85,8 +85,8 @@ class Excess:
 def excess_of(facts: Facts, windows: Windows, odd: Index, typical: Index, level: Floats | None) -> Excess:
     """Make the ledgers of the steps ``odd``, each compared with the `NEAR` nearest steps of ``typical``.
 
-    The distance between steps is in rows, or in the logarithm of ``level`` if step names determine a level. ``odd`` and
-    ``typical`` are ascending rows of ``windows``.
+    The distance between steps is counted in rows, or is the ratio of their ``level`` if step names determine a level.
+    ``odd`` and ``typical`` are ascending rows of ``windows``.
     """
     if not len(odd) or not len(typical):
         none = np.empty(0, np.int64)

@@ -72,7 +72,7 @@ def gpu_memory(trace: Trace) -> dict[str, tuple[int, Ints, Ints]]:
 
 
 def live_at(time: Ints, size: Ints, moment: Ints) -> Ints:
-    """Return the live bytes at each moment; they change to ``size`` at each ``time``."""
+    """Return the live bytes at each moment; the live bytes change to ``size`` at each ``time``."""
     return np.append(size, 0)[np.searchsorted(time, moment, side="right") - 1]
 
 
