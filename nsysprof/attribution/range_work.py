@@ -198,12 +198,12 @@ def index_work(attribution: Attribution, rows: Index) -> WorkIndex:
 
 @dataclass(frozen=True)
 class RangeWork:
-    """The GPU ops in some range instances (windows), sorted by window and start.
+    """The GPU ops in some range instances, sorted by instance and start.
 
-    Per op: ``op`` a row of `trace.ops`; ``window``; ``call``: the number of the op's call, -1 outside all calls;
-    ``start``, ``end`` int64 ns; ``end`` is never before ``start``. Per window with ops, in order: ``windows``: the
-    number of the window; ``first_ns``, ``last_ns``; ``gpus``: a bit per GPU. If a graph was captured in a window, each
-    replay of the graph is a window; ``beside_replays`` counts the instance's other GPU ops, which are left out.
+    Per op: ``op`` a row of `trace.ops`; ``window``: the number of the instance; ``call``, -1 outside all calls;
+    ``start``, ``end`` int64 ns; ``end`` is never before ``start``. Per instance with ops, in order: ``windows``: its
+    number; ``first_ns``, ``last_ns``; ``gpus``: a bit per GPU. If a graph was captured in an instance, each replay of
+    the graph counts as an instance; ``beside_replays`` counts the instance's other GPU ops, which are left out.
     ``calls`` is the number of requested calls, ``idle_calls`` the number of calls without GPU work.
     """
 
@@ -222,7 +222,7 @@ class RangeWork:
 
     @property
     def span_ns(self) -> int:
-        """Return the time from the first GPU op to the last, summed over windows."""
+        """Return the time from the first GPU op to the last, summed over instances."""
         return int((self.last_ns - self.first_ns).sum())
 
 
@@ -236,9 +236,9 @@ def range_work(
     """Find the `RangeWork` of the range instances ``windows`` with the ``calls`` inside them (None: each instance is
     one call).
 
-    If CUDA graphs are read as captured, each replay of a graph counts as a window and as a call.
+    If CUDA graphs are read as captured, each replay of a graph counts as an instance and as a call.
 
-    ``left_out``: range instances with excluded work; ``since``: earlier launches are excluded (a time per window).
+    ``left_out``: range instances with excluded work; ``since``: earlier launches are excluded (a time per instance).
     """
     trace = index.attribution.trace
     launch, window = index.launches_of(windows)
@@ -271,7 +271,7 @@ def range_work(
 
 
 def whole_work(trace: Trace) -> RangeWork:
-    """Return the `RangeWork` of a whole trace as one window with one call: all ops that keep a GPU busy."""
+    """Return the `RangeWork` of a whole trace as one instance with one call: all ops that keep a GPU busy."""
     ops, op = trace.ops, np.flatnonzero(trace.op_gpu >= 0)
     op = op[np.lexsort((ops.end[op], ops.start[op]))]
     op = trace.settled(op, ops.start[op], ops.end[op])
@@ -313,7 +313,7 @@ def _by_replay(window: Ints, call: Ints, replay: Ints32) -> tuple[Ints, Ints, in
 
 
 def reach_so_far(work: RangeWork) -> Ints:
-    """Return for each GPU op the latest end (ns) of all ops so far in its window."""
+    """Return for each GPU op the latest end (ns) of all ops so far in its instance."""
     ranked, rank = np.unique(work.end, return_inverse=True)
     count = len(ranked)
     highest = np.maximum.accumulate(rank.reshape(-1) + work.window * count)
@@ -322,11 +322,11 @@ def reach_so_far(work: RangeWork) -> Ints:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Windows cut at the first GPU op of each call: one piece per call with GPU work, sorted by window and time.
+    """Instances cut at the first GPU op of each call: a piece per call with GPU work, sorted by instance and time.
 
-    ``start``, ``end`` int64 ns; ``call``, ``window``: the numbers of the call and the window; ``of_op``: the piece of
-    each op, -1 in a window without calls. The pieces add up to the window's elapsed time: time before the first call
-    belongs to the first call, and time between two calls to the earlier call.
+    ``start``, ``end`` int64 ns; ``call``, ``window``: numbers of call and instance; ``of_op``: the piece of each op, -1
+    in an instance without calls. The pieces add up to the instance's elapsed time: time before the first call belongs
+    to the first call, and time between two calls to the earlier call.
     """
 
     start: Ints
@@ -337,7 +337,7 @@ class Pieces:
 
 
 def cut(work: RangeWork) -> Pieces:
-    """Cut the work of windows into `Pieces`."""
+    """Cut the work of range instances into `Pieces`."""
     in_calls = np.flatnonzero(work.call >= 0)
     _, at = np.unique(work.call[in_calls], return_index=True)  # sorted by time: the first of each call
     first = np.sort(in_calls[at])

@@ -26,7 +26,7 @@ _LONG = {
 
 @dataclass(frozen=True)
 class Request:
-    """A capture to make: the program with its arguments, the nsys to use, and what to record.
+    """A capture to make: the program with its arguments, the nsys to use, and the data to record.
 
     ``trace`` is the list for nsys's ``--trace``. ``extra`` are more arguments for ``nsys profile``; an option in
     ``extra`` replaces nsysprof's default, because nsys accepts no duplicates. ``capture_range`` limits the recording:

@@ -134,7 +134,7 @@ def _warned(echo: Echo) -> Echo:
 
 
 def report_processes(folder: Path, program: Sequence[str], injection: Injection, echo: Echo) -> list[dict[str, Any]]:
-    """Print which processes of a program were not recorded and why, and return what each process wrote about itself."""
+    """Print which processes of a program were not recorded and why; return each process's own report."""
     processes = read_processes(folder)
     for sentence in process_sentences(processes, injection) if processes else why_nothing(program)[:1]:
         echo(visible(f"warning: {sentence}") + "\n")

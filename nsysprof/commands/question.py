@@ -66,7 +66,7 @@ def answer_reports(
 ) -> A:
     """Answer a question about reports: print the text, write the files, and return the result.
 
-    ``question_of`` imports its modules, and refuses invalid options before a report is read.
+    ``question_of`` imports modules, and rejects invalid options before a report is read.
     """
     from nsysprof.charts.chart import files_of, start_painter
 

@@ -227,7 +227,7 @@ class GpuActivity:
         return int((self.busy[1] - self.busy[0]).sum())
 
     def parts(self, start: Ints, end: Ints) -> dict[str, Ints]:
-        """Measure the parts of each window, in ns: `PARTS` (which add up to the window), all communication, and
+        """Measure the parts of each time window, in ns: `PARTS` (which add up to the window), all communication, and
         blocking communication.
 
         Communication counts as exposed while no compute kernel runs. Copies count while no kernel runs.
