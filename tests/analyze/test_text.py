@@ -397,7 +397,7 @@ def test_warnings_and_messages_of_nsys_are_notes(trace: MakeTrace) -> None:
             "failed calls (cudaFree) and no GPU activity: the program may have crashed",
             "cudaFree",
         ),
-        ("cudaLaunchKernel_v7000", 0, "has 1,234 launch calls but no GPU activity, because nsys got no data", ""),
+        ("cudaLaunchKernel_v7000", 0, "has 1,234 launch calls but no GPU activity: nsys got no data", ""),
         ("cuGraphLaunch", 0, "has 1,234 launch calls but no GPU activity", ""),
         ("cudaMemcpyAsync", 0, "has 1,234 copy or memset calls but no GPU activity", ""),
         ("cudaLaunchKernel_v7000", 100, "no GPU work: all 1,234 launch, copy and memset calls failed", ""),
