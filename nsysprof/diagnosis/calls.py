@@ -26,6 +26,7 @@ from nsysprof.diagnosis.kinds import (
     idling,
     in_calls,
     in_mpi,
+    in_one_gap,
     in_steps,
     launching,
     of_host,
@@ -39,8 +40,8 @@ from nsysprof.waits.whole import Cause
 
 _REUSE = {
     "pytorch": (
-        "remove empty_cache() from the loop, so that PyTorch's allocator keeps its memory, and leave enough free memory"
-        " for the peak"
+        "remove empty_cache() from the loop, so that PyTorch's allocator keeps its memory; if the program does not call"
+        " it, GPU memory is full: use less of it (a smaller batch)"
     ),
     "cuda": "allocate once before the loop and reuse the memory, or use cudaMallocAsync with a memory pool",
     "openacc": "keep the arrays on the GPU with an enter data directive before the loop",
@@ -51,7 +52,6 @@ _CACHE = (
     "turn the caching allocator on: unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING, and call no"
     " empty_cache() in the loop"
 )
-_MOSTLY_ONE = 0.8  # of a wait, in one call
 _OF_LAUNCHES, _RUNS, _LOOP = 4, 10, 100  # launches for each allocation, for each time that it frees, and in all
 _POOL = re.compile(r"[Aa]lloc(?:FromPool)?Async|FreeAsync")
 _ROWS = 64  # allocations: fewer are arrays of their own
@@ -61,11 +61,8 @@ _CALL = "the GPU waits for {cause}: {amount}"
 
 def _advise(texts: dict[str, str]) -> Callable[[Case, Group], Iterable[Remedy]]:
     def remedies(case: Case, group: Group) -> Iterable[Remedy]:
-        call, of = np.unique(case.pieces["call"][group.rows], return_inverse=True)
-        longest = np.bincount(of, case.pieces["ns"][group.rows]).max()
-        if group.place.path == WHOLE and longest >= _MOSTLY_ONE * group.waited_ns:
-            return  # this is set-up, however many short calls there are beside it
-        if repeats(case, group, case.purpose[call]):
+        call = np.unique(case.pieces["call"][group.rows])
+        if not in_one_gap(case, group) and repeats(case, group, case.purpose[call]):
             yield removal(dialect_text(case, texts), group)
 
     return remedies
@@ -254,13 +251,14 @@ WRITING = _kind(
     writes,
     {"cuda": ("buffer the output, and write large blocks from another thread while the GPU works")},
 )
+LOAD_AHEAD = {
+    "pytorch": "load ahead: raise DataLoader num_workers and prefetch_factor, set persistent_workers=True",
+    "cuda": "read the next input in another thread while the GPU works on this one",
+}
 WAITING_FOR_INPUT = _kind(
     "input-wait",
     lambda case: (_each_step(purposes.POLL, purposes.INPUT_OUTPUT, long=True)(case) & ~writes(case)) | _fed(case),
-    {
-        "pytorch": "load ahead: raise DataLoader num_workers and prefetch_factor, set persistent_workers=True",
-        "cuda": "read the next input in another thread while the GPU works on this one",
-    },
+    LOAD_AHEAD,
 )
 LOCKED = _kind("lock", lambda case: _each_step(purposes.LOCK, long=True)(case) & ~_fed(case), None)
 

@@ -66,6 +66,7 @@ _BEFORE_IT = "shorten the CPU code before the first GPU operation (a CPU profile
 _COMPILED = "call the function once before, so that Julia compiles it, and record the second call"
 _FEW_STEPS = "record many steps after a warm-up, because the steps are only a small part of this recording"
 _PIN_LESS = "pin less memory (pinning time grows with its size), pin it once, and record steps after a warm-up"
+_PINS = re.compile(r"HostAlloc|MallocHost|HostRegister|AllocHost")
 _WARM = "record steps after a warm-up, because this pass is mostly set-up"
 
 # Calls that give the GPU work, and those before them that may explain their failure. Others fail without harm: queries,
@@ -217,14 +218,15 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
 
 
 def outside_steps(case: Case, idle_ns: int, gap_ns: int, during: str) -> Iterator[Finding]:
-    """Find PyTorch programs whose GPUs idle outside the detected steps, for several times the total step time. These
-    steps are often the layers of a cold pass. See `Diagnosis` for the times.
+    """Find programs whose GPUs idle several times as long outside the detected steps as all steps take, in PyTorch
+    (such steps are often the layers of a cold pass) or in one call that pins memory. See `Diagnosis` for the times.
     """
     gpus = len({place.gpu for place in case.places})
     total = sum(place.total_ns for place in case.places) // max(gpus, 1)
-    if not case.places or idle_ns < max(_OUTSIDE * total, MIN_NS) or case.dialect != "pytorch":
+    if not case.places or idle_ns < max(_OUTSIDE * total, MIN_NS):
         return
-    if max(place.steps for place in case.places) > _LAYERS:
+    pins = _PINS.search(during) is not None and gap_ns >= _OUTSIDE * total
+    if not pins and (case.dialect != "pytorch" or max(place.steps for place in case.places) > _LAYERS):
         return
     place, long = case.places[0], gap_ns >= _SOME * idle_ns
     doing = f" ({during})" * bool(during)
@@ -232,7 +234,8 @@ def outside_steps(case: Case, idle_ns: int, gap_ns: int, during: str) -> Iterato
     who = "the GPU idles" if gpus == 1 else "each GPU idles on average"
     text = f"{who} for {format_ns(idle_ns)} outside the steps{at_once}; the steps together take {format_ns(total)}"
     yield Finding(
-        COLD, WHOLE, place.gpu, ONCE, place.steps, text, "outside the steps", "order", 0, _FEW_STEPS,
+        COLD, WHOLE, place.gpu, ONCE, place.steps, text, "outside the steps", "order", 0,
+        _PIN_LESS if pins else _FEW_STEPS,
         total_ns=place.total_ns,
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import expand_ranges, merge
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_share
-from nsysprof.diagnosis.calls import OUTPUT, OVERLAP, writes
+from nsysprof.diagnosis.calls import LOAD_AHEAD, OUTPUT, OVERLAP, writes
 from nsysprof.diagnosis.case import Case, made_once
 from nsysprof.diagnosis.copies import SPARE
 from nsysprof.diagnosis.finding import BOUND, NAME
@@ -42,10 +42,6 @@ _OUTPUT = "write less often, or prepare and write the output in another thread w
 _OPERATOR = {
     "pytorch": "run this operator on the GPU: create its tensors there (device='cuda'), or move its inputs there once",
     "cuda": _ON_GPU["cuda"],
-}
-_LOADER = {
-    "pytorch": "load ahead: raise DataLoader num_workers and prefetch_factor, set persistent_workers=True",
-    "cuda": "read the next input in another thread while the GPU works on this one",
 }
 _AWAITED = (
     "find out what blocks this thread (a data loader, another thread, a file or the network), and start that work"
@@ -185,7 +181,7 @@ def _at_input(case: Case, group: Group) -> bool:
 
 
 def _prefetch(case: Case, group: Group) -> Iterable[Remedy]:
-    yield removal(dialect_text(case, _LOADER), group)
+    yield removal(dialect_text(case, LOAD_AHEAD), group)
 
 
 def _claims(case: Case) -> Mask:

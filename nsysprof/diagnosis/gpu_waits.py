@@ -30,7 +30,8 @@ from nsysprof.diagnosis.kinds import (
 )
 from nsysprof.diagnosis.synchronization import WAIT
 from nsysprof.kernels.names import short_name
-from nsysprof.trace.trace import KERNEL
+from nsysprof.trace.plausibility import tells_of_dropped_events
+from nsysprof.trace.trace import KERNEL, MEMCPY
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.culprits import LATE_PEER
 from nsysprof.waits.facts import COMMUNICATION, NOBODY, OTHER_KERNEL, OVERHEAD, QUEUED
@@ -292,16 +293,32 @@ def _launched_before(case: Case, row: int) -> bool:
 
 
 def _cannot_wait(case: Case, row: int) -> bool:
-    """Whether no kernels of other streams can hold up the work of a GPU unseen, nor Windows, which batches launches."""
+    """Whether nothing that is not recorded can hold up an op: kernels of other streams, what nsys dropped, graphics of
+    the program, a copy's host memory, or Windows, which batches launches.
+    """
     trace = case.facts.attribution.trace
-    if on_windows(case):
+    if on_windows(case) or _draws(case) or _dropped(case) or trace.ops.kind[case.pieces["op"][row]] == MEMCPY:
         return False
     op = int(case.pieces["op"][row])
     kernels = (trace.ops.kind == KERNEL) & (trace.op_gpu == trace.op_gpu[op])
     return len(np.unique(trace.ops.stream[kernels])) <= 1 or bool(len(case.facts.dependencies.waits))
 
 
+def _dropped(case: Case) -> bool:
+    return any(map(tells_of_dropped_events, case.facts.attribution.trace.report.about.diagnostics))
+
+
+def _draws(case: Case) -> bool:
+    """Whether the program shares GPU memory with OpenGL, Vulkan or Direct3D."""
+    calls = case.facts.activity.calls
+    return any("Graphics" in calls.names[name] for name in np.unique(calls.name).tolist())
+
+
 def _record(case: Case, group: Group) -> str:
+    if group.cause == _LATE and _draws(case):
+        return "; the program also draws (it shares memory with a graphics API), and kernels wait for that"
+    if group.cause == _LATE and _dropped(case):
+        return "; nsys may have dropped events: record a shorter run"
     if group.cause == _LATE and case.facts.lacks:
         return f"; record {case.facts.lacks[0]}"
     return "; record again without other processes on the GPU (nvidia-smi lists them)" * (group.cause == SHARED)

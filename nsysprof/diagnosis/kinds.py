@@ -13,7 +13,7 @@ from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import SKEWED, Case, Place, made_once
 from nsysprof.diagnosis.finding import BOUND, COUNTED, EVERY, NAME, ONCE, REPLAYED, Finding
-from nsysprof.trace.trace import MEMCPY, MIGRATION
+from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MIGRATION
 from nsysprof.waits.awaited import ITEM_BYTES
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import LATE_HOST
@@ -26,6 +26,7 @@ _MPI = re.compile(r"(?i)(?<![a-z])mpi(?![a-z])")  # a word in the name of a rang
 _HAS = 0.1  # of the most that a step waited for a cause: a step with so much has it
 _WINDOWS = re.compile("(?i)windows|microsoft")  # the latter: WSL
 STARTS_NS = 50_000  # from launch to start: less is usual for launches
+_MOSTLY_ONE = 0.8  # of a wait
 _FAR = 4  # times what the median step waits: such a step waits for something else, too
 # What a host does that launches and is not held up: calls that wait for nothing.
 LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
@@ -110,6 +111,15 @@ def in_steps(case: Case, group: Group) -> bool:
 def repeats(case: Case, group: Group, alike: AnyInts) -> bool:
     """Return whether a remedy for a loop fits: the cause is in the steps, or many pieces have equal codes ``alike``."""
     return in_steps(case, group) or int(np.unique(alike, return_counts=True)[1].max(initial=0)) >= _OFTEN
+
+
+def in_one_gap(case: Case, group: Group) -> bool:
+    """Return whether, in a recording without steps, nearly all of the wait is between two kernels: set-up, no loop."""
+    ops, pieces = case.facts.attribution.trace.ops, case.pieces
+    kernels = np.sort(ops.start[(ops.kind == KERNEL) | (ops.kind == GRAPH)])
+    gap = np.searchsorted(kernels, pieces["start_ns"][group.rows], side="right")
+    longest = np.bincount(gap, pieces["ns"][group.rows]).max(initial=0)
+    return group.place.path == WHOLE and longest >= _MOSTLY_ONE * group.waited_ns
 
 
 def whole_cause(case: Case, group: Group) -> Cause:

@@ -69,8 +69,8 @@ def _unknown_faults(case: Case, place: Place) -> Iterator[Finding]:
     lost = int(covered(case.lines[place.gpu].compute, windows.start, windows.end).sum())
     if lost < MIN_SHARE * place.total_ns:
         return
-    text = f"kernels on managed memory run for {each_step(place, lost)}, and may wait for page migrations{_RECORD}"
-    remedy = f"{dialect_text(case, _PREFETCH)}, before any other change to these kernels"
+    text = f"kernels on managed memory run for {each_step(place, lost)}, and may wait for page migrations"
+    remedy = f"{_RECORD.removeprefix('; ')}; if kernels wait, {dialect_text(case, _PREFETCH)}"
     found = counted(place, "page-fault", _FAULTS, text, remedy, lost, 0)
     yield replace(found, basis=UNTRIED)
 

@@ -22,6 +22,7 @@ _HALF = {
     "pytorch": "if half precision is precise enough, run them under torch.autocast: this GPU gains nothing from TF32",
     "cuda": "if half precision is precise enough, store these matrices in FP16: this GPU gains nothing from TF32",
 }
+_FLOAT16 = "use torch.float16 instead of torch.bfloat16, for which this GPU has no tensor cores"
 _CONVOLUTIONS = "convolutions in FP32 on CUDA cores"
 _CONVOLUTION_TF32 = {
     "pytorch": "if TF32 or half precision is precise enough, set torch.backends.cudnn.allow_tf32 = True, or use"
@@ -42,6 +43,7 @@ _ATTENTION, _IN_FP32, _THREE = "attention in FP32", re.compile(r"fmha_cutlass[FB
 _HALF_ATTENTION = "if bfloat16 is precise enough, run the model under torch.autocast, which selects flash attention"
 _IN_TF32 = re.compile(r"tensorop_s1688gemm|tf32")  # as CUTLASS and cuDNN name what multiplies FP32 there
 _DOUBLE = re.compile(r"(?i)(?<![a-z])dgemm|d884gemm|f64f64|gemm_64f|gemm<double")
+_OF_DMMA = re.compile(r"d884|sm\d\d_xmma_gemm_f64")
 _IN_FP64 = "matrix products in FP64"
 _SHORTER = {
     "pytorch": "if FP32 or TF32 is precise enough, convert their inputs: .to(torch.float32), and"
@@ -82,13 +84,18 @@ def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
             slow = (product & (unit == "FP32 FMA") & some)[busy.name]
             text = f"{words}: {{amount}}, which tensor cores run up to {speedup:.0f} times as fast"
             remedy = dialect_text(busy.case, _HALF if half else texts)
+            mine = slow & busy.matches(lambda code: "bfloat16" in names[code])
+            if half and busy.case.dialect == "pytorch" and 2 * busy.length[mine].sum() > busy.length[slow].sum():
+                remedy = _FLOAT16
             yield from _faster(busy, slow, speedup, "tensor-cores", words, text, remedy)
     if (speedup := _THREE * _speedup(busy, "tf32", "bf16")) > 1:
         slow = busy.matches(lambda code: _IN_FP32.search(names[code]) is not None)
         text = f"{_ATTENTION}: {{amount}}, which tensor cores run up to {speedup:.0f} times as fast in bfloat16"
         yield from _faster(busy, slow, speedup, "tensor-cores", _ATTENTION, text, _HALF_ATTENTION)
     if (speedup := _speedup(busy, "fp64")) > 1:
-        double = (product & np.array([bool(_DOUBLE.search(name)) for name in names], bool))[busy.name]
+        made = busy.case.dialect != "cuda"  # a program in CUDA C++ has chosen FP64, and a library its tensor cores
+        found = [bool(_DOUBLE.search(name)) and (made or not _OF_DMMA.search(name)) for name in names]
+        double = (product & np.array(found, bool))[busy.name]
         text = f"{_IN_FP64}: {{amount}}, which tensor cores run up to {speedup:.0f} times as fast in TF32"
         yield from _faster(busy, double, speedup, "tensor-cores", _IN_FP64, text, dialect_text(busy.case, _SHORTER))
     loads_little = np.array([bool(_NARROW.search(name)) for name in names], bool)

@@ -177,13 +177,15 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     little |= first.kind == "pageable-copy" and not first.remedy and compute >= _MUCH  # copied once, so nothing follows
     fixed = [each for each in diagnosis.findings if each.remedy]
     little |= first.kind == "sleep" and not first.remedy
+    little |= first.kind == "page-fault" and first.basis == UNTRIED  # it is unknown whether kernels wait
     known = first.kind in (COLD, PACED, SLOW) or ONLY_BYTES in first.text
     known |= any(each.kind in KERNEL_KINDS for each in fixed)
     if known or not (little and diagnosis.busiest):
         return ""
     of = "step time" if diagnosis.repeats else "time from the first GPU operation to the last"
     most = format_share(max((each.gain_ns / max(each.total_ns, 1) for each in fixed), default=0.0))
-    waits = f"The best known fix for a wait saves {most}." if fixed else "No fix is known for the waits."
+    gains = any(each.gain_ns for each in fixed)
+    waits = f"The best known fix for a wait saves {most}." if gains else "No fix is known for the waits."
     return f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}. {waits}"
 
 

@@ -32,6 +32,7 @@ MAX_TRIED = 16  # causes that are replayed, those with most waiting first
 MAX_NODES = 4_000_000  # of all replays together
 # Of the waits: where the recording explains no more than the rest, what it does explain is no diagnosis.
 _UNEXPLAINED = 0.25
+_LONG = 0.25  # of a single pass: so long a wait is told whatever its replay says
 _OTHERS = 1.5  # times what the cause costs: a change that gains more takes other things out of the program, too
 _SEVERAL = 0.05  # of the steps, of waits for the GPU: one wait in each step, as to log, may cost more
 _FILLS = 0.05  # of the steps: a wait of so much for a thread that sleeps sets the pace
@@ -134,6 +135,8 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
     lost = case.without(place, kind.whole(case, group)) if replays else None
     if lost is not None:  # kernels that would run at the same time may take longer then: that gain is not known
         lost = np.minimum(lost, case.not_computing(place))
+        if place.path == WHOLE and 2 * lost.sum() < group.waited_ns and group.waited_ns >= _LONG * place.total_ns:
+            lost, replays = None, False  # the replay of a single pass may lack a dependency: the wait itself is known
     lost_ns = group.waited_ns if lost is None else max(int(lost.sum()), 0)
     if lost_ns < max(MIN_SHARE * place.total_ns, MIN_NS):
         return

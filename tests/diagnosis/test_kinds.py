@@ -1656,7 +1656,7 @@ def test_managed_memory_may_be_what_a_kernel_waits_for(trace: MakeTrace) -> None
     first, grid = managed("cudaMalloc")
     assert (grid.kind, grid.remedy, grid.basis, grid.gain_ns) == ("small-grid", "", UNTRIED, 0)
     assert (first.kind, first.cause, first.gain_ns) == ("page-fault", "page faults on the GPU", 0)
-    assert "record the waits with --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true" in first.text
+    assert "record the waits with --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true" in first.remedy
     assert "cudaMemPrefetchAsync" in first.remedy
     assert [each.kind for each in managed("cudaMemPrefetchAsync")] == ["small-grid"]
     assert [each.kind for each in managed("cudaMalloc", others=150)] == ["small-grid"]
