@@ -19,7 +19,7 @@ from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.catalogue import KINDS
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, PACED, Finding
 from nsysprof.diagnosis.gpu_waits import NOT_RECORDED
-from nsysprof.diagnosis.kinds import MIN_SHARE, Group, Kind, Remedy, each_step, usual_ns
+from nsysprof.diagnosis.kinds import MIN_SHARE, Group, Kind, Remedy, each_step, idling, usual_ns
 from nsysprof.diagnosis.launch_bound import RECORDING
 from nsysprof.errors import NsysprofError
 from nsysprof.waits.changes import Changes
@@ -135,7 +135,8 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
     lost = case.without(place, kind.whole(case, group)) if replays else None
     if lost is not None:  # kernels that would run at the same time may take longer then: that gain is not known
         lost = np.minimum(lost, case.not_computing(place))
-        if place.path == WHOLE and 2 * lost.sum() < group.waited_ns and group.waited_ns >= _LONG * place.total_ns:
+        alone = int(case.pieces["ns"][group.rows[idling(case)[group.rows]]].sum())
+        if place.path == WHOLE and 2 * lost.sum() < alone and alone >= _LONG * place.total_ns:
             lost, replays = None, False  # the replay of a single pass may lack a dependency: the wait itself is known
     lost_ns = group.waited_ns if lost is None else max(int(lost.sum()), 0)
     if lost_ns < max(MIN_SHARE * place.total_ns, MIN_NS):

@@ -26,6 +26,7 @@ from tests.kit.kineto import collective as all_ranks
 from tests.kit.program import MS, STARTS, US, Program
 from tests.kit.reports import attributed
 from tests.kit.trace import (
+    Diagnostic,
     Gpu,
     GraphTrace,
     Items,
@@ -2461,3 +2462,51 @@ def test_gpus_of_windows_have_no_page_faults(trace: MakeTrace) -> None:
         connection.execute("CREATE TABLE IF NOT EXISTS TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
         connection.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('OsDescription', 'Windows 11 Pro')")
     assert diagnosis_of(path).findings[0].kind == "small-grid"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ([], "another process shared the GPU"),
+        (["cudaGraphicsMapResources"], "the program also draws"),
+        (["Not all CUDA events might have been collected."], "record a shorter run"),
+    ],
+)
+def test_what_may_hold_up_work_that_was_launched(trace: MakeTrace, said: list[str], why: str) -> None:
+    """A memset that starts 300 µs late: graphics of the program, and events that nsys dropped, are no other process."""
+    program = Program()
+    for number in range(STEPS):
+        with program.range(f"step{number}"):
+            program.memset(8, US, late=300 * US)
+            program.wait()
+            program.launch("k", 20 * US)
+            program.wait()
+            for name in said:
+                program.call(name)
+    found = diagnosis_of(trace(*program.items, *map(Diagnostic, said))).findings
+    assert [why in each.text for each in found if each.kind == "unknown"] == [True]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("volta_dgemm_64x64_nn", True), ("sm80_xmma_gemm_f64f64_f64f64_f64_nn", False)]
+)
+def test_fp64_on_tensor_cores_was_chosen(trace: MakeTrace, name: str, told: bool) -> None:
+    """A program in CUDA C++ has chosen the type, and a library the unit."""
+    program = Program()
+    for _ in range(STEPS):
+        program.launch(name, 2 * MS)
+    found = diagnosis_of(trace(*program.items, Process(1, "./solver"))).findings
+    assert any("FP64" in each.text for each in found) is told
+
+
+def test_one_long_read_is_no_loader(trace: MakeTrace) -> None:
+    """A checkpoint is read for 300 ms between two kernels of a single pass: no loader would read it ahead."""
+    for reads, advised in ((1, False), (12, True)):
+        program = Program()
+        for number in range(12):
+            program.launch(f"k{number * number % 17}", 8 * MS)
+            program.wait()
+            program.os("read", (300 if number < reads else 1) * MS)
+        program.launch("last", MS)
+        [found] = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "input-wait"]
+        assert bool(found.remedy) is advised
