@@ -268,6 +268,7 @@ def _not_recorded(case: Case) -> Mask:
 
 
 _LATE = "launched work starts late, for an unrecorded reason"
+_DRAWN = "launched work starts late, perhaps because the program also draws (it uses a graphics API)"
 
 
 def _in_which_call(case: Case, row: int) -> str:
@@ -275,7 +276,7 @@ def _in_which_call(case: Case, row: int) -> str:
     half of it; else the reason that is not there.
     """
     if stalled(case)[row] or _launched_before(case, row):
-        return SHARED if _cannot_wait(case, row) else _LATE
+        return SHARED if _cannot_wait(case, row) else _DRAWN if _draws(case) else _LATE
     pieces, calls = case.pieces, case.facts.activity.calls
     start, end = int(pieces["start_ns"][row]), int(pieces["end_ns"][row])
     inside = np.minimum(calls.end, end) - np.maximum(calls.start, start)
@@ -315,8 +316,6 @@ def _draws(case: Case) -> bool:
 
 
 def _record(case: Case, group: Group) -> str:
-    if group.cause == _LATE and _draws(case):
-        return "; the program also draws (it shares memory with a graphics API), and kernels wait for that"
     if group.cause == _LATE and _dropped(case):
         return "; nsys may have dropped events: record a shorter run"
     if group.cause == _LATE and case.facts.lacks:
