@@ -75,7 +75,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Target:
-    """A promise: the figure is at most the limit; None where it was not measured."""
+    """A target: the figure is at most the limit; None where it was not measured."""
 
     text: str
     figure: float | None
@@ -159,7 +159,7 @@ def answer(work: Path) -> Path:
 
 
 def targets(rows: Sequence[Row]) -> list[Target]:
-    """What the project promises, on two cores and for reports of 8 processes."""
+    """The targets of the project, on two cores and for reports of 8 processes."""
     found = {(row.what, row.kernels): row for row in rows}
 
     def wall(what: str, kernels: int | None) -> float:
@@ -172,7 +172,7 @@ def targets(rows: Sequence[Row]) -> list[Target]:
         return found[what, kernels].memory if (what, kernels) in found else math.nan
 
     million, ten = 1_000_000, 10_000_000
-    promises = [
+    targets = [
         ("library, 1 M kernels: 0.6 s", wall(LIBRARY, million), 0.6),
         ("library, 1 M kernels: 200 MB", memory(LIBRARY, million), 200),
         ("library, 10 M kernels: 6 s", wall(LIBRARY, ten), 6),
@@ -188,7 +188,7 @@ def targets(rows: Sequence[Row]) -> list[Target]:
         ("the same: at most 1.03 times what it took before", wall(CHARTS, None) / wall(CHARTS + BEFORE, None), 1.03),
         ("nsysprof --help: 0.15 s", wall(HELP, None), 0.15),
     ]
-    return [Target(text, None if math.isnan(figure) else figure, limit) for text, figure, limit in promises]
+    return [Target(text, None if math.isnan(figure) else figure, limit) for text, figure, limit in targets]
 
 
 def machine(nsys: str | None) -> list[str]:

@@ -89,7 +89,7 @@ def remedy(folder: Folder, path: Path, times: dict[tuple[str, str], float]) -> R
     first = found[0] if found else None
 
     def share(each: Advice) -> float:
-        """The promise as a part of a step, or of the whole where no step repeats."""
+        """The claimed gain as a part of a step, or of the whole where no step repeats."""
         return each.gain_ns / span if each.steps == 1 else each.gain_ns / each.steps / (span / STEPS[path.suffix])
 
     promised = share(first) if first else 0.0
@@ -191,27 +191,27 @@ def summary(parts: dict[str, list[Row]]) -> dict[str, tuple[int, int]]:
         mine = [row for row in doses if row["command"] == command]
         for what, key in (("cause named", "cause"), ("gain within a third of the true cost", "near"),
                           ("cause, gain and remedy right", "right")):  # fmt: skip
-            out[f"planted, {command}: {what}"] = _count([row for row in mine if row["bar"] == "named"], key)
-        out[f"planted, {command}: wrong remedy"] = _count(
+            out[f"planted faults ({command}): {what}"] = _count([row for row in mine if row["bar"] == "named"], key)
+        out[f"planted faults ({command}): wrong remedy"] = _count(
             [row for row in mine if row["bar"] == "named"], "wrong_remedy"
         )
-        out[f"planted, {command}: no gain above 8 % without a visible fault"] = _count(
+        out[f"planted faults ({command}): no gain above 8 % without a visible fault"] = _count(
             [row for row in mine if row["bar"] == "silent"], "right"
         )
     programs = [row for row in parts.get("remedies", []) if row["variant"] == "bad"]
     for recorder in ("nsys", "pytorch"):
-        for later, where in ((0, ""), (1, " (remedy inside a kernel)")):
-            out[f"remedies, {recorder}: first advice and its gain right{where}"] = _count(
+        for later, where in ((0, ""), (1, ", remedy inside a kernel")):
+            out[f"programs with a known remedy ({recorder}{where}): first advice and its gain right"] = _count(
                 [row for row in programs if row["recorder"] == recorder and row["later"] == later], "right"
             )
     tuned = [row for row in parts.get("remedies", []) if row["variant"] == "good" and "right" in row]
-    out["remedies, nsys: no gain above 8 % promised after the fix"] = _count(tuned, "right")
-    out["remedies: twins with the same first remedy"] = twins(parts.get("remedies", []))
+    out["programs after the fix (nsys): no gain above 8 % of the step"] = _count(tuned, "right")
+    out["programs with a known remedy: same first remedy in both recordings"] = twins(parts.get("remedies", []))
     labels = parts.get("labels", [])
     for verdicts in (("useful",), ("useless",), ("misleading", "wrong")):
         mine = [row for row in labels if row["verdict"] in verdicts]
-        out[f"labels, {' or '.join(verdicts)}: same path and cause"] = _count(mine, "same_cause")
-        out[f"labels, {' or '.join(verdicts)}: same advice as well"] = _count(mine, "same_advice")
+        out[f"findings labelled {' or '.join(verdicts)}: same path and cause"] = _count(mine, "same_cause")
+        out[f"findings labelled {' or '.join(verdicts)}: same path, cause and advice"] = _count(mine, "same_advice")
     every = parts.get("recordings", [])
     out["recordings: no traceback, exit codes of 0 or 3"] = (
         sum(not row["tracebacks"] and {row["analyze"], row["why"], row["text"]} <= {0, 3} for row in every), len(every)

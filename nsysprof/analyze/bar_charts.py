@@ -290,7 +290,7 @@ _MAX_ROWS = 60
 
 
 def plan_cpu_totals(breakdown: Breakdown, top: int) -> Bars:
-    """Plan bars for the ranges with the most CPU time: this time with and without inner ranges."""
+    """Plan bars for the ranges with the most CPU time: inclusive and exclusive CPU time."""
     merged, rows = _longest(breakdown, top, "cpu_ns")
     whole, own, total = rows["cpu_ns"], rows["exclusive_cpu_ns"], outermost_cpu(merged)
     most = int(merged["exclusive_cpu_ns"].argmax())

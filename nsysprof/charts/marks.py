@@ -432,7 +432,8 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Roofs:
-    """Bubbles or paths below slopes and ceilings, on logarithmic axes; below these, ``flat`` bubbles on a linear axis.
+    """A roofline: bubbles or paths under slopes and ceilings, on logarithmic axes. A linear axis underneath shows the
+    ``flat`` bubbles.
 
     The flat bubbles are in the rows 0, 1, …; ``flat_end``: the end of the linear axis and its text, or None.
     ``labels``: labels of the x, y and flat axes, and the text above the flat axis.

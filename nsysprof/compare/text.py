@@ -224,7 +224,7 @@ def work_table(difference: Difference, top: int) -> TextTable | None:
             ]
         )
     more = len(difference.work) - len(rows)
-    note = f"{difference.each}; ratio: new ÷ base (threads of kernels, bytes of copies)"
+    note = f"{difference.each}; ratio: work of new ÷ work of base (kernel threads or copied bytes)"
     note += f"; {more:,} more names: gap.json" if more > 0 else ""
     heads = ["work", "launches", "ratio", "FLOP", "bytes", "local memory, B", "math", "work is"]
     return TextTable(*without_empty(heads, rows, "lrrrrrll"), note)

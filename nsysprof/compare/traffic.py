@@ -38,7 +38,7 @@ MIN_MATCHED_OF_CAUSE = 0.99
 MIN_MATCHED_OF_SIDE = 0.95
 MAX_NAMES = 4
 SUSPECTS = (
-    "the counters (in the report's run, some bytes were in L2, or were written by earlier kernels)",
+    "the counters (some counted bytes are L2 hits in the report's run, or write-backs of earlier kernels)",
     "the bandwidth that the report states",
 )
 

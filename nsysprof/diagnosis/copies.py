@@ -57,8 +57,9 @@ _KEEP = {
     "cuda": "keep the data on the GPU, or copy it to pinned memory with cudaMemcpyAsync and read it later",
 }
 SPARE = {
-    "pytorch": "keep the tensor on the GPU instead of copying it in every step, and do not wait for the copy",
-    "cuda": "keep the data on the GPU instead of copying it in every step, and do not wait for the copy",
+    "pytorch": "keep the tensor on the GPU; if you must copy it, use pinned memory and non_blocking=True in a separate"
+    " stream",
+    "cuda": "keep the data on the GPU; if you must copy it, use pinned memory and cudaMemcpyAsync in a separate stream",
     "openacc": "keep the arrays on the GPU with a data region around the loop, or update them with async",
 }
 _AHEAD = {

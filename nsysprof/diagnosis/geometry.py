@@ -180,8 +180,8 @@ def _worst(
 ) -> Iterator[Finding]:
     """The finding about the kernel that would gain most from a full GPU, if it is worth telling.
 
-    ``runs``: how long each kernel runs, and how much of that counts. If its time may be that of page faults, nothing is
-    promised.
+    ``runs``: how long each kernel runs, and how much of this time counts. If page faults may explain the time, the
+    finding has no gain.
     """
     trace, (whole, own) = busy.case.facts.attribution.trace, runs
     lost = np.rint(own * share).astype(np.int64)

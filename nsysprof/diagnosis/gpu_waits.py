@@ -41,16 +41,16 @@ from nsysprof.waits.whole import Cause
 
 _MIN_EXPOSED = 0.05  # of the steps
 _EARLIER = {
-    "pytorch": "start collectives earlier so compute hides them (lower bucket_cap_mb or set async_op=True)",
-    "cuda": "start collectives earlier, in a separate stream, so compute that does not need them hides them (in a halo"
-    " exchange: the interior)",
+    "pytorch": "start collectives earlier, to overlap them with compute (lower bucket_cap_mb or set async_op=True)",
+    "cuda": "start collectives earlier, in a separate stream, to overlap them with independent compute (in a halo "
+    "exchange: the interior)",
 }
 # Of exposed communication: with less compute to hide it behind, overlap is not the remedy.
 _HIDES = 0.5
 _MIN_BESIDE = 0.03  # of the steps
 _LATER = {
-    "pytorch": "call wait_stream only where the result is read, after the kernels that do not need it",
-    "cuda": "call cudaStreamWaitEvent only where the result is read, after the kernels that do not need it",
+    "pytorch": "call wait_stream right before the first kernel that reads the result",
+    "cuda": "call cudaStreamWaitEvent right before the first kernel that reads the result",
 }
 _NO_BARRIER = {
     "pytorch": "create both streams with torch.cuda.Stream(); otherwise they synchronize with the default stream",

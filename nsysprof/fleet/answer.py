@@ -261,7 +261,7 @@ def _waited(numbers: pd.Series, waiting: Waiting) -> dict[str, Ints]:
 
 
 def _blocked(frame: pd.DataFrame, ranks: Sequence[Ranked], waiting: Waiting) -> pd.DataFrame:
-    """Split blocking communication into late peer and transfer; NaN for ranks of which nobody knows what blocked."""
+    """Split blocking communication into late peer and transfer; NaN for ranks that lack data on what blocked."""
     most = waiting.late.groupby(["rank", "peer"])["late_ns"].sum().reset_index()
     most = most.sort_values(["late_ns", "peer"], ascending=[False, True], kind="stable").drop_duplicates("rank")
     late = np.minimum(frame["late_peer_ns"], frame["blocking_ns"])
@@ -376,7 +376,7 @@ def _warnings(ranks: Sequence[Ranked], path: str, own: pd.DataFrame, waiting: Wa
         yield f"{waiting.unmatched:,} of {whole:,} collectives have no counterpart on other ranks and are left out"
     for lacks in dict.fromkeys(each.part.lacks for each in ranks if each.part.lacks):
         unknown = [each.rank for each in ranks if each.part.lacks == lacks]
-        what = f"it is unknown which communication delays compute; not recorded: {', '.join(lacks)}"
+        what = f"communication that delays compute is unknown, because these data are not recorded: {', '.join(lacks)}"
         yield f"{_ranks(unknown)}: {what}"
     versions = Counter(each.answer.nsys_version for each in ranks)
     if len(versions) > 1:

@@ -48,7 +48,7 @@ def _reason(answer: Forecast) -> str:
     if abs(change) < _LITTLE * answer.base_ns:
         return f", a change of less than {format_share(_LITTLE)}"
     if not 1 / _ALIKE <= own / change <= _ALIKE:
-        return ", as the median of steps that change by different amounts"
+        return "; both times are medians of steps that change by different amounts"
     return f", because {answer.because}"
 
 

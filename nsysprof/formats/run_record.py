@@ -200,7 +200,7 @@ def program_alone(words: Sequence[str]) -> list[str]:
 
 
 def without_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove the program's arguments from a record, and the values of variables that a profiler sets.
+    """Remove the program's arguments and the values of profiler-set environment variables from a record.
 
     Arguments of a workload are kept, because they are options of nsysprof. Texts that are not shell commands keep only
     their first word.

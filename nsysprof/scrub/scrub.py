@@ -56,8 +56,8 @@ class Scrubbed:
     """A scrubbed copy: the number of removed items by kind, in plain words, and the kinds of secrets that were searched
     for.
 
-    ``unknown`` has the names (in the format of ``keep``) of items that were removed because nsysprof does not know
-    them.
+    ``unknown`` has the names (in the format of ``keep``) of items that were removed because they are unknown to
+    nsysprof.
     """
 
     path: Path
@@ -70,7 +70,7 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
     """Write a scrubbed copy of an SQLite report to ``out``, which must not exist; the report itself is only read.
 
     Ranges, kernels, host calls and their times stay. ``keep`` names tables, columns (``TABLE.COLUMN``) and properties
-    to keep although nsysprof does not know their content (``*`` matches any text); known private data is removed from
+    to keep although their content is unknown to nsysprof (``*`` matches any text); known private data is removed from
     this content. Credentials are removed from all texts; with ``names``, paths and addresses are also removed from the
     names of ranges and kernels.
 

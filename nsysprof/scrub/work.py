@@ -20,8 +20,8 @@ Form = Literal["name", "fact", "text"]
 class ScrubWork:
     """A copy while it is scrubbed: the secrets and variables known so far, and removed data.
 
-    ``keep`` and ``names`` as in `scrub_report`; ``unknown`` has the names of items that were removed because nsysprof
-    does not know them; ``kept`` has the patterns of ``keep`` that match an item.
+    ``keep`` and ``names`` as in `scrub_report`; ``unknown`` has the names of items that were removed because they are
+    unknown to nsysprof; ``kept`` has the patterns of ``keep`` that match an item.
     """
 
     copy: ReportCopy
@@ -34,13 +34,13 @@ class ScrubWork:
     kept: set[str] = field(default_factory=set)
 
     def keeps(self, *names: str) -> bool:
-        """Return whether ``keep`` matches one of the names of an item that nsysprof does not know."""
+        """Return whether ``keep`` matches one of the names of an unknown item."""
         asked = {pattern for pattern in self.keep for name in names if matches(name, [pattern])}
         self.kept.update(asked)
         return bool(asked)
 
     def drops(self, kind: str, name: str) -> None:
-        """Record that an item was removed because nsysprof does not know it."""
+        """Record that an item was removed because it is unknown to nsysprof."""
         names = self.unknown.setdefault(_UNKNOWN[kind], [])
         if name not in names:
             names.append(name)

@@ -24,7 +24,7 @@ _DRAWS_AT_ONCE, _MAX_DRAWS, _MIN_RESAMPLES = 4_000_000, 50_000_000, 1_000
 class ConfidenceInterval:
     """A confidence interval from ``low`` to ``high`` (both included) at confidence level ``level``.
 
-    ``level`` is the requested level, or less if there are too few samples and the interval is the range of the samples
+    ``level`` is the requested level. With too few samples, it is lower, and the interval is the range of the samples
     (``method`` "range").
     """
 

@@ -298,8 +298,8 @@ def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAUL
 
     Verdicts respect the warnings. If the effective n is below `summary.SURE_FROM`, a difference requires that the
     samples of the two sides do not overlap. In addition, a gap this large must be unlikely by chance, or the sides must
-    be so far apart that dependence does not matter (`_worth`). A difference of about one clock step, or below the drift
-    of a side within the run, is "no clear change".
+    be so far apart that dependence does not matter (`_worth`). The verdict is also "no clear change" if the difference
+    is about one clock tick, or smaller than the drift of either side within its run.
 
     In simulations without a smallest meaningful effect, at most 5 of 100 pairs of samples from one source are declared
     different, over runs and within one run (table in docs/statistics.md). A result within one run holds for that run

@@ -50,8 +50,8 @@ def without_numbers(name: str) -> str:
 def fit_features(names: Sequence[str], code: AnyInts, span: Ints) -> Fit | None:
     """Fit step times to the numbers in step names; returns None if the numbers explain little.
 
-    ``code`` is the index of each step's name, in time order. Numbers are used only if the names are otherwise equal. A
-    number that never decreases and grows with nearly every step is an index, not a feature.
+    ``code`` has, for each step in time order, the index of its name in ``names``. Numbers are used only if the names
+    are otherwise equal. A number that never decreases and grows with nearly every step is an index, not a feature.
     """
     texts = [names[each] for each in np.unique(code).tolist()]
     if len(span) < _LEAST_STEPS or len(texts) < _LEAST_VALUES or len({without_numbers(each) for each in texts}) > 1:

@@ -494,5 +494,5 @@ def unpacked(grid: Number) -> tuple[Number, Number, Number]:
 
 
 def grid_text(grid: int) -> str:
-    """Format a packed grid as `32x32x8`; trailing ones are left out: `4096`. Empty if not recorded."""
+    """Format a packed grid as `32x32x8`, without trailing dimensions of 1: `4096`. Empty if not recorded."""
     return re.sub(r"(x1){1,2}$", "", "x".join(map(str, unpacked(grid)))) if grid else ""

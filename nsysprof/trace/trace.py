@@ -182,7 +182,7 @@ class Reader(ABC):
         return 0
 
     def other_ranges(self, trace: Trace, sources: Collection[str]) -> details.OtherRanges:
-        """Return the ranges of these ``sources`` other than NVTX: ``mpi``, ``openacc``, ``ops`` and ``modules``."""
+        """Return the ranges from the given non-NVTX ``sources`` (``mpi``, ``openacc``, ``ops``, ``modules``)."""
         return details.NO_RANGES
 
     def op_details(self, trace: Trace) -> details.OpDetails:
@@ -202,7 +202,7 @@ class Reader(ABC):
         return details.NO_CALLS
 
     def other_calls(self, kinds: Collection[str], arena: ColumnArena = IN_MEMORY) -> details.HostCalls:
-        """Return the host calls of these kinds other than CUDA: ``mpi`` and ``os``."""
+        """Return the host calls of the given non-CUDA ``kinds`` (``mpi``, ``os``)."""
         return details.NO_HOST_CALLS
 
     def dependencies(self, trace: Trace) -> details.Dependencies:
@@ -321,7 +321,7 @@ class Trace:
     CUPTI's version suffixes; ``other_calls``: calls outside ``launches``, None if unknown; ``arena`` allocates the long
     columns; ``named_threads``: names that the program set through NVTX, by globalTid; ``opened_on``: codes of the
     threads that opened the ranges, None if ranges were not moved to other threads. ``geometry``: the launch parameters
-    of GPU ops, if the reader knows all of them.
+    of GPU ops, if all of them are recorded.
     """
 
     report: Report

@@ -92,8 +92,8 @@ class StepTimes:
 def step_times(attribution: Attribution, rows: Index, path: Ints32, communication: Mask) -> StepTimes:
     """Find the `StepTimes` of range instances, each with its ``path``; see `step_windows`.
 
-    A path is left out if fewer than `MIN_REPEATS` instances have GPU work, or if the GPU computes for other ranges more
-    than a tenth of the time (as in parts of a step).
+    A path is left out if fewer than `MIN_REPEATS` of its instances have GPU work, or if compute of other ranges takes
+    more than a tenth of its time (as in parts of a step).
     """
     attribution = attribution.launched
     windows, of_line = step_windows(attribution, rows, path, communication)

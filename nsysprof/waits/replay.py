@@ -96,7 +96,7 @@ def _shared(columns: Edges | Network) -> dict[str, Any]:
 
 
 def editable(columns: Edges | Network, name: str) -> Any:
-    """Return a column of a network or its edges for changes in place; a shared column is copied first."""
+    """Return a writable column of a network (or of its edges); a shared column is copied first."""
     column = getattr(columns, name)
     if not column.flags.writeable:
         column = vars(columns)[name] = column.copy()

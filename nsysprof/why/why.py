@@ -42,18 +42,18 @@ class Why(Attributed, Shown):
 
     `columns` returns a table as numpy columns; the attribute with the name of the table is a pandas data frame with a
     default index. ``windows`` has a row per window: ``path``, ``gpu``, ``pid``, ``range`` (a row of `Trace.ranges`, -1
-    for the whole trace), ``start_ns``, ``end_ns``, and their parts: ``compute_ns``, ``communication_ns`` and
-    ``copies_ns`` (both exposed) and ``idle_ns``; ``blocking_ns`` is the exposed communication on which the next compute
-    depended. `waits` has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``, ``activity``,
-    ``culprit``, ``range``, ``exposed_by``, ``claim``, ``op`` (the GPU op that ran or came late), and the host
-    ``thread`` (a code, -1: none). ``rows`` sums the pieces by path and GPU, see `files.WHY`. ``held_up`` has a row per
-    path, GPU and kernel whose execution delayed another stream (columns ``waits``, ``waited_ns``, ``per_instance_ns``
-    and ``share_of_span``). The time in ``held_up`` is compute, so no wait includes it. ``level`` are the ranges of the
-    windows; ``lacks`` names data that the recording lacks; ``facts`` and ``gpu_windows`` are the inputs. ``residuals``:
-    how well dependencies explain windows, see `residual_columns`. ``picked`` describes the chosen windows, empty for
-    all windows; ``warm_up`` is the number of windows left out as warm-up. ``bounds``: why all ceilings of ``rows`` are
-    bounds, empty if ``removals`` can replay the trace without each cause. ``per`` is the base of ``per_instance_ns``:
-    `window`, or `call` of an inner range (column ``calls`` of ``windows``).
+    for the whole trace), ``start_ns``, ``end_ns``, and the parts of the window: ``compute_ns``, ``communication_ns``
+    and ``copies_ns`` (both exposed) and ``idle_ns``; ``blocking_ns`` is the exposed communication on which the next
+    compute depended. `waits` has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``,
+    ``activity``, ``culprit``, ``range``, ``exposed_by``, ``claim``, ``op`` (the GPU op that ran or came late), and the
+    host ``thread`` (a code, -1: none). ``rows`` sums the pieces by path and GPU, see `files.WHY`. ``held_up`` has a row
+    per path, GPU and kernel whose execution delayed another stream (columns ``waits``, ``waited_ns``,
+    ``per_instance_ns`` and ``share_of_span``). The time in ``held_up`` is compute, so no wait includes it. ``level``
+    are the ranges of the windows; ``lacks`` names data that the recording lacks; ``facts`` and ``gpu_windows`` are the
+    inputs. ``residuals``: how well dependencies explain windows, see `residual_columns`. ``picked`` describes the
+    chosen windows, empty for all windows; ``warm_up`` is the number of windows left out as warm-up. ``bounds``: why all
+    ceilings of ``rows`` are bounds, empty if ``removals`` can replay the trace without each cause. ``per`` is the base
+    of ``per_instance_ns``: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
     """
 
     attribution: Attribution

@@ -74,7 +74,7 @@ work                            launches  math         work is
 ampere_sgemm_128x64_tn             2 → 0  FP32 FMA     other
 softmax_warp_forward float 9       1 → 0  FP32         other
 flash_fwd 64                       0 → 1  tensor core  other
-per call; ratio: new ÷ base (threads of kernels, bytes of copies)
+per call; ratio: work of new ÷ work of base (kernel threads or copied bytes)
 
 expected traffic      math    of bandwidth    flash    of bandwidth
 ------------------  ------  --------------  -------  --------------
@@ -136,7 +136,7 @@ median call ± half the IQR; span: time between the first GPU ops of consecutive
 | softmax\\_warp\\_forward float 9 |      1 → 0 | FP32        | other     |
 | flash\\_fwd 64                  |      0 → 1 | tensor core | other     |
 
-per call; ratio: new ÷ base (threads of kernels, bytes of copies)
+per call; ratio: work of new ÷ work of base (kernel threads or copied bytes)
 
 | expected traffic   |   math |   of bandwidth |   flash |   of bandwidth |
 |:-------------------|-------:|---------------:|--------:|---------------:|

@@ -302,7 +302,7 @@ def steps(act: Act, between: Act = nothing, count: int = STEPS) -> Program:
 # What programs do in each step; kind and cause of the first finding; ns that a step loses; the change; of the remedy.
 HAS = [
     (code, "cpu-code", "CPU time in log", 2_000_000, "--remove 'CPU time in log'", "speed up this CPU work"),
-    (beside(1), "stream-dependency", "spin in another stream", 400_000, "", "call cudaStreamWaitEvent only where"),
+    (beside(1), "stream-dependency", "spin in another stream", 400_000, "", "call cudaStreamWaitEvent right before"),
     (os("nanosleep"), "sleep", "nanosleep in data", 2_000_000, "--remove 'nanosleep in data'", "take the sleep"),
     (os("poll"), "input-wait", "poll in data", 2_000_000, "--remove 'poll in data'", "read the next input"),
     (os("write"), "input-wait", "write in data", 2_000_000, "--remove 'write in data'", "buffer the output"),
@@ -384,7 +384,7 @@ HAS = [
      "launch a multiple of 132 blocks"),
     (in_a_row(PRODUCT, SCALE, SOFTMAX, PRODUCT), "unfused-attention", "attention in separate kernels", 1_666_667, "",
      "call torch.nn.functional.scaled_dot_product_attention"),
-    (in_a_row(GELU, GEMV, GEMV, GEMV), "weight-bound", "reads of weights", 750_000, "", "store the weights in 8 bits"),
+    (in_a_row(GELU, GEMV, GEMV, GEMV), "weight-bound", "reads of weights", 750_000, "", "quantize the weights to 8"),
     (in_a_row(SCALE, ADD, GELU, SCALE), "pointwise", "pointwise kernels in a row", 1_500_000, "",
      "fuse these kernels with torch.compile"),
     (in_a_row(ADD, MEAN, SCALE, MEAN, GELU), "pointwise", "pointwise kernels in a row", 2_000_000, "",

@@ -109,7 +109,7 @@ def test_what_blocks_is_empty_where_it_is_not_known(trace: MakeTrace) -> None:
     assert fleet.ranks["blocking_ns"].isna().tolist() == [False, True]
     assert fleet.ranks["transfer_ns"].isna().tolist() == [False, True]
     [warning] = [text for text in fleet.warnings if "not recorded: " in text]
-    assert warning.startswith("rank 1: it is unknown which")
+    assert warning.startswith("rank 1: communication that delays compute is unknown")
     assert "not recorded: waits for events (nsys profile --cuda-event-trace=true)" in warning
     [finding] = [text for text in fleet.findings if "compute waits for" in text]
     assert finding.endswith("per iteration: rank 0 for 50 ns")

@@ -361,7 +361,7 @@ def test_the_reason_is_that_of_one_step_and_in_the_direction_of_the_change() -> 
     half = ask(RANK, scale=["*nccl*=0.5"])
     starts = half.base.tolist(), half.forecast.tolist()
     assert (sum(half.before.ns), sum(half.after.ns)) in zip(*starts, strict=True)
-    why = ", as the median of steps that change by different amounts; the accuracy of this kind"
+    why = "; both times are medians of steps that change by different amounts; the accuracy of this kind"
     assert why in forecast_sentence(half)
     parts = PathParts((0, 0, 0, 500, 100)), PathParts((450, 0, 0, 0, 100))
     assert parts[0].compared_with(parts[1]).startswith("work of the host")

@@ -45,12 +45,12 @@ def claims_of_forecasts() -> Iterator[str]:
     moved = (rows["measured_base_ns"] / rows["plain_ns"] - 1).abs() >= 0.1
     yield (f"In {moved.sum()} of {count} cases, the step time of the unchanged program (base) had changed by 10 % or")
     others = rows[~graph]
-    yield f"the median interval of these kinds is ±{percent(others['half'].median())}"
+    yield f"their median interval is ±{percent(others['half'].median())}"
     yield f"contain {others['held'].sum():.0f} of {len(others)} outcomes"
-    yield f"for graphs are ±{percent(rows['half'][graph].median(), 1)}"
+    yield f"for CUDA graphs (±{percent(rows['half'][graph].median(), 1)})"
     yield f"only {rows['held'][graph].sum():.0f} of {graph.sum()} outcomes"
     scaled = rows["ratio_error"].abs().groupby(rows["kind"]).median().drop(["graph", "gpu-delay"])
-    yield f"other than `graph` and `gpu-delay` are {span(100 * scaled, 1)} %"
+    yield f"of each kind is {span(100 * scaled, 1)} % (except `graph` and `gpu-delay`)"
     yield from _misses_of_forecasts(at)
     yield from _parts()
     yield f"between GPU ops ({_GPU_COST_NS / 1e3:.1f} µs)"
@@ -107,7 +107,7 @@ def _parts() -> Iterator[str]:
         said = [f"{0 if np.isnan(each) else each:.2f}" for each in worth]
         yield row(name, len(mine), *said)
         if name == "GPU-bound":
-            yield f"ranks the parts as well as the forecast does (rank correlation {said[1]} and {said[2]};"
+            yield f"about as well as the forecast (rank correlation {said[1]}; forecast: {said[2]};"
         if name == "CPU-bound":
             yield f"cannot rank them, but the forecast can (rank correlation {said[2]})"
 
@@ -188,8 +188,8 @@ f"nsys and {nsys['forecast_ms']['rebuild']:.1f} ms in the forecast"
     reached = [speed * us / 1e3 / ms[name, "good"] for name, speed, us in assumed.itertuples()]
     yield (f"our computation: we assumed {assumed[0].iloc[0]} TB/s, but the kernels reached {span(reached, 1)} TB/s")
     both = ("nsys", "torch")
-    promised = {name: [100 * at["gain"]["diagnosis", by, name] for by in both] for name in ("camera", "coldstart")}
-    yield f"promise gains of {promised['camera'][0]:.0f} % (nsys) and {promised['camera'][1]:.0f} % (torch)"
-    yield f"promised gains of {promised['coldstart'][0]:.0f} % and {promised['coldstart'][1]:.0f} %"
+    gains = {name: [100 * at["gain"]["diagnosis", by, name] for by in both] for name in ("camera", "coldstart")}
+    yield f"forecast gains of {gains['camera'][0]:.0f} % (nsys) and {gains['camera'][1]:.0f} % (torch)"
+    yield f"forecast gains of {gains['coldstart'][0]:.0f} % and {gains['coldstart'][1]:.0f} %"
     size = re.findall(r"of (\d+)[.]0 MiB", asked["question"][asked["program"] == "results"].iloc[1])[0]
     yield f"allocating {size} MiB of host memory"

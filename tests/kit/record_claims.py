@@ -272,7 +272,7 @@ def claims_of_planted_faults() -> Iterator[str]:
     compute = [f"{fewer[0][dose]:.1f}" for dose in (100, 300)]
     missing = [f"{fewer[1][dose] - fewer[2][dose]:.1f}" for dose in (100, 300)]
     yield f"does not name {missing[0]} ms (dose 100) and {missing[1]} ms (dose 300) of the added time"
-    yield f"kernels takes {' and '.join(compute)} ms of the unnamed time"
+    yield f"kernels takes {' and '.join(compute)} ms of this unexplained time"
     less = -rows["added_compute_ms"][rows["fault"].isin(["sync_then_python", "pinned_out"]) & (rows["named_ms"] > 0)]
     yield f"compute takes {less.min():.1f}–{less.max():.1f} ms less"
     least = (rows["added_ms"] / (rows["window_ms"] - rows["added_ms"]))[rows["verdict"].str.startswith("named")].min()
@@ -287,12 +287,14 @@ def claims_of_advice() -> Iterator[str]:
     [limits] = written("advice/score.py", r"SLACK, LEAST = (.+)")
     shows, hidden, noise, slack, least = map(float, limits.split(", "))
     yield f"If the true cost is at least {shows} ms"
-    yield f"below {percent(hidden)} of the step, no finding may promise more than {percent(noise)} of the step"
+    yield f"below {percent(hidden)} of the step, no finding may claim a gain above {percent(noise)} of the step"
     yield f"by at most {slack} from the measured saving"
-    yield f"more than a {percent(least)} gain for the paced program (`timer`), or more than {percent(noise)} for a"
+    yield f"a gain above {percent(least)} for the paced program (`timer`), or above {percent(noise)} for a program"
     yield f"idle for more than {percent(float(*written('advice/score.py', r'if waits > (0.1)')))} of the time"
-    before = summary[summary["measure"].str.startswith("labels")].set_index("measure")["before"].str.split(" of ")
-    path, advice = ([each for name, each in before.items() if words in name] for words in ("path", "advice"))
+    before = (
+        summary[summary["measure"].str.startswith("findings labelled")].set_index("measure")["before"].str.split(" of ")
+    )
+    path, advice = ([each for name, each in before.items() if words in name] for words in ("and cause", "advice"))
     kept, of, same = sum(int(a) for a, _ in path), sum(int(b) for _, b in path), sum(int(a) for a, _ in advice)
     yield f"{kept} of {of} match by path and cause, and {same} by advice"
     yield f"Scoring {len(table('advice/recordings'))} recordings"

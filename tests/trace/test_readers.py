@@ -245,7 +245,7 @@ def test_calls_that_do_not_wait(api: str) -> None:
 
 
 def test_grids_stand_in_the_order_of_the_kernels(trace: MakeTrace) -> None:
-    """A grid per kernel row; trailing ones are left out of the text, and 2^31 - 1 blocks fit."""
+    """A grid per kernel row; its text omits trailing dimensions of 1, and 2^31 - 1 blocks fit."""
     path = trace(
         launch_kernel("a", (1, 2), (5, 9), id=1, grid=(32, 32, 8)),
         launch_memcpy((3, 4), (10, 12), id=2),

@@ -1,4 +1,4 @@
-"""Read host ranges other than NVTX: MPI calls, and OpenACC constructs with their source locations.
+"""Read non-NVTX host ranges: MPI calls, and OpenACC constructs with their source locations.
 
 Tables and columns follow the SQLite schema in the user guides of nsys 2022.4 and 2023.4; in earlier exports, MPI calls
 are NVTX ranges.
