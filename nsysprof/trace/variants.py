@@ -35,8 +35,12 @@ def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
     order = np.lexsort(
         (column["kind"], rank[column["name"]], -column["end"], column["start"], window, column["thread"])
     )
+    opened = trace.opened_on
+    if opened is not None:
+        opened = trace.arena.take(np.concatenate([opened, added["thread"].astype(opened.dtype)]), order)
     return replace(
         trace,
+        opened_on=opened,
         ranges=Ranges(**{name: trace.arena.take(values, order) for name, values in column.items()}),
         range_names=names,
         session_end=max(trace.session_end, int(more.end.max())),
@@ -46,7 +50,7 @@ def with_ranges(trace: Trace, more: OtherRanges) -> Trace:
 def without_ranges(trace: Trace) -> Trace:
     """The trace without its ranges."""
     none = {name: values[:0] for name, values in vars(trace.ranges).items()}
-    return replace(trace, ranges=Ranges(**none), range_names=[], never_popped=0)
+    return replace(trace, ranges=Ranges(**none), range_names=[], never_popped=0, opened_on=None)
 
 
 def with_threads(trace: Trace, used: Ints) -> Trace:
@@ -57,8 +61,10 @@ def with_threads(trace: Trace, used: Ints) -> Trace:
     processes = np.union1d(trace.processes, threads & PROCESS_OF_THREAD)
     code, process = np.searchsorted(threads, trace.threads), np.searchsorted(processes, trace.processes)
     narrow = np.uint16 if len(threads) <= 1 << 16 else np.int32
+    opened = trace.opened_on
     return replace(
         trace,
+        opened_on=None if opened is None else trace.arena.take(code.astype(narrow), opened),
         ranges=replace(trace.ranges, thread=trace.arena.take(code.astype(narrow), trace.ranges.thread)),
         launches=replace(trace.launches, thread=trace.arena.take(code.astype(narrow), trace.launches.thread)),
         threads=threads,

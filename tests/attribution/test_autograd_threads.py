@@ -3,12 +3,16 @@
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nsysprof.attribution.paths import range_paths
+from nsysprof.trace.details import OtherRanges, RangeName
+from nsysprof.trace.trace import FOUND
+from nsysprof.trace.variants import with_ranges, without_ranges
 from tests.conftest import MakeTrace
 from tests.kit.reports import attributed
-from tests.kit.trace import Items, Range, ThreadName, launch_kernel
+from tests.kit.trace import Items, Range, ThreadName, global_tid, launch_kernel
 
 AUTOGRAD = 2
 
@@ -106,3 +110,24 @@ GRADIENT = launch_kernel("gradient", (150, 155), (200, 300), id=1, thread=AUTOGR
 def test_a_loader_with_ranges_does_not_make_backward_ambiguous(trace: MakeTrace, more: list[Items], owned: int) -> None:
     """Autograd works for the one thread with an open range that launches kernels."""
     assert owners(trace(*STEP, LOADER, GRADIENT, *more))["step/backward"] == owned
+
+
+def test_ranges_that_are_added_later_keep_the_threads_that_opened_the_others(trace: MakeTrace) -> None:
+    """Iterations that are detected, and those of a thread without any other range, beside a backward that moved."""
+    moved = attributed(trace(*STEP, *backward())).trace
+    names = [RangeName("iteration 0", ""), RangeName("iteration 1", "")]
+    mine, other = moved.threads[moved.ranges.thread[0]], global_tid(9)
+    found = OtherRanges(
+        np.array([mine, other]), np.array([0, 10]), np.array([5, 20]), np.full(2, FOUND, np.uint8),
+        np.arange(2, dtype=np.int32), names,
+    )  # fmt: skip
+    both = with_ranges(moved, found)
+    opened = dict(zip([both.range_names[code].text for code in both.ranges.name], both.range_openers, strict=True))
+    autograd = np.searchsorted(both.threads, global_tid(AUTOGRAD))
+    assert {name for name, code in opened.items() if code == autograd} == {
+        "Net backward",
+        "fc backward",
+        "ncclAllReduce",
+    }
+    assert both.threads[opened["iteration 1"]] == other
+    assert len(without_ranges(both).range_openers) == 0
