@@ -116,14 +116,14 @@ def test_ranges_that_are_added_later_keep_the_threads_that_opened_the_others(tra
     """Iterations that are detected, and those of a thread without any other range, beside a backward that moved."""
     moved = attributed(trace(*STEP, *backward())).trace
     names = [RangeName("iteration 0", ""), RangeName("iteration 1", "")]
-    mine, other = moved.threads[moved.ranges.thread[0]], global_tid(9)
+    mine, other = moved.threads[moved.ranges.thread[0]], global_tid(1, 9)
     found = OtherRanges(
         np.array([mine, other]), np.array([0, 10]), np.array([5, 20]), np.full(2, FOUND, np.uint8),
         np.arange(2, dtype=np.int32), names,
     )  # fmt: skip
     both = with_ranges(moved, found)
     opened = dict(zip([both.range_names[code].text for code in both.ranges.name], both.range_openers, strict=True))
-    autograd = np.searchsorted(both.threads, global_tid(AUTOGRAD))
+    autograd = np.searchsorted(both.threads, global_tid(1, AUTOGRAD))
     assert {name for name, code in opened.items() if code == autograd} == {
         "Net backward",
         "fc backward",
