@@ -205,7 +205,7 @@ def enough_space(size: int = 0) -> Iterator[None]:
 
 
 def _resident_memory() -> tuple[int, int] | None:
-    """Return the bytes that this process holds and those of them that map files; None where the system does not say."""
+    """Return the resident bytes of this process, and how many of them map files; None if the system does not say."""
     fields = _read("/proc/self/statm").split()
     return (int(fields[1]) * mmap.PAGESIZE, int(fields[2]) * mmap.PAGESIZE) if len(fields) > 2 else None
 

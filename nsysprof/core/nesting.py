@@ -191,7 +191,7 @@ def crossing(start: Ints, end: Ints, parent: Ints32) -> Mask:
 
 
 def _sort_out(start: Ints, end: Ints, rows: Index, up: Ints32, lane: Ints32) -> None:
-    """Give each row a lane, in time: that of its parent where nothing else is open in it, else the first free one."""
+    """Give rows a lane, in order of time: the parent's lane if nothing else is open there, else the first free lane."""
     open_in: list[list[int]] = []  # what is open in each lane, the innermost last
     busy: list[tuple[int, int]] = []  # the end of the outermost of a lane, and the lane
     free: list[int] = []

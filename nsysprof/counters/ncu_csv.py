@@ -136,8 +136,8 @@ def _middle(text: str, nvtx: int) -> tuple[str, str, str]:
 def _ranges(pushed: str, started: str) -> tuple[str, ...] | None:
     """Name the ranges a kernel ran in: those pushed on one thread, else the one started last, or None if unclear.
 
-    ncu lists the pushed ranges of a thread domain by domain, so that those of other domains than the default one come
-    last: libraries have such, and theirs are the innermost.
+    ncu lists the pushed ranges of a thread domain by domain, so ranges outside the default domain come last: they
+    belong to libraries and are the innermost ranges.
     """
     threads = _threads(pushed)
     if threads is None or len(threads) > 1:

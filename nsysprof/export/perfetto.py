@@ -182,9 +182,9 @@ class _Packets:
 def _slice_content(protos: Any, source: RecordSource, texts: wire.TraceTexts) -> dict[What, Content]:
     """Prepare the content of slices by what they are. Every distinct half of an event is encoded here and once.
 
-    A GPU op that a launch caused ends a flow that begins at the launch; its number is that of the op plus 1. Behind
-    these numbers follow those of the critical path: a piece in which an op ran ends a flow that begins at the op, and
-    from the last piece before an op one leads to that.
+    A GPU op that a launch caused ends a flow that begins at the launch; the flow has the number of the op
+    plus 1. Flows of the critical path have the numbers after these: a piece in which an op ran ends a flow that begins
+    at the op, and another flow leads from the last piece before an op to the op.
     """
     fields = protos.TrackEvent.DESCRIPTOR.fields_by_name
     flow, last_flow = (wire.tag(fields[name].number, wire.FIXED) for name in ("flow_ids", "terminating_flow_ids"))
@@ -300,7 +300,7 @@ class _Arrows:
 
 
 def _arrows(source: RecordSource, path: PathPieces, flow: bytes, last_flow: bytes) -> _Arrows:
-    """Find the flows: each has the number of its piece behind those of the ops."""
+    """Find the flows of the critical path: flow numbers of pieces follow the flow numbers of ops."""
     ops, waits, count = source.trace.ops, path.waits, len(path.wait)
     op = waits["op"][path.wait]
     ran = waits.texts("claim").equal("dependency")[path.wait]

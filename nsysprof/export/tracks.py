@@ -120,7 +120,7 @@ def _add_ranges(out: list[Track], source: RecordSource, thread: int, tid: int) -
 
 
 def _push_pop(trace: Trace, first: int, last: int) -> tuple[int, int]:
-    """Find the push/pop ranges among those of one thread: they come first."""
+    """Find the push/pop ranges of a thread, which come before its start/end ranges."""
     return first, first + int(np.searchsorted(trace.ranges.kind[first:last], START_END))
 
 
@@ -236,7 +236,7 @@ def _add_metrics(out: list[Track], trace: Trace, place: Mapping[object, int]) ->
 
 
 def _add_projection(out: list[Track], ranges: StreamRanges, stream: str, parent: int, source: RecordSource) -> None:
-    """Add the ranges of a thread on a stream, inside those that they are in on the host."""
+    """Add the ranges of a thread on a stream, nested as on the host."""
     inside, row = ranges.inside, ranges.row
     start = inside.first_op_ns
     end = np.maximum(inside.last_op_ns, start)

@@ -218,7 +218,7 @@ def _warm_up(ranks: Sequence[Ranked], path: str) -> list[str]:
 def _rank_frame(
     identity: Identity, whole: pd.DataFrame, iterations: pd.DataFrame, waiting: Waiting, slow: pd.DataFrame
 ) -> pd.DataFrame:
-    """Fill the columns of ``ranks.csv``: times of the ``iterations``, ``report_…`` those of the ``whole``."""
+    """Fill the columns of ``ranks.csv``: times of the ``iterations``; columns ``report_…``: times of the ``whole``."""
     frame = pd.DataFrame(
         {
             "rank": each.rank,

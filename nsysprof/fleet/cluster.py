@@ -186,8 +186,8 @@ def _own_workers(choice: ClusterChoice) -> Iterator[Client]:
     """Start local processes, and connect to them. Dask takes an interrupt while they start or end for a fault.
 
     Dask runs whatever is sent to its ports, and imports from its scratch folders. So that no other user of the machine
-    runs code as this one, ports are those of 127.0.0.1 and speak TLS, with a certificate on both sides that is made for
-    this run and kept in memory; no page is served; and scratch is a folder that nobody else can write to.
+    runs code as this one, ports are on 127.0.0.1 and use TLS, with a certificate on both sides that is made for this
+    run and kept in memory; no page is served; and only this user can write to the scratch folder.
     """
     import dask  # noqa: PLC0415 (an extra)
     from distributed import Client, LocalCluster  # noqa: PLC0415

@@ -142,7 +142,7 @@ def _shown(files: Iterable[str], folder: str) -> Iterator[str]:
 
 
 def _matched(files: Iterable[str], notes: list[str]) -> list[str]:
-    """Choose the reports among the files that a glob matches; all of them where no name is that of a report."""
+    """Choose the reports among the files that a glob matches; all files if none has a report's name."""
     files = sorted(files, key=natural_key)
     return _each_once(files, notes) or files
 

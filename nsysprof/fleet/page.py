@@ -193,7 +193,7 @@ def _against_median(row: Row | None) -> Cell:
 
 
 def _iterations(fleet: Fleet) -> dict[str, Any] | None:
-    """Show a row per iteration, the distribution over ranks; of too many those that lose most by waiting."""
+    """Show a row per iteration: the distribution over ranks. If there are too many rows, the most imbalanced stay."""
     iterations = fleet.iterations[fleet.iterations["path"] == fleet.iteration_path]
     if iterations.empty:
         return None

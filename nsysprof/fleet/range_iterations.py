@@ -116,7 +116,7 @@ def _path_texts(merged: Paths) -> list[str]:
 
 
 def _bounds(group: AnyInts, first: Ints, last: Ints, some: Mask, count: int) -> tuple[Ints, Ints]:
-    """Find the first start and last end in each group, of those that are ``some``; 0 where none is."""
+    """Find the first start and last end in each group, among the rows marked by ``some``; 0 if there are none."""
     latest = np.iinfo(np.int64).max
     low, high = np.full(count, latest), np.zeros(count, np.int64)
     np.minimum.at(low, group[some], first[some])
@@ -163,8 +163,8 @@ def _iteration_path(
 
 
 def _chosen_paths(merged: Paths, path: Ints, total: Ints, main: int | None) -> tuple[list[int], list[str]]:
-    """Choose the paths to keep: that of the iterations, then outermost first and the longest of a depth first; and say
-    what is left out.
+    """Choose the paths to keep: the path of the iterations, then outer paths before inner paths, and the longest path
+    of a depth first. Also return sentences about the paths that are left out.
     """
     present = np.flatnonzero(np.bincount(path, minlength=len(merged)))
     weight = sums(path, total, len(merged))

@@ -214,7 +214,7 @@ def _steps(case: Case, wanted: Changes) -> list[Step]:
 
 
 def _overlap(case: Case, times: Times) -> int:
-    """For how long compute kernels of a GPU run side by side, added over GPUs; without those of a few blocks."""
+    """How long compute kernels of a GPU run side by side, added over GPUs; kernels of few blocks are left out."""
     trace, known = case.program.attribution.trace, case.launches
     computes = (trace.ops.kind == KERNEL) & ~case.facts.communication[trace.ops.name]
     if known is not None:

@@ -103,7 +103,7 @@ def _item_bytes(name: str) -> int | None:
 
 
 def _moved(*tensors: tuple[Shape, int | None]) -> int | None:
-    """The bytes of tensors, each with its bytes per element; None where those of one are not known."""
+    """The bytes of tensors, each given with its bytes per element; None if the element size of a tensor is unknown."""
     some = [(shape, size) for shape, size in tensors if shape]
     return (
         None if any(size is None for _, size in some) else sum(math.prod(shape) * (size or 0) for shape, size in some)

@@ -420,7 +420,7 @@ def _note_without(note: str, left_out: Iterable[str]) -> str:
 
 
 def _shortened(names: Sequence[str], most: int) -> list[str]:
-    """Names on one line, with the blanks before them that indent them, so that those of one level stay distinct."""
+    """Names on one line, with their indentation, shortened so that names of one level stay distinct."""
     levels: dict[str, list[int]] = {}
     for at, name in enumerate(names):
         levels.setdefault(name[: len(name) - len(name.lstrip(" "))][:_MAX_INDENT], []).append(at)
