@@ -207,7 +207,7 @@ def _worst(
     told = busy.finding(kind, cause, text, _remedy(busy, found, kind, most, name), gain, int(own[mine].sum()))
     if kind == "small-grid":  # few blocks are slow by themselves, too
         faults = known_fault_share(busy.case, busy.place)
-    yield told.untried(remedy="") if faults >= MANY_FAULTS else told
+    yield told.untried(remedy="") if faults >= MANY_FAULTS and found.blocks[most] > 1 else told
 
 
 def _drawn(busy: Busy, found: Launches, mine: Index) -> Mapping[str, float]:

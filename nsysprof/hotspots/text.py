@@ -80,7 +80,13 @@ def spot_words(spot: Spot) -> str:
     """Describe a kernel: its share of a step, and its limit if known."""
     name = one_line(short_name(spot.name), _SHORT)
     limit = "" if spot.limit == UNKNOWN else f", {limit_words(spot)}"
-    return f"{name} takes {format_share(spot.share)} of each step{limit}"
+    return f"{name} {_takes(spot, 'each step')}{limit}"
+
+
+def _takes(spot: Spot, whole: str) -> str:
+    if spot.share <= 1:
+        return f"takes {format_share(spot.share)} of {whole}"
+    return f"runs for {spot.share:.3g} times the length of {whole}, several at a time"
 
 
 def whole_words(answer: Hotspots) -> str:
@@ -90,7 +96,7 @@ def whole_words(answer: Hotspots) -> str:
 
 def spot_sentence(answer: Hotspots, spot: Spot) -> str:
     """Describe a kernel in a sentence: its share of a step, its limit, and the time it could save per step."""
-    text = f"{called(answer, spot)} takes {format_share(spot.share)} of {whole_words(answer)}, {limit_words(spot)}"
+    text = f"{called(answer, spot)} {_takes(spot, whole_words(answer))}, {limit_words(spot)}"
     if isnan(spot.gain_ns) or spot.scale >= 1:
         return text if isnan(spot.gain_ns) or spot.limit == LATENCY else f"{text}: near what can be reached"
     if spot.gain_ns < 1_000:

@@ -1638,12 +1638,14 @@ def test_other_work_makes_no_slow_step_of_a_loop_that_was_found(trace: MakeTrace
 
 
 def test_managed_memory_may_be_what_a_kernel_waits_for(trace: MakeTrace) -> None:
-    """One block on managed memory, faults not recorded: its grid is named without advice, unless the program
-    prefetches, or the pages that moved explain little of its 20 ms.
+    """Two blocks on managed memory, faults not recorded: the grid is named without advice, unless the program
+    prefetches, or the pages that moved explain little of its 20 ms. One block alone is advice enough.
     """
 
-    def managed(api: str, moved: int = 0, kind: int = 11, others: int = 0, each_ns: int = 10) -> list[Finding]:
-        program = one_pass(MS, 20 * MS)
+    def managed(
+        api: str, moved: int = 0, kind: int = 11, others: int = 0, each_ns: int = 10, blocks: int = 2
+    ) -> list[Finding]:
+        program = one_pass(MS, 20 * MS, blocks=blocks)
         for _ in range(others):
             program.call("cudaMalloc", 10)
         program.call(api, 10 * US)
@@ -1654,6 +1656,8 @@ def test_managed_memory_may_be_what_a_kernel_waits_for(trace: MakeTrace) -> None
         ]
         return [*diagnosis_of(trace(*program.items)).findings]
 
+    first, unknown = managed("cudaMalloc", blocks=1)
+    assert (first.kind, unknown.kind, bool(first.remedy)) == ("small-grid", "page-fault", True)
     first, grid = managed("cudaMalloc")
     assert (grid.kind, grid.remedy, grid.basis, grid.gain_ns) == ("small-grid", "", UNTRIED, 0)
     assert (first.kind, first.cause, first.gain_ns) == ("page-fault", "page faults on the GPU", 0)
@@ -2454,7 +2458,7 @@ def test_kernels_come_first_where_a_fix_saves_a_tenth_of_them(trace: MakeTrace, 
 
 def test_gpus_of_windows_have_no_page_faults(trace: MakeTrace) -> None:
     """There managed memory is copied before each kernel."""
-    program = one_pass(MS, 20 * MS)
+    program = one_pass(MS, 20 * MS, blocks=2)
     program.call("cudaMallocManaged", 10 * US)
     path = trace(*program.items)
     assert diagnosis_of(path).findings[0].kind == "page-fault"
@@ -2510,3 +2514,16 @@ def test_one_long_read_is_no_loader(trace: MakeTrace) -> None:
         program.launch("last", MS)
         [found] = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "input-wait"]
         assert bool(found.remedy) is advised
+
+
+@pytest.mark.parametrize(("ns", "remedy"), [(25 * US, "send fewer, larger messages"), (200 * US, "communicate less")])
+def test_short_messages_take_as_long_as_their_latency(trace: MakeTrace, ns: int, remedy: str) -> None:
+    """Equally long collectives beside too little compute: of these only short ones cost their number."""
+    program = Program()
+    for number in range(STEPS):
+        with program.range(f"step{number}"):
+            for _ in range(8):
+                program.launch("ncclDevKernel_SendRecv", ns)
+                program.launch("stencil", 5 * US)
+    found = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "communication-exposed"]
+    assert [each.remedy.startswith(remedy) for each in found] == [True]

@@ -1,6 +1,7 @@
 """Hot spots: what limits a kernel by the shapes of its operator and by its launch, and what the step gains."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from nsysprof.diagnosis.reached import REACHABLE
 from nsysprof.errors import NsysprofError
 from nsysprof.hotspots.charts import plan_hotspots
 from nsysprof.hotspots.hotspots import Hotspots, hotspots
-from nsysprof.hotspots.text import command, hotspots_text
+from nsysprof.hotspots.text import command, hotspots_text, spot_words
 from nsysprof.kernels.shapes import op_work
 from tests.conftest import MakeTrace
 from tests.kit.bench_samples import write_samples
@@ -295,3 +296,10 @@ def test_a_kernel_fix_is_not_hidden_by_what_recording_costs_the_cpu(tmp_path: Pa
     answer = found(write_trace(tmp_path / "t.json", events))
     [first] = [each for each in answer.diagnosis.findings if each.kind == "tensor-cores"]
     assert first.gain_ns / first.total_ns == pytest.approx(0.5, abs=0.05)
+
+
+def test_kernels_that_run_at_the_same_time_have_no_share_of_a_step(tmp_path: Path) -> None:
+    """Four streams at once take four times as long as a step, which is no share."""
+    [spot, *_] = found(program(tmp_path)).spots
+    assert spot_words(spot).startswith(f"{MM} takes 6")
+    assert spot_words(replace(spot, share=4.0)).startswith(f"{MM} runs for 4 times the length of each step, several at")
