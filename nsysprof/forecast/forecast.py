@@ -224,7 +224,7 @@ def _overlap(case: Case, times: Times) -> int:
     for gpu in np.unique(trace.op_gpu[trace.op_gpu >= 0]).tolist():
         rows = np.flatnonzero(computes & (trace.op_gpu == gpu))
         if len(np.unique(trace.ops.stream[rows])) > 1:
-            start, end = times.start[rows], times.end[rows]
+            start, end = times.of(rows)
             total += int((end - start).sum()) - union_length(start, end)
     return total
 
@@ -349,8 +349,7 @@ def _busy(spans: Spans, times: Times, rows: Index) -> Ints:
     """How long a GPU runs GPU ops of each of some steps: no step is shorter than that, whatever else is removed."""
     ends = np.append(spans.first, len(spans.ops))
     of = (spans.ops[ends[row] : ends[row + 1]] for row in rows.tolist())
-    start, end = times.start, times.end
-    return np.array([union_length(start[ops], end[ops]) for ops in of], np.int64)
+    return np.array([union_length(*times.of(ops)) for ops in of], np.int64)
 
 
 def _interval(values: Ints) -> tuple[float, float, float]:

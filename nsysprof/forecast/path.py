@@ -11,7 +11,7 @@ from nsysprof.core.arrays import Index
 from nsysprof.core.units import format_ns
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
 from nsysprof.waits.facts import Facts
-from nsysprof.waits.replay import NEVER, ZERO, Network, Times, offsets
+from nsysprof.waits.replay import NEVER, ZERO, Network, Times, clock_of
 
 PARTS = ("compute", "communication", "copies", "host", "latency")
 COMPUTE, COMMUNICATION, COPIES, HOST, LATENCY = range(len(PARTS))
@@ -38,32 +38,35 @@ class PathParts:
 
 def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: Index, stop: int) -> PathParts:
     """Return the parts of a step that lasts from ``start`` to the end of the last of ``ops``, or to ``stop``."""
-    offset, length = offsets(network), np.append(network.length, 0)
+    clock = clock_of(network)
     end = times.node[network.done[ops]] + network.length[ops]
     last = int(ops[np.argmax(end)])
     ns, by_op = [0] * len(PARTS), dict[int, int]()
 
+    def offset(moment: int) -> int:
+        return int(clock[moment] - clock[network.anchor[moment]]) if moment >= 0 else 0
+
     def ran(op: int, now: int, less: int = 0) -> int:
         added = max(int(network.behind[op]) - less, 0)
         begin = _take(ns, COMPUTE, now, added, start)
-        begin = _take(ns, _kind(facts, op), begin, max(int(length[op]) - less - added, 0), start)
+        begin = _take(ns, _kind(facts, op), begin, max(int(network.length[op]) - less - added, 0), start)
         by_op[op] = by_op.get(op, 0) + now - begin
         return begin
 
     now = int(end.max())
-    stopped = times.node[network.node[network.anchor[stop]]] + offset[stop] if stop >= 0 else now
+    stopped = times.node[network.node[network.anchor[stop]]] + offset(stop) if stop >= 0 else now
     if stopped > now:
         now = int(stopped)
         node = int(network.node[network.anchor[stop]])
-        now = _take(ns, HOST, now, int(offset[stop]), start)
+        now = _take(ns, HOST, now, offset(stop), start)
     else:
         node = int(network.done[last])
         now = ran(last, now)
     while now > start and node > NEVER:
         best, arrived = None, None
         for each in network.edges:
-            ahead = int(each.lag[node] + offset[each.moment[node]] + length[each.op[node]])
-            came = int(times.node[each.to[node]]) + ahead
+            ahead = int(each.lag[node]) + (int(network.length[each.op[node]]) if each.op[node] >= 0 else 0)
+            came = int(times.node[each.to[node]]) + ahead + offset(each.moment[node])
             if each.to[node] != NEVER and (arrived is None or came > arrived):
                 best, arrived = each, came
         if best is None or (best.to[node] == ZERO and best.moment[node] < 0):
@@ -72,7 +75,7 @@ def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: In
         passed = int(network.extra[node] + best.lag[node])
         now = _take(ns, rest, now, max(passed, 0), start)
         if best.moment[node] >= 0:
-            now = _take(ns, HOST, now, int(offset[best.moment[node]]), start)
+            now = _take(ns, HOST, now, offset(best.moment[node]), start)
         if best.op[node] >= 0:
             now = ran(int(best.op[node]), now, max(-passed, 0))  # it went on before the op was through
         node = int(best.to[node])

@@ -148,14 +148,15 @@ def _calls_before(program: Program, network: Network) -> Ints:
 
 def _cheaper(network: Network, calls: Ints, cost: int) -> Network:
     """The network with ``cost`` ns less for each recorded call, never less than a part of what was recorded."""
-    least = (_LEAST * network.gap).astype(np.int64)
-    gap = np.minimum(network.gap, np.maximum(network.gap - cost * calls, least))
+    gap = network.gap
+    least = (_LEAST * gap).astype(np.int64)
+    gap = np.minimum(gap, np.maximum(gap - cost * calls, least))
     moment = np.flatnonzero(network.node >= 0)
     node = network.node[moment]
     own, other = network.edges
     kept = own.moment[node] >= 0
     node, moment = node[kept], moment[kept]
-    own = replace(own, lag=own.lag.copy())
+    own = replace(own, lag=own.lag.astype(np.int64))
     least = (_LEAST * own.lag[node]).astype(np.int64)
     own.lag[node] = np.minimum(own.lag[node], np.maximum(own.lag[node] - cost * calls[moment], least))
-    return replace(network, gap=gap, edges=(own, other))
+    return replace(network, gaps=gap, edges=(own, other))

@@ -18,7 +18,7 @@ def lengthen(network: Network, op: AnyInts, length: Ints) -> None:
 def delay_host(network: Network, moment: AnyInts, ns: int) -> None:
     """Make the host take ``ns`` longer before the given moments."""
     node = network.node[moment]
-    editable(network, "gap")[moment[node < 0]] += ns
+    editable(network, "gaps")[moment[node < 0]] += ns
     editable(network, "extra")[node[node >= 0]] += ns
 
 
@@ -40,12 +40,13 @@ def delay_gpu(network: Network, op: AnyInts, ns: int, launched: Ints | None = No
 def hurry(network: Network, moment: AnyInts, ns: int) -> None:
     """Limit the host time before the given moments to ``ns``, and remove all waits at these moments."""
     node = network.node[moment]
-    editable(network, "gap")[moment] = np.where(node < 0, np.minimum(network.gap[moment], ns), network.gap[moment])
+    gap = editable(network, "gaps")
+    gap[moment] = np.where(node < 0, np.minimum(gap[moment], ns), gap[moment])
     node = node[node >= 0]
     own, other = network.edges
     node = node[own.moment[node] >= 0]  # others are the first of a thread, or handed over by another
     other.drop(node)
-    editable(own, "lag")[node], editable(network, "extra")[node] = np.minimum(own.lag[node], ns), 0
+    editable(own, "lag")[node], editable(network, "extra")[node] = np.minimum(editable(own, "lag")[node], ns), 0
     editable(network, "waits")[node] = False
 
 
@@ -76,18 +77,18 @@ def launch_as_graph(network: Network, start: AnyInts, first: AnyInts, stop: AnyI
     thread. GPU ops launched in between then follow each other like the ops of a CUDA graph.
     """
     inside = marked(expand_ranges(first, stop - first + 1), len(network.time))
-    editable(network, "gap")[inside & (network.node < 0)] = 0
+    editable(network, "gaps")[inside & (network.node < 0)] = 0
     nodes = network.node[inside & (network.node >= 0)]
     own, other = network.edges
     editable(own, "lag")[nodes] = editable(other, "lag")[nodes] = editable(network, "extra")[nodes] = 0
     other.drop(nodes[(other.moment[nodes] < 0)])
-    editable(network, "gap")[start] += ns
+    editable(network, "gaps")[start] += ns
     launched = np.flatnonzero((network.of_op >= 0) & (own.moment >= 0))
     launched = launched[inside[own.moment[launched]]]
     editable(network, "extra")[launched] = 0
     editable(own, "lag")[launched] = own.usual[launched]
     behind = launched[other.op[launched] >= 0]
-    editable(other, "lag")[behind] = np.minimum(other.lag[behind], network.lags.in_graph)
+    editable(other, "lag")[behind] = np.minimum(editable(other, "lag")[behind], network.lags.in_graph)
 
 
 def merge_ops(network: Network, trace: Trace, op: AnyInts, first: Mask, length: Ints) -> None:
@@ -140,7 +141,7 @@ def spare_host(network: Network, thread: AnyInts, start: Ints, end: Ints) -> Non
         time = network.time[low:high]
         less = covered(merge(start[mine], end[mine]), time[:-1], time[1:])
         node = network.node[low + 1 : high]
-        editable(network, "gap")[low + 1 : high] -= np.where(node < 0, less, 0)
+        editable(network, "gaps")[low + 1 : high] -= np.where(node < 0, less, 0)
         at, less = node[node >= 0], less[node >= 0]
         extra = np.minimum(less, np.maximum(network.extra[at], 0))
         editable(network, "extra")[at] -= extra

@@ -8,7 +8,7 @@ from nsysprof.core.arrays import AnyInts, Ints, Ints32, Mask
 from nsysprof.trace.details import Dependencies
 from nsysprof.trace.trace import Trace
 from nsysprof.waits.peers import Peers
-from nsysprof.waits.replay import LONG_AGO, NEVER, Edges
+from nsysprof.waits.replay import LONG_AGO, NEVER, Edges, fitting
 from nsysprof.waits.walk import Lanes, event_calls
 
 EARLY_NS = 5_000  # so long before the one before it is through an op may start, as programmatic launches do
@@ -154,7 +154,7 @@ class Parts:
 def edges_of(to: AnyInts, op: AnyInts | int = -1, lag: AnyInts | int = 0) -> Edges:
     """Make edges to the nodes ``to``, with a ``lag`` after these nodes, or after the ``op`` that starts at a node."""
     count = len(to)
-    lags = np.broadcast_to(np.asarray(lag, np.int64), count).copy()
+    lags = np.broadcast_to(np.asarray(lag, fitting(np.asarray(lag))), count).copy()
     ops = np.broadcast_to(np.asarray(op, np.int32), count).copy()
     return Edges(to.astype(np.int32), np.full(count, -1, np.int32), ops, lags, lags.copy())
 

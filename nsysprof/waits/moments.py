@@ -25,7 +25,7 @@ class Moments:
 class Host:
     """The moments of the host by thread and time, with masks of calls and requested moments."""
 
-    thread: Ints32
+    thread: AnyInts
     time: Ints
     launch: Ints32  # (2, launches)
     sync: Ints32  # (2, syncs)
@@ -46,7 +46,7 @@ def host_of(trace: Trace, activity: HostActivity, asked: Moments) -> Host:
     launch = np.full((2, len(launches)), -1, np.int32)
     sync = np.full((2, len(rows)), -1, np.int32)
     places = np.full(len(asked.time), -1, np.int32)
-    times, threads = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
+    times, threads = [np.empty(0, np.int64)], [np.empty(0, np.uint8)]
     base = 0
     alone = np.ones(len(rows), bool)
     for code in range(len(trace.threads)):
@@ -72,7 +72,7 @@ def host_of(trace: Trace, activity: HostActivity, asked: Moments) -> Host:
         sync[:, mine] = place[count : count + more].reshape(-1, 2).T
         places[extra] = place[count + more :]
         times.append(keys[order] >> 1)
-        threads.append(np.full(len(order), code, np.int32))
+        threads.append(np.full(len(order), code, np.min_scalar_type(len(trace.threads))))
         base += len(order)
     rows = rows[alone].astype(np.int32)
     return Host(np.concatenate(threads), np.concatenate(times), launch, sync[:, alone], places, rows, waits)

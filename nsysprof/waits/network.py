@@ -14,7 +14,7 @@ from nsysprof.waits.items import Items, Parts, edges_of, items_of, no_edges
 from nsysprof.waits.joins import Joins, copy_joins, distinct_joins, first_joins, handover_joins, queue_joins, sync_joins
 from nsysprof.waits.moments import Host, Moments, host_of, launched_behind
 from nsysprof.waits.peers import Peers
-from nsysprof.waits.replay import BLOCK, LONG_AGO, NEVER, ZERO, Edges, Lags, Network, delays, offsets
+from nsysprof.waits.replay import BLOCK, LONG_AGO, NEVER, ZERO, Edges, Lags, Network, clock_of, delays
 from nsysprof.waits.streams import measure_lags, stream_edges
 from nsysprof.waits.walk import lanes_of
 
@@ -38,6 +38,7 @@ def network_of(
     give_back(len(trace.ops))
     lanes = lanes_of(trace)
     host = host_of(trace, activity, asked)
+    give_back(len(trace.ops))
     launched = launched_behind(trace, host)
     called = pick(host.time, launched, LONG_AGO)
     items = items_of(trace, lanes, dependencies, called, peers)
@@ -46,6 +47,7 @@ def network_of(
     done, length = _ends(trace, items, peers, parts)
     known = lags or measure_lags(trace, host, items, launched)
     stream_edges(trace, dependencies, lanes, host, items, launched, done, known, parts)
+    del vars(items)["op"], vars(items)["before"], vars(items)["record"]
     joins = [
         sync_joins(trace, activity, host, lanes, items, done, known, parts),
         copy_joins(trace, host, done, known),
@@ -55,10 +57,11 @@ def network_of(
     ]
     joined = distinct_joins(joins, host)
     del joins, lanes, launched
+    give_back(len(trace.ops))
     network = _assembled(host, items, joined, parts, done, length, known)
     del items, joined, parts
     network = _with_extras(network)
-    return replace(network, part=_parts(trace, network))
+    return replace(network, part=_parts(trace, network)).copy()  # edits copy lags as int64
 
 
 def _parts(trace: Trace, network: Network) -> Ints32:
@@ -105,7 +108,7 @@ def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Ints3
     first_of = np.append(True, host.thread[1:] != host.thread[:-1])[: len(host.thread)]
     alone = first_of.copy()
     alone[joins.at] = False
-    every, begins = np.flatnonzero(first_of), np.flatnonzero(alone)
+    begins = np.flatnonzero(alone)
     moments = np.concatenate([begins, joins.at]).astype(np.int32)
     count = 2 + parts.count
     node = np.full(len(host.time), -1, np.int32)
@@ -126,20 +129,20 @@ def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Ints3
         ]
         for at, last in enumerate((own, awaited))
     ]
-    time = [np.array([0, LONG_AGO]), items.time, *(each[2] for each in parts.more), host.time[moments]]
-    key = [np.array([LONG_AGO, LONG_AGO]), items.key, *(each[3] for each in parts.more), 2 * host.time[moments]]
-    late = count - 2 - len(items.op)
-    kinds = np.repeat(np.array([_HOST, _ITEM, _LATE, _HOST], np.int8), [2, len(items.op), late, len(moments)])
+    time = [np.array([0, LONG_AGO]), vars(items).pop("time"), *(each[2] for each in parts.more), host.time[moments]]
+    key = [np.full(2, LONG_AGO), vars(items).pop("key"), *(each[3] for each in parts.more), 2 * host.time[moments]]
+    late = count - 2 - parts.items
+    kinds = np.repeat(np.array([_HOST, _ITEM, _LATE, _HOST], np.int8), [2, parts.items, late, len(moments)])
     kinds[2 + items.marks] = _MARK
     rank = np.zeros(len(kinds), np.int32)
     rank[2 + items.marks] = np.arange(len(items.marks))
     keys = np.concatenate(key)
     keys[:2] = [np.iinfo(np.int64).min, np.iinfo(np.int64).min + 1]
     order = np.lexsort((rank, kinds, keys)) if len(items.marks) else np.lexsort((kinds, keys))
-    del key, keys, kinds, rank
+    recorded, waits = np.concatenate(time)[order], np.zeros(len(order), bool)
+    del time, key, keys, kinds, rank
     number = np.empty(len(order), np.int32)
     number[order] = np.arange(len(order))
-    recorded, waits = np.concatenate(time)[order], np.zeros(len(order), bool)
     waits[number[node[joins.at]]] = joins.waits
     ordered = [_joined(each, order) for each in edges]
     for each in ordered:
@@ -150,13 +153,10 @@ def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Ints3
     of_op = np.full(len(order), -1, np.int32)
     start = number[items.of_op + 2]
     of_op[start] = np.arange(len(start))
-    gap = host.time.copy()
-    gap[1:] -= host.time[:-1]
-    gap[every] = 0
     node[moments] = number[node[moments]]
     behind, extra = np.zeros(len(length), np.int64), np.zeros(len(order), np.int64)
     return Network(
-        host.thread, host.time, gap, anchor, node, start, number[done], length, behind,
+        host.thread, host.time, None, anchor, node, start, number[done], length, behind,
         (ordered[0], ordered[1]), extra, recorded, of_op, waits,
         host.launch, host.sync_call, host.sync, host.asked, lags, of_op,
     )  # fmt: skip
@@ -173,12 +173,12 @@ def _joined(parts: list[Edges], order: Index) -> Edges:
 
 def _with_extras(network: Network) -> Network:
     """Give each node its delay after its latest dependency, and nodes without dependencies their time."""
-    offset, extra = offsets(network), np.zeros(len(network.recorded), np.int64)
+    clock, extra = clock_of(network), np.zeros(len(network.recorded), np.int64)
     unknown = [np.empty(0, np.intp)]
     for rows in slices(len(extra), BLOCK):
         recorded, came = network.recorded[rows], np.full(len(extra[rows]), LONG_AGO)
         for each in network.edges:
-            arrived = network.recorded[each.to[rows]] + delays(network, each, offset, rows)
+            arrived = network.recorded[each.to[rows]] + delays(network, each, clock, rows)
             came = np.maximum(came, np.where(each.to[rows] == NEVER, LONG_AGO, arrived))
         known = came > LONG_AGO // 2
         extra[rows] = np.where(known, recorded - came, 0)

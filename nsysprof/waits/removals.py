@@ -158,7 +158,7 @@ def _unblock(program: Program, pinned: bool, network: Network) -> None:
     at = network.start[rows]  # the host does not carry them to pinned memory first
     editable(network, "extra")[at] = np.minimum(network.extra[at], 0)
     for each, usual in zip(network.edges, (network.lags.behind_launch, network.lags.behind_op), strict=True):
-        editable(each, "lag")[at] = np.minimum(each.lag[at], usual)
+        editable(each, "lag")[at] = np.minimum(editable(each, "lag")[at], usual)
     edits.hurry(network, ends, network.lags.launch)
     if not pinned:
         program.notes.append("the forecast keeps the recorded copy times, although pinned memory is faster")

@@ -22,23 +22,36 @@ LONG_AGO = -(1 << 61)  # to which durations can be added
 BLOCK = 1 << 14  # nodes at a time, where several columns or numbers of Python are computed from them
 
 
+def fitting(values: Ints) -> np.dtype[Any]:
+    """Return the type of a column that holds these numbers: int32, or int64 if they are too large."""
+    fits = np.iinfo(np.int32).min <= values.min(initial=0) <= values.max(initial=0) <= np.iinfo(np.int32).max
+    return np.dtype(np.int32 if fits else np.int64)
+
+
 @dataclass(frozen=True)
 class Edges:
     """The dependencies of each node: the node ``to``, with a delay of ``lag`` ns.
 
     The delay also includes the time from the last node of the thread to the host ``moment`` (-1: none), and the length
-    of the ``op`` (-1: none). ``usual`` is the average lag of edges of the same kind.
+    of the ``op`` (-1: none). ``usual`` is the average lag of edges of the same kind. Lags are int32 if all of them fit.
     """
 
     to: Ints32
     moment: Ints32
     op: Ints32
-    lag: Ints
-    usual: Ints
+    lag: AnyInts
+    usual: AnyInts
 
     def take(self, rows: AnyInts) -> Edges:
         """Some of the edges."""
         return Edges(**{field.name: getattr(self, field.name)[rows] for field in fields(Edges)})
+
+    def put(self, rows: AnyInts, usual: Ints, lag: Ints) -> None:
+        """Set the lags of some edges; a column that cannot hold them becomes int64."""
+        for name, values in (("usual", usual), ("lag", lag)):
+            column = getattr(self, name)
+            vars(self)[name] = column = column.astype(max(column.dtype, fitting(values)), copy=False)
+            column[rows] = values
 
     def drop(self, rows: NDArray[np.generic]) -> None:
         """Remove these dependencies of some nodes."""
@@ -50,8 +63,8 @@ class Edges:
 class Network:
     """A trace as nodes with at most two dependencies each, sorted so that every node follows its dependencies.
 
-    Host moments, by thread and time: ``thread`` code of `Trace.threads`; ``time`` as recorded; ``gap`` ns since the
-    previous moment; ``anchor``: the last moment of the thread that is a node (thread starts, and moments with other
+    Host moments, by thread and time: ``thread`` code of `Trace.threads`; ``time`` as recorded; ``gaps``: `gap` if
+    edited, else None; ``anchor``: the last moment of the thread that is a node (thread starts, and moments with other
     dependencies); ``node`` of such a moment, -1 for other moments. GPU ops, by row of `Trace.ops`: ``start``, the node
     of its start; ``done`` and ``length``: the op ends ``length`` ns after the node ``done``; ``behind``: the part of
     ``length`` in which inserted kernels run. Nodes: ``edges``: two for each node; ``extra``: the node's own delay;
@@ -61,9 +74,9 @@ class Network:
     ``asked``, the requested moments. ``part``, the process of each node, -1 if unknown.
     """
 
-    thread: Ints32
+    thread: AnyInts
     time: Ints
-    gap: Ints
+    gaps: Ints | None
     anchor: Ints32
     node: Ints32
     start: Ints32
@@ -82,6 +95,15 @@ class Network:
     lags: Lags
     part: Ints32
 
+    @property
+    def gap(self) -> Ints:
+        """Return the ns since the previous moment of the thread, for each host moment."""
+        if self.gaps is not None:
+            return self.gaps
+        gap = np.diff(self.time, prepend=self.time[:1])
+        gap[1:][self.thread[1:] != self.thread[:-1]] = 0
+        return gap
+
     def copy(self) -> Network:
         """Return a copy of the network that shares all columns until they are changed; see `editable`."""
         one, other = (replace(each, **_shared(each)) for each in self.edges)
@@ -96,10 +118,11 @@ def _shared(columns: Edges | Network) -> dict[str, Any]:
 
 
 def editable(columns: Edges | Network, name: str) -> Any:
-    """Return a writable column of a network (or of its edges); a shared column is copied first."""
-    column = getattr(columns, name)
+    """Return a writable column of a network (or of its edges); a shared column is copied first, lags as int64."""
+    column = getattr(columns, "gap" if name == "gaps" else name)
     if not column.flags.writeable:
-        column = vars(columns)[name] = column.copy()
+        column = column.astype(np.int64 if name in {"lag", "usual"} else column.dtype)
+    vars(columns)[name] = column
     return column
 
 
@@ -121,31 +144,20 @@ class Lags:
 
 @dataclass(frozen=True)
 class Times:
-    """The times of a replay of a ``network``: of each ``node``, of each host ``moment`` (derived from the nodes), and
-    ``start`` and ``end`` of each op.
-    """
+    """The times of a replay of a ``network``: of nodes, of host moments (derived from the nodes), and of ops."""
 
     network: Network
     node: Ints
 
-    @property
-    def moment(self) -> Ints:
-        """Return the time of each host moment."""
-        return self.at(slice(None))
+    def at(self, moments: slice | AnyInts = slice(None)) -> Ints:
+        """Return the times of all or some host moments."""
+        clock, anchor = clock_of(self.network), self.network.anchor[moments]
+        return self.node[self.network.node[anchor]] + (clock[moments] - clock[anchor])
 
-    def at(self, moments: slice | AnyInts) -> Ints:
-        """Return the times of some host moments."""
-        return self.node[self.network.node[self.network.anchor[moments]]] + offsets(self.network)[:-1][moments]
-
-    @property
-    def start(self) -> Ints:
-        """Return the start of each op."""
-        return self.node.take(self.network.start)
-
-    @property
-    def end(self) -> Ints:
-        """Return the end of each op."""
-        return self.node.take(self.network.done) + self.network.length
+    def of(self, ops: slice | AnyInts = slice(None)) -> tuple[Ints, Ints]:
+        """Return the starts and ends of all or some ops."""
+        network = self.network
+        return self.node[network.start[ops]], self.node[network.done[ops]] + network.length[ops]
 
 
 def replay(network: Network) -> Times:
@@ -154,49 +166,51 @@ def replay(network: Network) -> Times:
     One pass over the nodes computes the times that may differ from the recording; the times of other moments follow
     from the nodes of their thread.
     """
-    offset, node = offsets(network), network.recorded.copy()
-    changed, times = _changed(network, offset), node.data
+    clock = clock_of(network)
+    since = _changed(network, clock)
+    if since.min() == len(network.recorded):
+        return Times(network, network.recorded)
+    node = network.recorded.copy()
+    times = node.data
     for rows in slices(len(node), BLOCK):  # numbers of Python take four times the memory
-        some = rows.start + np.flatnonzero(changed[rows])
+        some = rows.start + np.flatnonzero(np.arange(rows.start, rows.stop) >= since[network.part[rows]])
         columns: list[AnyInts] = [some]
         for each in network.edges:
-            columns += [each.to[some], delays(network, each, offset, some)]
+            columns += [each.to[some], delays(network, each, clock, some)]
         for at, one, ahead, other, behind in zip(*(column.tolist() for column in columns), strict=True):
             here, there = times[one] + ahead, times[other] + behind
             times[at] = here if here >= there else there
     return Times(network, node)
 
 
-def delays(network: Network, edges: Edges, offset: Ints, rows: slice | Index) -> Ints:
-    """Return the time from the dependency of each node to the node; ``offset`` as of `offsets`."""
+def delays(network: Network, edges: Edges, clock: Ints, rows: slice | Index) -> Ints:
+    """Return the time from the dependency of each node to the node; ``clock`` as of `clock_of`."""
     lag = edges.lag[rows] + network.extra[rows]
-    return lag + offset.take(edges.moment[rows]) + pick(network.length, edges.op[rows], 0)
+    some = np.flatnonzero(edges.moment[rows] >= 0)
+    moment = edges.moment[rows][some]
+    lag[some] += clock.take(moment) - clock.take(network.anchor.take(moment))
+    return lag + pick(network.length, edges.op[rows], 0)
 
 
-def offsets(network: Network) -> Ints:
-    """Return the ns from the anchor of each host moment to the moment, and a last 0 that stands for "no moment"."""
-    out = np.zeros(len(network.gap) + 1, np.int64)
-    np.cumsum(network.gap, out=out[:-1])
-    for high in range(len(network.gap), 0, -BLOCK):  # from the last one on: anchors are not behind their moments
-        some = slice(max(high - BLOCK, 0), high)
-        out[some] -= out.take(network.anchor[some])
-    return out
+def clock_of(network: Network) -> Ints:
+    """Return a time (ns) for each host moment; only differences between moments of the same thread are meaningful."""
+    return network.time if network.gaps is None else np.cumsum(network.gaps)
 
 
-def _changed(network: Network, offset: Ints) -> Mask:
-    """Mark the nodes that may differ from the recording: of each process from the first that does, or waits for another
-    process that may.
+def _changed(network: Network, clock: Ints) -> Index:
+    """For each process (last: unknown) the first node that may differ from the recording, or the number of nodes: the
+    first that does, or waits for another process that may.
     """
     found = [np.empty(0, np.intp)]
     part, count = network.part, len(network.recorded)
     for some in slices(count, BLOCK):
-        came = (network.recorded.take(each.to[some]) + delays(network, each, offset, some) for each in network.edges)
+        came = (network.recorded.take(each.to[some]) + delays(network, each, clock, some) for each in network.edges)
         found.append(some.start + np.flatnonzero(np.maximum(*came) != network.recorded[some]))
     differs = np.concatenate(found)
     differs = differs[differs > NEVER]
+    first = np.full(int(part.max(initial=-1)) + 2, count)
     if not len(differs):
-        return np.zeros(count, bool)
-    first = np.full(int(part.max()) + 2, count)
+        return first
     np.minimum.at(first, part[differs], differs)
     since, across = first.tolist(), list[list[int]]()
     for each in network.edges:
@@ -205,7 +219,7 @@ def _changed(network: Network, offset: Ints) -> Mask:
     for node, to, here, there in sorted(across):
         if since[there] <= to and node < since[here]:
             since[here] = node
-    return np.arange(count, dtype=np.int32) >= np.array(since, np.int32)[part]
+    return np.array(since)
 
 
 def as_usual(network: Network) -> Network:

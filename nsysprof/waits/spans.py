@@ -8,7 +8,6 @@ import numpy as np
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.range_work import index_work
 from nsysprof.core.arrays import Floats, Index, Ints, Mask
-from nsysprof.core.columns import pick
 from nsysprof.core.intervals import merge
 from nsysprof.core.units import format_share
 from nsysprof.trace.trace import Trace
@@ -56,14 +55,14 @@ class Spans:
 
     def bounds(self, times: Times) -> tuple[Ints, Ints]:
         """Return the start and end of each window in a replay, by the rule of `step_windows`."""
-        begun, ended = times.start[self.ops], times.end[self.ops]
+        begun, ended = times.of(self.ops)
         done = np.maximum.reduceat(ended, self.first)
         if (self.windows.range < 0).all():
             return np.minimum.reduceat(begun, self.first), done
         computed = np.maximum.reduceat(np.where(self.computes, ended, -NO_TIME), self.first)
         follows = np.append(np.minimum.reduceat(np.where(self.computes, begun, NO_TIME), self.first)[1:], NO_TIME)
         follows[self.heads[1:] - 1] = NO_TIME
-        follows = np.minimum(follows, pick(times.start, self.until, NO_TIME))
+        follows = np.minimum(follows, np.where(self.until < 0, NO_TIME, times.of(self.until)[0]))
         done = np.maximum(computed, np.minimum(done, follows))
         start, end = times.at(self.begin), np.maximum(done, times.at(self.stop))
         joined = self.windows.start < self.windows.begin  # to the one before, by the pause in between

@@ -23,7 +23,7 @@ _ENGINE_NS = 10_000  # so soon behind another copy in its direction a copy start
 def measure_lags(trace: Trace, host: Host, items: Items, launched: Ints32) -> Lags:
     """The `Lags` of a trace."""
     ops, turns = trace.ops, marked(_in_turn(trace)[0], len(trace.ops))
-    found: list[list[Ints]] = [[], [], []]
+    found = [[np.empty(0, np.int64)] for _ in range(3)]
     for rows in slices(len(ops)):
         row, ready, called = _before(trace, host, items, launched, rows)
         came = np.maximum(ready, called)
@@ -33,9 +33,7 @@ def measure_lags(trace: Trace, host: Host, items: Items, launched: Ints32) -> La
         soon = behind & (lag <= UNEXPLAINED_NS)
         for lags, some in zip(found, (soon & (row >= 0), soon & (row < 0), known & ~behind), strict=True):
             lags.append(lag[some])
-    none = np.empty(0, np.int64)
-    behind_op, behind_event, behind_launch = (np.concatenate([none, *lags]) for lags in found)
-    op = mean_latency(behind_op, 0)
+    op = mean_latency(np.concatenate(found.pop(0)), 0)
     kernels = marked(ops.launch[(ops.kind == KERNEL) & (ops.launch >= 0)], len(trace.launches))
     lengths = (trace.launches.end - trace.launches.start)[kernels if kernels.any() else slice(None)]
     last = np.sort(ops.end)
@@ -45,8 +43,8 @@ def measure_lags(trace: Trace, host: Host, items: Items, launched: Ints32) -> La
     blocked = (place >= 0) & (len(last) > 0) & (after < ends - host.time[host.sync[0]])
     return Lags(
         behind_op=op,
-        behind_event=mean_latency(behind_event, op),
-        behind_launch=mean_latency(behind_launch, 0),
+        behind_event=mean_latency(np.concatenate(found[0]), op),
+        behind_launch=mean_latency(np.concatenate(found[1]), 0),
         returning=mean_latency(after[blocked], 0),
         launch=min(int(np.median(lengths)), 1 << 62) if len(lengths) else 0,  # as a float it may be beyond int64
         in_graph=op,
@@ -105,7 +103,7 @@ def stream_edges(
         usual = np.where(behind >= 0, lags.behind_op, lags.behind_event)
         usual = np.where(alone, own, np.minimum(usual, np.where(slack < 0, slack, usual)))
         at = of[rows]
-        other.usual[at], other.lag[at] = usual, np.minimum(slack, usual)
+        other.put(at, usual, np.minimum(slack, usual))
         other.drop(at[slack < -EARLY_NS])
         since[rows] = np.maximum(np.maximum(called, np.where(slack < -EARLY_NS, LONG_AGO, ready)), held)
         carried[rows] = alone
@@ -114,8 +112,8 @@ def stream_edges(
         one.to[at], one.moment[at] = ZERO, launched[rows][some]  # the node of the moment's anchor is known later
         late = (start - called)[some]
         soon = np.where(late < 0, late, lags.behind_launch)  # some start before their call returns
-        one.usual[at] = np.where(alone[some], own[some], soon)
-        one.lag[at] = np.minimum(late, one.usual[at])
+        usual = np.where(alone[some], own[some], soon)
+        one.put(at, usual, np.minimum(late, usual))
     _behind_null(trace, items, null, done, lags, parts)
     _behind_copies(trace, items, since, carried, done, lags, parts)
 

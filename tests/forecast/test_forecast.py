@@ -109,9 +109,9 @@ def test_without_the_profiler_ops_follow_one_another_sooner(trace: MakeTrace, pa
     moments = moments_of(attribution.trace, np.zeros(0, np.intp))
     network = network_of(attribution, facts.activity, facts.dependencies, moments, facts.peers)
     before, after = replay(network), replay(_quicker(network))
-    assert (before.start == attribution.trace.ops.start).all()
+    assert (before.of()[0] == attribution.trace.ops.start).all()
     saved = pause - plain
-    assert (before.start - after.start).tolist() == [0, saved, 2 * saved, 0]
+    assert (before.of()[0] - after.of()[0]).tolist() == [0, saved, 2 * saved, 0]
 
 
 def test_a_graph_takes_the_host_out_of_a_launch_bound_step() -> None:
@@ -155,7 +155,7 @@ def test_a_critical_path_has_each_ns_once(
         SimpleNamespace(to=none, lag=[0] * 4, moment=[-1] * 4, op=[-1] * 4),
     ]
     network = SimpleNamespace(
-        gap=np.array([5]), anchor=np.array([0]), length=np.array([100, 70]), behind=[behind, 0], edges=edges,
+        gaps=np.array([5]), anchor=np.array([0]), length=np.array([100, 70]), behind=[behind, 0], edges=edges,
         done=np.array([first, second]), node=[ZERO], of_op=[-1, -1, 0, 1], waits=[0] * 4, extra=[0] * 4,
     )  # fmt: skip
     begins = 100 + lag

@@ -86,7 +86,7 @@ def test_kernels_are_found_by_name_as_printed_or_by_kind(trace: MakeTrace, glob:
             steps_of(program, Changes(scale=[f"{glob}=0.5"]))
         return
     after, start = replayed(program, scale=[f"{glob}=0.5"]), program.attribution.trace.ops.start
-    length = dict(zip(start.tolist(), (after.end - after.start).tolist(), strict=True))
+    length = dict(zip(start.tolist(), (after.of()[1] - after.of()[0]).tolist(), strict=True))
     assert [length[begin] for begin, _ in times] == [30 if at in found else 60 for at in range(6)]
     inside = len([at for at in found if at < len(steps)])
     said = f"{plural(inside, 'kernel')}, {format_ns(60 * inside)}, {format_share(inside * 60 / 300)} of the steps"
@@ -129,7 +129,7 @@ def test_without_page_faults_kernels_lose_the_time_in_which_pages_came(trace: Ma
     )
     after, trace_of = replayed(program, no_page_faults=True), program.attribution.trace
     kernels = [trace_of.op_names.index(name) for name in ("k", "other")]
-    length = [int((after.end - after.start)[trace_of.ops.name == code].sum()) for code in kernels]
+    length = [int((after.of()[1] - after.of()[0])[trace_of.ops.name == code].sum()) for code in kernels]
     assert length == [200 - 40, 200 - 10]
 
 

@@ -150,7 +150,7 @@ def changed(tried: Program, asked: dict[str, Any]) -> list[Any]:
     except NsysprofError as error:
         return [error.message]
     times = replay(network)
-    return [times.start, times.end, times.moment, *tried.notes]
+    return [*times.of(), times.at(), *tried.notes]
 
 
 def rests_on(facts: Facts, windows: Windows) -> dict[str, list[Any]]:

@@ -26,7 +26,7 @@ from tests.kit import simulated
 from tests.kit.program import Program as Recorded
 from tests.kit.random_waits import random_waits
 from tests.kit.reports import TRACES, attributed
-from tests.kit.trace import CudaDevice, EventRecord, Gpu, Items, StreamWait, launch_kernel, launch_memcpy
+from tests.kit.trace import CudaDevice, EventRecord, Gpu, Items, Launch, StreamWait, launch_kernel, launch_memcpy
 
 SHIPPED = sorted(path for at in ("traces", "analysis") for path in (TRACES.parent / at).rglob("*.sqlite"))
 MACHINE = Lags(
@@ -57,9 +57,9 @@ def assert_as_recorded(path: Path) -> None:
     """Every op and every moment of the host is where it was."""
     attribution, made = read(path)
     times, ops = replay(made), attribution.launched.trace.ops
-    assert (times.start == ops.start).all()
-    assert (times.end == ops.end).all()
-    assert (times.moment == made.time).all()
+    assert (times.of()[0] == ops.start).all()
+    assert (times.of()[1] == ops.end).all()
+    assert (times.at() == made.time).all()
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -130,8 +130,8 @@ class Programs:
         times, ranges = replay(made), self.trace.ranges
         rows = np.flatnonzero(self.trace.op_process == process)
         steps = self.steps[self.trace.thread_process[ranges.thread[self.steps]] == process]
-        ops = sorted(zip(times.start[rows].tolist(), times.end[rows].tolist(), strict=True))
-        moments = zip(times.moment[self.begin[steps]].tolist(), times.moment[self.stop[steps]].tolist(), strict=True)
+        ops = sorted(zip(times.of()[0][rows].tolist(), times.of()[1][rows].tolist(), strict=True))
+        moments = zip(times.at()[self.begin[steps]].tolist(), times.at()[self.stop[steps]].tolist(), strict=True)
         return ops, sorted(moments)
 
 
@@ -189,7 +189,7 @@ def test_a_delay_moves_a_step_by_its_length_only_where_it_is_on_the_path(trace: 
     def longer(name: str, ns: int) -> int:
         changed = made.copy()
         edits.delay_gpu(changed, np.array([names.index(name)]), ns - simulated.BEHIND_OP)
-        return int(replay(changed).moment[stop] - made.time[stop])
+        return int(replay(changed).at()[stop] - made.time[stop])
 
     assert [longer("long", ns) for ns in (10, 50, 500)] == [10, 50, 500]
     slack = 100 - 20 - simulated.LAUNCH  # the short one was launched later
@@ -208,12 +208,12 @@ def test_no_late_rank_leaves_what_the_collective_takes(trace: MakeTrace) -> None
         launch_kernel(name, (60, 70), (80, 110), id=1, process=2),
     )
     _, made = read(path)
-    assert replay(made).end.tolist() == [110, 120, 110]
+    assert replay(made).of()[1].tolist() == [110, 120, 110]
     slower = made.copy()
     edits.delay_gpu(slower, np.array([2]), 5 - made.lags.behind_op)
-    assert replay(slower).end.tolist() == [110, 120, 115]
+    assert replay(slower).of()[1].tolist() == [110, 120, 115]
     edits.run_together(made)
-    assert replay(made).end.tolist() == [50, 60, 110]
+    assert replay(made).of()[1].tolist() == [50, 60, 110]
 
 
 def test_what_comes_behind_a_collective_moves_with_all_its_ranks(trace: MakeTrace) -> None:
@@ -231,10 +231,10 @@ def test_what_comes_behind_a_collective_moves_with_all_its_ranks(trace: MakeTrac
     )
     attribution, made = read(path)
     [after] = np.flatnonzero(attribution.trace.ops.start == 112).tolist()
-    assert replay(made).start[after] == 112
+    assert replay(made).of()[0][after] == 112
     faster = made.copy()
     edits.lengthen(faster, np.flatnonzero(attribution.trace.ops.start == 20), np.array([20]))
-    assert replay(faster).start[after] == 102  # 80, when the last rank comes, and 20
+    assert replay(faster).of()[0][after] == 102  # 80, when the last rank comes, and 20
 
 
 def test_a_call_that_copies_pageable_memory_waits_for_its_copy(trace: MakeTrace) -> None:
@@ -243,13 +243,29 @@ def test_a_call_that_copies_pageable_memory_waits_for_its_copy(trace: MakeTrace)
         copy = launch_memcpy((0, 100), (10, 90), id=1, host=host)
         _, made = read(trace(copy, launch_kernel("k", (110, 120), (130, 140), id=2)))
         edits.lengthen(made, np.array([1]), np.array([20]))
-        assert (replay(made).start[0] < 130) == earlier
+        assert (replay(made).of()[0][0] < 130) == earlier
 
 
 def test_a_call_that_never_ends_is_replayed(trace: MakeTrace) -> None:
     """A median as long as int64 can say, as a report with odd times has it, is more than a float can."""
     path = trace(launch_memcpy((0, 2**63 - 1), (10, 90), id=1), launch_kernel("k", (0, 2**63 - 1), (95, 99), id=2))
     assert read(path)[1].lags.launch == 1 << 62
+
+
+def test_a_delay_may_be_longer_than_int32_holds(trace: MakeTrace) -> None:
+    """That of a copy which the host prepares for 3 s, and those after changes that insert 5 s; others are int32."""
+    second = 10**9
+    _, made = read(trace(launch_memcpy((0, 4 * second), (3 * second, 3 * second + 9), id=1)))
+    assert (made.edges[0].usual.max(), replay(made).of()[0].tolist()) == (3 * second, [3 * second])
+    wait = Launch(30, 120, 9, api="cudaDeviceSynchronize_v3020")
+    _, made = read(trace(launch_kernel("k", (0, 10), (20, 100), id=1), wait, Launch(130, 140, 2)))
+    assert {each.lag.dtype for each in made.edges} == {np.dtype(np.int32)}
+    slower = made.copy()
+    edits.delay_gpu(slower, np.array([0]), 5 * second, np.array([200]))
+    edits.delay_host(slower, np.array([len(made.time) - 1]), 5 * second)
+    times = replay(slower)
+    assert times.of()[1].tolist() == [5 * second + 100 + made.lags.behind_op]
+    assert (times.at() - made.time).tolist() == [*[0] * (len(made.time) - 1), 5 * second]
 
 
 def test_what_is_left_out_takes_no_time(trace: MakeTrace) -> None:
@@ -268,7 +284,7 @@ def test_what_is_left_out_takes_no_time(trace: MakeTrace) -> None:
     _, begin, stop = made.asked.reshape(3, -1)
     edits.leave_out(made, begin[inside], stop[inside], np.array([names.index("gone")]))
     [(_, end)] = simulated.simulate(step()).steps
-    assert replay(made).moment[np.flatnonzero(made.time == machine.steps[0][1])[0]] == end
+    assert replay(made).at()[np.flatnonzero(made.time == machine.steps[0][1])[0]] == end
 
 
 def test_a_queue_that_records_of_events_share_is_full_a_little_earlier(trace: MakeTrace) -> None:
@@ -284,9 +300,9 @@ def test_a_queue_that_records_of_events_share_is_full_a_little_earlier(trace: Ma
         begun.append(begins)
         now = end + 5
     _, made = read(trace(*items))
-    assert (replay(made).start == begun).all()
+    assert (replay(made).of()[0] == begun).all()
     edits.lengthen(made, np.arange(count), np.full(count, 2))
-    last = replay(made).start[-1]
+    last = replay(made).of()[0][-1]
     assert last == pytest.approx(count * 15, rel=0.01)
 
 
@@ -303,7 +319,7 @@ def test_what_comes_to_wait_for_another_op_starts_as_soon_as_ops_do(trace: MakeT
     _, made = read(path, MACHINE)
     edits.lengthen(made, np.array([first]), np.array([2_000]))
     start = 25 + 2_000 + MACHINE.behind_op
-    assert replay(made).start.tolist()[first:] == [25, start, start + 45 + MACHINE.behind_op]
+    assert replay(made).of()[0].tolist()[first:] == [25, start, start + 45 + MACHINE.behind_op]
 
 
 @pytest.mark.parametrize("before", [0, 5])

@@ -31,7 +31,7 @@ def without(path: Path, cause: Callable[[Wholes], Cause]) -> tuple[Wholes, Times
     edited = network.copy()
     edits.remove(edited, cause(wholes))
     base = replay(network)
-    assert (base.start == attribution.trace.ops.start).all()
+    assert (base.of()[0] == attribution.trace.ops.start).all()
     return wholes, base, replay(edited)
 
 
@@ -89,8 +89,8 @@ def test_without_a_copy_a_step_is_as_long_as_one_that_never_copied(trace: MakeTr
 
     _, base, after = without(trace(*loop(late_end).items), cause)
     _, clean, _ = without(trace(*loop(lambda _: None).items), lambda _: Cause())
-    assert base.end.max() - clean.end.max() > 11 * MS
-    assert after.end.max() == pytest.approx(clean.end.max(), rel=0.02)
+    assert base.of()[1].max() - clean.of()[1].max() > 11 * MS
+    assert after.of()[1].max() == pytest.approx(clean.of()[1].max(), rel=0.02)
 
 
 def test_an_allocation_goes_with_the_wait_that_it_implies(trace: MakeTrace) -> None:
@@ -102,9 +102,9 @@ def test_an_allocation_goes_with_the_wait_that_it_implies(trace: MakeTrace) -> N
     )
     wholes, _, after = without(trace(*items), lambda wholes: wholes.of_calls(calls_named(wholes, "cudaMalloc")))
     [following] = ops_named(wholes, "next")
-    assert after.start[following] == 500 * US + 0  # right behind the kernel: the host came 493 us earlier
+    assert after.of()[0][following] == 500 * US + 0  # right behind the kernel: the host came 493 us earlier
     _, _, after = without(trace(*items), lambda wholes: Cause(ops=ops_named(wholes, "long")))
-    assert after.start[following] < 130 * US
+    assert after.of()[0][following] < 130 * US
 
 
 def test_without_a_cudafree_the_kernel_that_it_waited_for_still_runs(trace: MakeTrace) -> None:
@@ -117,7 +117,7 @@ def test_without_a_cudafree_the_kernel_that_it_waited_for_still_runs(trace: Make
                       id=3, api="cudaMemcpy", kind=2, host=0),
     )  # fmt: skip
     _, base, after = without(trace(*items), lambda wholes: wholes.of_calls(calls_named(wholes, "cudaFree")))
-    assert 0 < base.end.max() - after.end.max() < 40 * US
+    assert 0 < base.of()[1].max() - after.of()[1].max() < 40 * US
 
 
 def test_code_goes_from_call_to_call(trace: MakeTrace) -> None:
@@ -134,7 +134,7 @@ def test_code_goes_from_call_to_call(trace: MakeTrace) -> None:
 
     wholes, _, after = without(trace(*items), cause)
     [b] = ops_named(wholes, "b")
-    assert after.start[b] < 110 * US
+    assert after.of()[0][b] < 110 * US
     assert [cause(wholes).start.tolist(), cause(wholes).end.tolist()] == [[5 * US], [900 * US]]
 
 
@@ -150,7 +150,7 @@ def test_what_the_default_stream_holds_up_still_waits_for_its_launch(trace: Make
         trace(*items), lambda _: Cause(thread=np.zeros(1, np.int64), start=np.array([5 * US]), end=np.array([405 * US]))
     )
     [following] = ops_named(wholes, "next")
-    assert base.start[following] - after.start[following] == 400 * US
+    assert base.of()[0][following] - after.of()[0][following] == 400 * US
 
 
 def test_copies_of_a_direction_wait_for_one_another(trace: MakeTrace) -> None:
@@ -160,7 +160,7 @@ def test_copies_of_a_direction_wait_for_one_another(trace: MakeTrace) -> None:
         launch_memcpy((10 * US, 15 * US), (302 * US, 600 * US), id=2, kind=1, host=1, stream=8),
     )
     _, base, after = without(trace(*items), lambda wholes: Cause(ops=np.flatnonzero(wholes.trace.ops.stream == 0)))
-    assert base.start.max() - after.start.max() > 250 * US
+    assert base.of()[0].max() - after.of()[0].max() > 250 * US
 
 
 def test_a_kernel_that_starts_a_little_before_the_one_before_it_ends_waits_for_that(trace: MakeTrace) -> None:
@@ -172,7 +172,7 @@ def test_a_kernel_that_starts_a_little_before_the_one_before_it_ends_waits_for_t
     )
     wholes, base, after = without(trace(*items), lambda wholes: Cause(ops=ops_named(wholes, "second")))
     [third] = ops_named(wholes, "third")
-    assert base.start[third] - after.start[third] == pytest.approx(199 * US, abs=2 * US)
+    assert base.of()[0][third] - after.of()[0][third] == pytest.approx(199 * US, abs=2 * US)
 
 
 def test_calls_without_ids_of_a_report_without_launches_remain_calls(trace: MakeTrace) -> None:
@@ -193,4 +193,4 @@ def test_a_thread_that_begins_later_comes_earlier_with_the_first_one(trace: Make
         trace(*items), lambda wholes: wholes.of_calls(calls_named(wholes, "cudaLaunchKernel")[:1])
     )
     [b] = ops_named(wholes, "b")
-    assert base.start[b] - after.start[b] == 500 * US
+    assert base.of()[0][b] - after.of()[0][b] == 500 * US
