@@ -27,6 +27,7 @@ _HAS = 0.1  # of the most that a step waited for a cause: a step with so much ha
 _WINDOWS = re.compile("(?i)windows|microsoft")  # the latter: WSL
 STARTS_NS = 50_000  # from launch to start: less is usual for launches
 _MOSTLY_ONE = 0.8  # of a wait
+_A_FEW = 0.2  # of the steps: what more of them wait is no exception
 _FAR = 4  # times what the median step waits: such a step waits for something else, too
 # What a host does that launches and is not held up: calls that wait for nothing.
 LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
@@ -82,10 +83,12 @@ def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns
 
 
 def usual_ns(place: Place, lost: Ints) -> float:
-    """Return the loss of the median step of a place if the mean loss is more than 1.5 times as large; otherwise 0."""
+    """Return what the median step of a place loses if the mean loss is more than 1.5 times as large because of a few
+    steps; otherwise 0.
+    """
     usual = float(np.median(lost))
     skewed = place.path != WHOLE and lost.sum() > SKEWED * usual * place.steps > 0 and often(place, lost) == EVERY
-    return usual if skewed else 0.0
+    return usual if skewed and np.count_nonzero(lost > _FAR * usual) <= _A_FEW * place.steps else 0.0
 
 
 def often(place: Place, waited: Ints) -> str:

@@ -1891,6 +1891,19 @@ def test_a_step_far_longer_than_the_others_is_not_their_measure(trace: MakeTrace
     assert "write" not in usual.remedy
 
 
+def test_steps_of_two_lengths_are_told_by_their_mean(trace: MakeTrace) -> None:
+    """Five of twelve steps wait 100 ms for their input, the others 2 ms: no exception, so what all of them save."""
+    program = Program()
+    for number in range(12):
+        with program.range(f"step{number}"):
+            program.launch("k", 4 * MS)
+            program.wait()
+            program.code((100 if number % 5 < 2 else 2) * MS)
+    [found] = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "cpu-code"]
+    assert "per step on average" in found.text
+    assert found.gain_ns == pytest.approx(found.lost_ns)
+
+
 def test_a_synchronization_at_the_end_is_no_finding(trace: MakeTrace) -> None:
     """The program waits for what it launched once, behind all steps."""
     program = steps(nothing)
