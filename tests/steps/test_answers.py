@@ -9,7 +9,7 @@ import pytest
 from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.statistics.judge import CLASSES, PERIODIC, SECOND, SLOW, TYPICAL, WARM_UP, Judgement
 from nsysprof.steps.charts import plan_steps
-from nsysprof.steps.findings import _slow
+from nsysprof.steps.findings import _slow, findings_one_by_one
 from nsysprof.steps.steps import Chain
 from nsysprof.steps.text import _ledger_cells, ledger_table, place_of, slow_table
 
@@ -74,6 +74,15 @@ def test_one_culprit_stands_for_nearly_all_of_the_excess(part: int, words: str, 
     assert f": {amount} " in found.text
     assert (found.excess_ns, found.steps) == (200 if several else 100, [3, 4] if several else [3])
     assert ("(steps " in found.text) == several
+
+
+@pytest.mark.parametrize(("paths", "told"), [(3, True), (4, False)])
+def test_warm_up_of_few_paths_is_told_one_by_one(paths: int, told: bool) -> None:
+    """Without a time or a cause where it lost none."""
+    nothing = SimpleNamespace(table=lambda facts: answer().columns("ledger"))
+    made = answer(*[chain({0: WARM_UP}, excess=nothing)] * paths, excess_ns=0.0, expected_ns=0.0)
+    made.facts = None
+    assert [each.text for each in findings_one_by_one(made)] == ["warm-up: 1 step"] * paths * told
 
 
 def test_a_place_names_what_tells_paths_apart() -> None:

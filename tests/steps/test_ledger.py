@@ -34,6 +34,7 @@ def excess(*rows: tuple[int, int, int, int]) -> Excess:
         ([(545, 495), (544, 495), (11, 10)], 0, True),  # a hundredth of the time
         ([(5_473, 4_975), (5_473, 4_975), (110, 100)], 0, False),
         ([(115, 100), (115, 100), (115, 0)], 0, False),  # what typical steps do not run
+        ([(2, 1), (3, 1), (4, 1)], 0, True),  # of a ns each
     ],
 )
 def test_a_clock_slows_all_kernels_alike(kernels: list[tuple[int, int]], host: int, clock: bool) -> None:

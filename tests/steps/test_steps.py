@@ -14,6 +14,7 @@ import nsysprof
 from nsysprof.charts.marks import Series
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.judge import SLOW, TYPICAL, Judgement
+from nsysprof.steps import steps as judged_steps
 from nsysprof.steps.charts import plan_steps
 from nsysprof.steps.findings import findings
 from nsysprof.steps.ledger import NEAR
@@ -374,6 +375,12 @@ def test_few_and_odd_steps_are_answered(trace: MakeTrace, items: list[Items]) ->
     check(answer)
     assert "slow" not in set(answer.steps.get("class", ()))
     assert steps_text(answer)
+
+
+def test_steps_of_a_large_recording_are_diagnosed(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before they are judged."""
+    monkeypatch.setattr(judged_steps, "MAX_OPS", 0)
+    assert steps_of(trace(*program({}).items)).diagnosis is not None
 
 
 def test_few_steps_are_called_neither_slow_nor_steady(trace: MakeTrace) -> None:

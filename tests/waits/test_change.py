@@ -9,13 +9,15 @@ from nsysprof.core.text import plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import kinds_of
+from nsysprof.trace.trace import MIGRATION
+from nsysprof.waits import edits
 from nsysprof.waits.change import steps_of
 from nsysprof.waits.changes import AbstainError, Changes
 from nsysprof.waits.facts import read_facts
 from nsysprof.waits.program import Program
 from nsysprof.waits.purposes import _usual
 from nsysprof.waits.ranges import choose_windows
-from nsysprof.waits.removals import code_of
+from nsysprof.waits.removals import _code_that_faulted, code_of
 from nsysprof.waits.replay import Times, replay
 from tests.conftest import MakeTrace
 from tests.kit.reports import attributed
@@ -146,6 +148,38 @@ def test_code_of_a_range_is_what_no_call_does(trace: MakeTrace) -> None:
     code = code_of(program, "step")
     found = zip(code.thread.tolist(), code.start.tolist(), code.end.tolist(), strict=True)
     assert sorted(found) == [(0, 0, 30), (0, 60, 70), (0, 80, 100), (1, 0, 200), (1, 210, 1_000)]
+
+
+def test_pages_come_back_to_code_of_the_thread_that_launches_most(trace: MakeTrace) -> None:
+    """Not of the first thread."""
+    program = program_of(
+        trace,
+        Range("step", 0, 1_000),
+        *(launch_kernel("k", (at, at + 10), (at + 20, at + 90), id=at, thread=2) for at in (200, 400)),
+        Memcpy(320, 340, None, kind=12, cause=2),
+    )
+    code = _code_that_faulted(program, np.flatnonzero(program.attribution.trace.ops.kind == MIGRATION))
+    assert [each.tolist() for each in (code.thread, code.start, code.end)] == [[1], [320], [340]]
+
+
+def test_what_nobody_knows_cannot_be_removed(trace: MakeTrace) -> None:
+    """Nor waits of ranges without one."""
+    kernels = [launch_kernel("k", (at, at + 5), (at + 10, at + 90), id=at) for at in (1, 200)]
+    program = program_of(trace, Range("step", 0, 300), *kernels, Kernel("lost", 120, 130, 77))
+    with pytest.raises(AbstainError, match=r"the causes of GPU waits in no launch\* are unknown"):
+        replayed(program, remove=["no launch*"])
+    with pytest.raises(NsysprofError, match="nothing in step waits for the GPU"):
+        replayed(program, drop_sync=["step"])
+
+
+def test_a_wait_that_is_the_first_call_of_all_is_spared(trace: MakeTrace) -> None:
+    """By as much as lies in the interval."""
+    sync = Launch(0, 10, 90, api="cudaDeviceSynchronize_v3020")
+    program = program_of(trace, sync, Range("step", 20, 200), launch_kernel("k", (30, 40), (50, 90), id=1))
+    network = program.network.copy()
+    edits.spare_host(network, *(np.array([each]) for each in (0, 0, 8)))
+    times = replay(network).at()[[network.time.tolist().index(each) for each in (10, 30)]]
+    assert times.tolist() == [2, 22]
 
 
 @pytest.mark.parametrize(("length", "usual"), [([], 0), ([5], 0), ([5, 7], 5), ([9, 5, 7], 6), ([1, 1, 8, 3], 1)])

@@ -12,7 +12,7 @@ from nsysprof.why.text import why_text
 from tests.conftest import MakeTrace
 from tests.kit.program import MS, US, Program
 from tests.kit.reports import attributed
-from tests.kit.trace import Items, Kernel, Range, launch_kernel
+from tests.kit.trace import Items, Kernel, OsCall, Range, launch_kernel
 from tests.why.test_why import check_sums, why_of
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -112,13 +112,14 @@ def test_lines_of_threads_and_processes_are_apart(trace: MakeTrace, times: tuple
 @pytest.mark.parametrize("pool", [2, 3])
 def test_threads_that_take_turns_are_one_line(trace: MakeTrace, pool: int) -> None:
     """Steps of a pool of threads follow one another, so the pause before each goes back to another thread's step."""
-    items: list[Items] = []
+    items: list[Items] = [OsCall("read", 1, 2, thread) for thread in range(1, pool + 1)]
     for number in range(6):
-        at, thread = 2_000 * number, number % pool + 1
+        at, thread = 2_000 * number, (number + 1) % pool + 1
         items.append(Range("step", at, at + 1_000, thread=thread))
         items.append(launch_kernel("k", (at + 10, at + 20), (at + 30, at + 1_000), id=number + 1, thread=thread))
-    windows = why_of(trace(*items), "step", skip=0).windows.sort_values("start_ns")
-    assert windows["between_ns"].tolist() == [0, *[1_000] * 5]
+    answer = why_of(trace(*items), "step", skip=0)
+    assert answer.windows.sort_values("start_ns")["between_ns"].tolist() == [0, *[1_000] * 5]
+    assert (answer.waits["range"] == "between steps").sum() == 5
 
 
 @pytest.mark.parametrize(("busy", "paused"), [(100, 1_000), (101, 0)])
