@@ -58,8 +58,8 @@ _NO_BARRIER = {
 }
 _LEAST_NS = 200_000  # of a collective, beside its bytes over 1 GB/s: what takes longer waits for other ranks
 _LESS = "communicate less: keep results sharded and gather only what is read, {halves}or use a faster link"
-_FEWER = "send fewer, larger messages (wider halos, fewer reductions): these take as long as their latency"
-_LATENCY_NS, _AS_SHORT = 50_000, 1.5  # of a message, and of the shortest
+_FEWER = "send fewer, larger messages (wider halos, fewer reductions), because short messages are mostly latency"
+_LATENCY_NS, _SMALL = 30_000, 64 << 10  # of a message, and bytes
 _FEW, _TOO_LITTLE = 3, "too few collectives to tell transfer from waiting: record several steps on all ranks"
 _INFERENCE = (
     "no backward pass is recorded, so only another micro-batch can hide communication;"
@@ -128,8 +128,9 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
     if most < _HIDES * lost and not waits:
         single = any("f32" in trace.op_names[code] for code in np.unique(trace.ops.name[mine]).tolist())
         text += f"; all compute takes {each_step(place, most)}, too little to hide the communication"
-        median = float(np.median(length))  # no shorter message takes less
-        fixed = median < _LATENCY_NS and median <= _AS_SHORT * np.percentile(length, 5)
+        short = float(np.median(length)) < _LATENCY_NS
+        sizes = pick(case.facts.collectives.size_bytes, case.facts.collectives.of_ops(len(trace.ops))[mine], 0)
+        fixed = short and int(sizes.max(initial=0)) <= _SMALL
         remedy, most = _FEWER if fixed else _LESS.format(halves=_HALVES * single), lost
     else:
         waits, remedy = waits or _INFERENCE * (not _trains(case)), dialect_text(case, _EARLIER)

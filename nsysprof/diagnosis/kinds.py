@@ -88,7 +88,7 @@ def usual_ns(place: Place, lost: Ints) -> float:
     """
     usual = float(np.median(lost))
     skewed = place.path != WHOLE and lost.sum() > SKEWED * usual * place.steps > 0 and often(place, lost) == EVERY
-    return usual if skewed and np.count_nonzero(lost > _FAR * usual) <= _A_FEW * place.steps else 0.0
+    return usual if skewed and np.count_nonzero(lost > SKEWED * usual) <= _A_FEW * place.steps else 0.0
 
 
 def often(place: Place, waited: Ints) -> str:
@@ -118,11 +118,13 @@ def repeats(case: Case, group: Group, alike: AnyInts) -> bool:
 
 def in_one_gap(case: Case, group: Group) -> bool:
     """Return whether, in a recording without steps, nearly all of the wait is between two kernels: set-up, no loop."""
+    if group.place.path != WHOLE:
+        return False
     ops, pieces = case.facts.attribution.trace.ops, case.pieces
-    kernels = np.sort(ops.start[(ops.kind == KERNEL) | (ops.kind == GRAPH)])
+    mine = case.facts.attribution.trace.op_gpu == group.place.gpu
+    kernels = np.sort(ops.start[((ops.kind == KERNEL) | (ops.kind == GRAPH)) & mine])
     gap = np.searchsorted(kernels, pieces["start_ns"][group.rows], side="right")
-    longest = np.bincount(gap, pieces["ns"][group.rows]).max(initial=0)
-    return group.place.path == WHOLE and longest >= _MOSTLY_ONE * group.waited_ns
+    return bool(np.bincount(gap, pieces["ns"][group.rows]).max(initial=0) >= _MOSTLY_ONE * group.waited_ns)
 
 
 def whole_cause(case: Case, group: Group) -> Cause:
@@ -202,7 +204,8 @@ def stalled(case: Case) -> Mask:
     one GPU, whose ops wait for no other GPU.
     """
     trace, pieces, out = case.facts.attribution.trace, case.pieces, np.zeros(len(case.pieces["op"]), bool)
-    waits = (case.purpose[pieces["call"]] == SYNCHRONIZE) & (pieces["ns"] >= STARTS_NS) & (pieces["cause"] == LATE_HOST)
+    waits = (case.purpose[pieces["call"]] == SYNCHRONIZE) & (pieces["ns"] >= STARTS_NS) & of_host(case) & idling(case)
+    waits &= (copied_op(case) < 0) & ~of_mpi(case)
     used = np.unique(np.stack([trace.stream_process, trace.stream_gpu]), axis=1)
     for number, place in enumerate(case.places):
         rows = np.flatnonzero(waits & (case.place_of == number))
@@ -212,8 +215,9 @@ def stalled(case: Case) -> Mask:
         at = np.searchsorted(trace.ops.start[ops], pieces["start_ns"][rows])
         rows, op = rows[at < len(ops)], ops[at[at < len(ops)]]
         called = pick(trace.launches.end, trace.ops.launch[op], np.iinfo(np.int64).max)
-        late = trace.ops.start[op] - np.maximum(called, pieces["start_ns"][rows])
-        out[rows] = 2 * late > pieces["ns"][rows]
+        until = np.minimum(trace.ops.start[op], pieces["end_ns"][rows])
+        late = until - np.maximum(called, pieces["start_ns"][rows])
+        out[rows] = (2 * late > pieces["ns"][rows]) & (trace.ops.kind[op] != MEMCPY)
     return out
 
 

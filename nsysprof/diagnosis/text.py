@@ -186,7 +186,8 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     most = format_share(max((each.gain_ns / max(each.total_ns, 1) for each in fixed), default=0.0))
     gains = any(each.gain_ns for each in fixed)
     waits = f"The best known fix for a wait saves {most}." if gains else "No fix is known for the waits."
-    return f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}. {waits}"
+    waits *= first.kind != "page-fault"
+    return f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}. {waits}".rstrip()
 
 
 def gain_text(finding: Finding) -> str:

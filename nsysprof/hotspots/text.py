@@ -20,6 +20,7 @@ from nsysprof.kernels.classify import short_name
 from nsysprof.results.one_screen import Rows, answer_lines, grave
 from nsysprof.results.table import TextTable, wrap
 
+_SEVERAL = 1.2  # times a step: kernels that run for longer ran at the same time
 _SHOWN = ("kernel", "calls_per_step", "step_ns", "share", "limit", "limit_share", "gain_ns")
 _RECORD = {
     NO_SHAPES: "to record shapes: record_shapes=True in torch.profiler, or in emit_nvtx (nsys)",
@@ -84,8 +85,8 @@ def spot_words(spot: Spot) -> str:
 
 
 def _takes(spot: Spot, whole: str) -> str:
-    if spot.share <= 1:
-        return f"takes {format_share(spot.share)} of {whole}"
+    if spot.share < _SEVERAL:
+        return f"takes {format_share(min(spot.share, 1))} of {whole}"
     return f"runs for {spot.share:.3g} times the length of {whole}, several at a time"
 
 

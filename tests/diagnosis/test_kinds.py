@@ -2540,3 +2540,29 @@ def test_short_messages_take_as_long_as_their_latency(trace: MakeTrace, ns: int,
                 program.launch("stencil", 5 * US)
     found = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "communication-exposed"]
     assert [each.remedy.startswith(remedy) for each in found] == [True]
+
+
+def test_a_wait_that_ends_before_the_late_launch_is_a_wait(trace: MakeTrace) -> None:
+    """A synchronization returns 300 µs late, and the kernel launched behind it starts 400 µs late: two causes."""
+    program = Program()
+    for number in range(STEPS):
+        with program.range(f"step{number}"):
+            program.launch("k", 500 * US)
+            program.wait(until=program.free[7] + 300 * US)
+            program.launch("m", 20 * US, late=400 * US)
+            program.wait()
+    kinds = [each.kind for each in diagnosis_of(trace(*program.items)).findings]
+    assert kinds == ["launch-latency", "synchronization"]
+
+
+def test_a_copy_that_starts_late_is_a_copy(trace: MakeTrace) -> None:
+    """The CPU waits for a pinned copy that starts two ms behind its call: no other process is to blame."""
+    program = Program()
+    for number in range(STEPS):
+        with program.range(f"step{number}"):
+            program.launch("k", 500 * US)
+            program.free[7] += 2 * MS
+            program.copy(2, 8 << 20, 500 * US, host=1)
+            program.wait()
+    found = diagnosis_of(trace(*program.items)).findings
+    assert not any("another process" in each.text for each in found)

@@ -528,9 +528,28 @@ def test_a_gpu_whose_clock_is_off(trace: MakeTrace) -> None:
     found = answer(trace(*items))
     assert sums(found) == {"step": 10 * (49_000 + 10_000)}
     assert [each for each in found.warnings if "1.86 s" in each] == [
-        "GPU operations of CUDA device 0 were recorded 1.86 s too early, before their launches; all of their times are"
+        "GPU operations of CUDA device 0 were recorded about 1.86 s too early, before their launches; all of their times are"
         " 1.86 s later here"
     ]
     ops = found.attribution.trace.ops
     assert sorted((ops.end - ops.start).tolist()) == [10_000] * 10 + [49_000] * 10
     assert ops.start.min() == off + 1_000
+
+
+@pytest.mark.parametrize(
+    ("ahead", "moved"), [([1_000_000] * 9 + [400_000_000], 1_000_000), ([9**k for k in range(9)], 0)]
+)
+def test_one_op_says_nothing_of_a_clock(trace: MakeTrace, ahead: list[int], moved: int) -> None:
+    """One op that comes far too early is an outlier; where all differ, no one amount is right."""
+    begun = 500_000_000
+    items = [
+        launch_kernel(
+            "k",
+            (begun + at * 1_000, begun + at * 1_000 + 5),
+            (begun + at * 1_000 - early, begun + at * 1_000 - early + 9),
+            id=at + 1,
+        )
+        for at, early in enumerate(ahead)
+    ]
+    found = answer(trace(*items)).attribution.trace
+    assert found.ops.start.min() == begun - max(ahead) + ahead.index(max(ahead)) * 1_000 + moved
