@@ -528,8 +528,8 @@ def test_a_gpu_whose_clock_is_off(trace: MakeTrace) -> None:
     found = answer(trace(*items))
     assert sums(found) == {"step": 10 * (49_000 + 10_000)}
     assert [each for each in found.warnings if "1.86 s" in each] == [
-        "GPU operations of CUDA device 0 were recorded about 1.86 s too early, before their launches; all of their times are"
-        " 1.86 s later here"
+        "GPU operations of CUDA device 0 were recorded about 1.86 s too early, before their launches; all of their"
+        " times are 1.86 s later here"
     ]
     ops = found.attribution.trace.ops
     assert sorted((ops.end - ops.start).tolist()) == [10_000] * 10 + [49_000] * 10
