@@ -4,6 +4,7 @@ import re
 import shlex
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -2527,7 +2528,7 @@ def test_gpus_of_windows_have_no_page_faults(trace: MakeTrace) -> None:
     program.call("cudaMallocManaged", 10 * US)
     path = trace(*program.items)
     assert diagnosis_of(path).findings[0].kind == "page-fault"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE IF NOT EXISTS TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
         connection.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('OsDescription', 'Windows 11 Pro')")
     assert diagnosis_of(path).findings[0].kind == "small-grid"
