@@ -220,18 +220,20 @@ def _read_gpu_work(
 def _after_launches(work: Work, called: Ints, launch: Ints32) -> Work:
     """The same with later times of the devices whose ops mostly start before their launches, by a clock that is off.
 
-    These ops then start with their launches at the earliest; one of `_OUTLIERS` may start before.
+    These ops then start with their launches at the earliest, except for one of `_OUTLIERS`.
     """
-    device = np.array([device for device, *_ in work.streams], np.int64)
-    early, known = (np.zeros(len(work.devices), np.int64) for _ in range(2))
+    early = [np.empty(0, np.intp)]
     for part in slices(len(launch) if len(called) else 0):
-        mine = part.start + np.flatnonzero(launch[part] >= 0)
-        of = device.take(work.stream[mine])
-        known += np.bincount(of, minlength=len(known))
-        early += np.bincount(of[called[launch[mine]] - work.start[mine] > _CLOCK_OFF_NS], minlength=len(known))
+        ahead = called.take(launch[part]) - work.start[part]
+        early.append(part.start + np.flatnonzero((ahead > _CLOCK_OFF_NS) & (launch[part] >= 0)))
+    rows = np.concatenate(early)
+    if not len(rows):
+        return work
+    device = np.array([device for device, *_ in work.streams], np.int64).take(work.stream)
+    known = np.bincount(device[launch >= 0], minlength=len(work.devices))
     said = []
-    for code in np.flatnonzero(2 * early > known).tolist():
-        mine = np.flatnonzero(device.take(work.stream) == code)
+    for code in np.flatnonzero(2 * np.bincount(device[rows], minlength=len(known)) > known).tolist():
+        mine = np.flatnonzero(device == code)
         with_launch = mine[launch[mine] >= 0]
         ahead = np.sort(called[launch[with_launch]] - work.start[with_launch])
         off = int(ahead[-1 - max(len(ahead) // _OUTLIERS, len(ahead) > 2)])
