@@ -41,7 +41,7 @@ from nsysprof.waits.whole import Cause
 _REUSE = {
     "pytorch": (
         "remove empty_cache() from the loop, so that PyTorch's allocator keeps its memory; if the program does not call"
-        " it, GPU memory is full: use less of it (a smaller batch)"
+        " it, GPU memory may be full: use less of it (a smaller batch)"
     ),
     "cuda": "allocate once before the loop and reuse the memory, or use cudaMallocAsync with a memory pool",
     "openacc": "keep the arrays on the GPU with an enter data directive before the loop",
@@ -280,9 +280,8 @@ MESSAGES = Kind(
 HOST_PAGES = _kind(
     "page-fault", _each_step(purposes.PAGES), {"cuda": "touch or pin the memory once, before the loop, and reuse it"}
 )
-GRAPHS = replace(
-    _kind("graph-launch", _each_step(purposes.GRAPH_LAUNCH), None), tried=False
-)  # they launch all the same
+# No replay can do without the launch of a graph's work.
+GRAPHS = replace(_kind("graph-launch", _each_step(purposes.GRAPH_LAUNCH), None), tried=False)
 RECOMPILING = _kind(
     "compilation",
     _each_step(purposes.COMPILE, purposes.MODULE, purposes.GRAPH_CAPTURE, purposes.CONTEXT),

@@ -58,7 +58,7 @@ _NO_BARRIER = {
 }
 _LEAST_NS = 200_000  # of a collective, beside its bytes over 1 GB/s: what takes longer waits for other ranks
 _LESS = "communicate less: keep results sharded and gather only what is read, {halves}or use a faster link"
-_FEWER = "send fewer, larger messages (wider halos, fewer reductions), because short messages are mostly latency"
+_FEWER = "send fewer, larger messages (wider halos, fewer reductions){small}: short messages are mostly latency"
 _LATENCY_NS, _SMALL = 30_000, 64 << 10  # of a message, and bytes
 _FEW, _TOO_LITTLE = 3, "too few collectives to tell transfer from waiting: record several steps on all ranks"
 _INFERENCE = (
@@ -130,8 +130,10 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
         text += f"; all compute takes {each_step(place, most)}, too little to hide the communication"
         short = float(np.median(length)) < _LATENCY_NS
         sizes = pick(case.facts.collectives.size_bytes, case.facts.collectives.of_ops(len(trace.ops))[mine], 0)
-        fixed = short and int(sizes.max(initial=0)) <= _SMALL
-        remedy, most = _FEWER if fixed else _LESS.format(halves=_HALVES * single), lost
+        most_bytes = int(sizes.max(initial=0))
+        small = f" if these are below {format_bytes(_SMALL)}" * (most_bytes <= 0)  # unknown
+        fewer = short and most_bytes <= _SMALL
+        remedy, most = _FEWER.format(small=small) if fewer else _LESS.format(halves=_HALVES * single), lost
     else:
         waits, remedy = waits or _INFERENCE * (not _trains(case)), dialect_text(case, _EARLIER)
     found = counted(place, "communication-exposed", "exposed communication", text, remedy, lost, min(lost, most))

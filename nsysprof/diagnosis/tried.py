@@ -32,7 +32,7 @@ MAX_TRIED = 16  # causes that are replayed, those with most waiting first
 MAX_NODES = 4_000_000  # of all replays together
 # Of the waits: where the recording explains no more than the rest, what it does explain is no diagnosis.
 _UNEXPLAINED = 0.25
-_LONG = 0.25  # of a single pass: so long a wait is told whatever its replay says
+_LONG = 0.25  # of a single pass: a wait of this share is a finding even if the replay saves nothing
 _OTHERS = 1.5  # times what the cause costs: a change that gains more takes other things out of the program, too
 _SEVERAL = 0.05  # of the steps, of waits for the GPU: one wait in each step, as to log, may cost more
 _FILLS = 0.05  # of the steps: a wait of so much for a thread that sleeps sets the pace

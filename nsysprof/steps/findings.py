@@ -53,7 +53,7 @@ def findings_one_by_one(answer: Steps) -> list[Finding]:
 
 
 def classes_of(answer: Steps, chain: Chain) -> list[tuple[int, ColumnTable]]:
-    """Return the explained slow steps (rows of `Steps.steps`), grouped by class, cause and culprit."""
+    """Return the explained slow steps (rows of `Steps.steps`), grouped by class, cause and responsible code."""
     rows = answer.columns("steps").take(chain.rows)
     out = []
     for code in SLOW_ONES:

@@ -45,7 +45,7 @@ class Why(Attributed, Shown):
     for the whole trace), ``start_ns``, ``end_ns``, and the parts of the window: ``compute_ns``, ``communication_ns``
     and ``copies_ns`` (both exposed) and ``idle_ns``; ``blocking_ns`` is the exposed communication on which the next
     compute depended. `waits` has a row per piece of a wait: ``window``, ``start_ns``, ``end_ns``, ``cause``,
-    ``activity``, ``culprit``, ``range``, ``exposed_by``, ``claim``, ``op`` (the GPU op that ran or came late), and the
+    ``activity``, ``culprit``, ``range``, ``exposed_by``, ``claim``, ``op`` (the GPU op that ran or was late), and the
     host ``thread`` (a code, -1: none). ``rows`` sums the pieces by path and GPU, see `files.WHY`. ``held_up`` has a row
     per path, GPU and kernel whose execution delayed another stream (columns ``waits``, ``waited_ns``,
     ``per_instance_ns`` and ``share_of_span``). The time in ``held_up`` is compute, so no wait includes it. ``level``
