@@ -13,7 +13,7 @@ from nsysprof.analyze.findings import MOST, steps_table
 from nsysprof.analyze.host import KINDS, MAX_BOXES, HostLane
 from nsysprof.analyze.subject import group_colours, group_legend, group_notes, subtitle
 from nsysprof.analyze.text import ledger_table, work_line
-from nsysprof.analyze.timeline import MemoryLane, RangeLane, StreamLane, Timeline, processes_by_gpu, timeline
+from nsysprof.analyze.timeline import LevelLane, RangeLane, StreamLane, Timeline, processes_by_gpu, timeline
 from nsysprof.analyze.zoom import Zoom
 from nsysprof.attribution.split import stream_labels
 from nsysprof.charts.chart import Chart
@@ -125,14 +125,14 @@ def _overview_lanes(answer: Timeline) -> list[Stream | Marks]:
     """Make the lanes process by process: ranges on the host, the same ranges on the GPU, and streams."""
     breakdown, origin, tints = answer.breakdown, answer.start_ns, dict[str, str]()
     order, colours = processes_by_gpu(breakdown.attribution.trace), group_colours(breakdown.groups)
-    lanes: list[HostLane | StreamLane | RangeLane | MemoryLane]
-    lanes = [*answer.hosts, *answer.ranges, *answer.streams, *answer.memory]
+    lanes: list[HostLane | StreamLane | RangeLane | LevelLane]
+    lanes = [*answer.hosts, *answer.ranges, *answer.streams, *answer.levels]
     order = [*order, -1]  # -1: of no process with GPU work
     out: list[Stream | Marks] = []
     lanes.sort(key=lambda lane: order.index(lane.process))
     for lane, label in zip(lanes, shorten_all([lane.label for lane in lanes], _LABEL), strict=True):
-        if isinstance(lane, MemoryLane):
-            level = np.ceil(lane.live / max(lane.peak, 1) * STREAM_LEVELS).astype(np.uint8)
+        if isinstance(lane, LevelLane):
+            level = np.ceil(lane.level / max(lane.full, 1) * STREAM_LEVELS).astype(np.uint8)
             out.append(Stream(label, lane.process, level, np.zeros(len(level), np.uint8), [MEMORY]))
             continue
         if isinstance(lane, StreamLane):

@@ -19,7 +19,7 @@ from nsysprof.core.text import shorten
 from nsysprof.core.units import format_count
 from nsysprof.kernels.classify import FAMILIES
 from nsysprof.page.packing import PageRow, busy_shares, longest, op_leads, op_names, pack
-from nsysprof.summaries.gpu_metrics import means
+from nsysprof.summaries.gpu_metrics import drawn_metrics, means
 from nsysprof.summaries.memory import gpu_memory, most_live
 from nsysprof.trace.details import NO_HOST_CALLS
 from nsysprof.trace.trace import START_END, pid_of, recorded_as
@@ -30,7 +30,6 @@ _LANES = 2  # for ranges that cross
 # Threads drawn, and how many levels their ranges get: on the host, and on the GPU.
 _LEVELS = ((2, 6, 4), (4, 4, 2), (MAX_THREADS, 3, 1))
 _NAME, _LABEL = 160, 44
-_DRAWN = {"SM active": ("sm_active",), "tensor active": ("tensor_active",), "DRAM": ("dram_read", "dram_write")}
 # The first view is so many times as long as the representative stretch, unless that is nearly the whole time.
 _FIRST_SHOWN, _NEARLY_ALL = 5, 0.5
 
@@ -186,25 +185,18 @@ class _Rows:
 
     def _metric_rows(self, process: int, group: str) -> Iterator[PageRow]:
         """Make a row for each shown GPU metric that was sampled, reduced to columns if it has too many samples."""
-        labels, stop = device_labels(self.trace), self.origin + self.length
-        for gpu, samples in self.trace.samples.items():
-            numbers = self.trace.gpu_numbers
-            user = self.trace.devices[numbers.index(gpu)].process if gpu in numbers else -1
-            for name, parts in _DRAWN.items() if user == process else ():
-                start, end = samples.start, samples.end
-                values = [samples.values[each] for each in parts if each in samples.values]
-                if not values:
-                    continue
-                level = np.sum(values, axis=0)
-                if len(start) > MAX_STEPS:
-                    edges = column_edges(self.origin, stop, MAX_STEPS // 4)
-                    start, end = edges[:-1], edges[1:]
-                    level = means(samples, level, start, end)
-                some = np.flatnonzero((level >= 0) & (end > self.origin) & (start < stop))
-                marks = self._clipped(start[some], end[some])
-                yield PageRow(
-                    group, f"{labels[gpu]} · {name}", "metric", *marks, columns=(np.rint(level[some]).astype(np.int64),)
-                )
+        stop = self.origin + self.length
+        for label, user, samples, level in drawn_metrics(self.trace):
+            start, end = samples.start, samples.end
+            if user != process:
+                continue
+            if len(start) > MAX_STEPS:
+                edges = column_edges(self.origin, stop, MAX_STEPS // 4)
+                start, end = edges[:-1], edges[1:]
+                level = means(samples, level, start, end)
+            some = np.flatnonzero((level >= 0) & (end > self.origin) & (start < stop))
+            marks = self._clipped(start[some], end[some])
+            yield PageRow(group, label, "metric", *marks, columns=(np.rint(level[some]).astype(np.int64),))
 
     def _clipped(self, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Clip times to the timeline, counted from its beginning."""

@@ -9,6 +9,7 @@ onto the GPU (start of the first op to end of the last).
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from nsysprof.core.columns import sums
 from nsysprof.core.intervals import busy_columns, column, column_edges, merge
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import OpGroups
+from nsysprof.summaries.gpu_metrics import drawn_metrics, means
 from nsysprof.summaries.memory import gpu_memory, most_live
 from nsysprof.trace.details import HostActivity
 from nsysprof.trace.trace import START_END, Trace, pid_of, tid_of
@@ -56,13 +58,13 @@ class StreamLane:
 
 
 @dataclass(frozen=True)
-class MemoryLane:
-    """The memory of one GPU: the maximum of live bytes per column of the timeline, and overall (``peak``)."""
+class LevelLane:
+    """The live memory or a sampled metric of one GPU: a value per column of the timeline, and that of a full lane."""
 
     label: str
     process: int
-    live: Ints
-    peak: int
+    level: Ints
+    full: int
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Timeline:
     breakdown: Breakdown
     edges: Ints
     streams: tuple[StreamLane, ...]
-    memory: tuple[MemoryLane, ...]
+    levels: tuple[LevelLane, ...]
     ranges: tuple[RangeLane, ...]
     zoom: Zoom | None
     wait_ns: int
@@ -126,7 +128,7 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
         breakdown=breakdown,
         edges=edges,
         streams=tuple(_stream_lanes(trace, breakdown.groups, lanes, edges)),
-        memory=tuple(_memory_lanes(trace, edges)),
+        levels=tuple(_level_lanes(trace, edges)),
         ranges=tuple(ranges),
         zoom=zoom_in(breakdown),
         wait_ns=_longest_wait(trace),
@@ -277,11 +279,14 @@ def _stream_lanes(trace: Trace, groups: OpGroups, lanes: list[list[int]], edges:
         yield StreamLane(label, int(trace.stream_process[streams[0]]), busy, longest, len(streams))
 
 
-def _memory_lanes(trace: Trace, edges: Ints) -> Iterator[MemoryLane]:
-    """Make a lane per GPU whose memory was recorded."""
+def _level_lanes(trace: Trace, edges: Ints) -> Iterator[LevelLane]:
+    """Make lanes of the memory and of the metrics of each GPU that were recorded; of metrics, at most `MAX_LANES`."""
     for label, (process, time, size) in gpu_memory(trace).items():
         live, peak = most_live(time, size, edges[:-1], edges[1:]), int(size.max())
-        yield MemoryLane(f"{label} · memory, up to {format_bytes(peak)}", process, live, peak)
+        yield LevelLane(f"{label} · memory, up to {format_bytes(peak)}", process, live, peak)
+    for label, process, samples, percent in islice(drawn_metrics(trace), MAX_LANES):
+        level = np.nan_to_num(means(samples, percent, edges[:-1], edges[1:])).astype(np.int64)
+        yield LevelLane(f"{label}, up to 100 %", process, level, 100)
 
 
 def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], list[str]]:

@@ -60,6 +60,7 @@ _LEVEL, _NAME = 0.95, 30
 _SAME_CLOCK = 0.02  # part by which a clock changes anyway
 _ROUNDED = 0.5  # percent are recorded as whole numbers
 _SHOWN = ("sm_active", "sm_issue", "tensor_active", "dram_read", "dram_write", "warps")
+_DRAWN = {"SM active": ("sm_active",), "tensor active": ("tensor_active",), "DRAM": ("dram_read", "dram_write")}
 _HEADS = dict(zip(_SHOWN, ("SM active", "SM issue", "tensor", "DRAM read", "DRAM write", "warps"), strict=True))
 
 
@@ -92,7 +93,7 @@ def mean_of(values: NDArray[np.float32], inside: Mask) -> Mean:
     return Mean(mean, max(mean - wide, 0.0), mean + wide, len(known), "samples")
 
 
-def means(samples: GpuSamples, values: NDArray[np.float32], start: Ints, end: Ints) -> Floats:
+def means(samples: GpuSamples, values: NDArray[np.float32] | Floats, start: Ints, end: Ints) -> Floats:
     """For each interval, return the mean of the known samples that overlap it, or NaN if there are none."""
     known = ~np.isnan(values)
     first = np.searchsorted(samples.end, start, side="right")
@@ -108,6 +109,17 @@ def clocks(trace: Trace, gpu: int, start: Ints, end: Ints) -> Floats:
     if samples is None or "clock_hz" not in samples.values:
         return np.full(len(start), np.nan)
     return means(samples, samples.values["clock_hz"], start, end)
+
+
+def drawn_metrics(trace: Trace) -> Iterator[tuple[str, int, GpuSamples, Floats]]:
+    """Yield the metrics for timelines: label, process that uses the GPU, its samples, and the percentage of each."""
+    labels, numbers = device_labels(trace), trace.gpu_numbers
+    for gpu, samples in trace.samples.items():
+        for name, parts in _DRAWN.items() if gpu in numbers else ():
+            values = [samples.values[each] for each in parts if each in samples.values]
+            if values:
+                user = trace.devices[numbers.index(gpu)].process
+                yield f"{labels[gpu]} · {name}", user, samples, np.sum(values, axis=0, dtype=np.float64)
 
 
 def usual_clock(trace: Trace, start: Ints, end: Ints) -> float:

@@ -15,6 +15,7 @@ from nsysprof.core.arrays import Ints
 from nsysprof.core.intervals import NOTHING, column, column_edges, union_length
 from nsysprof.kernels.classify import FAMILIES
 from tests.conftest import MakeTrace
+from tests.kit.gpu_samples import gpu_samples
 from tests.kit.reports import RUN, broken_down
 from tests.kit.trace import Items, Range, allocate, launch_kernel, launch_memcpy, launch_memset
 
@@ -421,9 +422,20 @@ def test_memory_has_a_lane_of_its_gpu(trace: MakeTrace) -> None:
         launch_kernel("k", (190, 191), (192, 200), id=6),
     )
     answer = timeline(broken_down(path), columns=10)
-    [lane] = answer.memory
-    assert (lane.label, lane.peak) == ("GPU 0 · memory, up to 400 B", 400)
+    [lane] = answer.levels
+    assert (lane.label, lane.full) == ("GPU 0 · memory, up to 400 B", 400)
     assert (answer.start_ns, answer.end_ns) == (100, 200)
-    assert lane.live.tolist() == [100] * 3 + [400] * 2 + [100] * 5
+    assert lane.level.tolist() == [100] * 3 + [400] * 2 + [100] * 5
     drawn = [each for each in plan_timeline(answer).panels[0].lanes if isinstance(each, Stream)]
     assert [each.level.max() for each in drawn if each.label == lane.label] == [STREAM_LEVELS]
+
+
+def test_sampled_metrics_have_lanes_of_their_gpu(trace: MakeTrace) -> None:
+    """The mean percentage per column; a full lane is 100 %, and an impossible value is no level."""
+    values = {"sm_active": [0, 20, 40, 101], "dram_read": [30] * 4, "dram_write": [5] * 4}
+    lanes = shown(trace(launch_kernel("k", (0, 1), (0, 400_000), id=1), gpu_samples(values)), columns=4).levels
+    assert [(lane.label, lane.level.tolist(), lane.full) for lane in lanes] == [
+        ("GPU 0 · SM active, up to 100 %", [0, 20, 40, 0], 100),
+        ("GPU 0 · DRAM, up to 100 %", [35] * 4, 100),
+    ]
+    assert not shown(trace(launch_kernel("k", (0, 1), (0, 400_000), id=1), gpu_samples(values, gpu=1))).levels
