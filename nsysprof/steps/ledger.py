@@ -93,7 +93,6 @@ def excess_of(facts: Facts, windows: Windows, odd: Index, typical: Index, level:
         return Excess(none, none, none, none, none, none)
     near = _nearest(odd, typical, level)
     used, place = np.unique(np.append(odd, near.ravel()), return_inverse=True)
-    place = place.reshape(-1)
     rows = _rows(facts, windows.take(used))
     first, key = distinct(*(rows[name] for name in _KEYS))
     begin = np.searchsorted(rows["group"], np.arange(len(used) + 1))
@@ -117,7 +116,7 @@ def _order_of_texts(facts: Facts, keys: Mapping[str, Ints]) -> list[Index]:
     """The ranks of the texts behind the codes of each key, the last key first."""
     words = facts.words
     texts = [np.array(words[name], object)[codes] for name, codes in list(keys.items())[::-1]]
-    return [np.unique(each, return_inverse=True)[1].reshape(-1) for each in texts]
+    return [np.unique(each, return_inverse=True)[1] for each in texts]
 
 
 def _nearest(odd: Index, typical: Index, level: Floats | None) -> Index:
@@ -175,7 +174,7 @@ def same_for_all_kernels(excess: Excess, steps: Index) -> Mask:
     compute = excess.cause == COMPUTE
     typical, delta = (np.where(compute, ns, 0) for ns in (excess.typical_ns, excess.delta_ns))
     all_typical, all_delta = (sums(place, ns, count) for ns in (typical, delta))
-    growth = np.where(all_typical > 0, all_delta / np.maximum(all_typical, 1), 0.0)[place]
+    growth = (all_delta / np.maximum(all_typical, 1))[place]
     own = delta / np.maximum(typical, 1)
     alike = compute & (typical > 0) & (own > growth / _CLOCK_SPREAD) & (own < growth * _CLOCK_SPREAD)
     share = sums(place, np.where(alike, typical, 0), count) / np.maximum(all_typical, 1)

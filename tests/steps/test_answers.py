@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nsysprof.charts.marks import Message, Series
 from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.statistics.judge import CLASSES, PERIODIC, SECOND, SLOW, TYPICAL, WARM_UP, Judgement
+from nsysprof.steps import steps
 from nsysprof.steps.charts import plan_steps
-from nsysprof.steps.findings import _slow, findings_one_by_one
+from nsysprof.steps.findings import _growth, _slow, findings_one_by_one
+from nsysprof.steps.ledger import Excess
 from nsysprof.steps.steps import Chain
 from nsysprof.steps.text import _ledger_cells, ledger_table, place_of, slow_table
 
@@ -38,7 +41,7 @@ def answer(*chains: Chain, ledger: Any = (), **columns: Any) -> Any:
         steps |= {name: Texts(np.zeros(count, np.int64), [text]) for name, text in (("name", "s"), ("path", "step"))}
         steps |= {"start_ns": np.zeros(count, np.int64), "excess_ns": excess, "culprit_ns": excess}
         steps |= {"typical_ns": np.full(count, float(MS)), "clock_hz": np.full(count, np.nan)}
-        named = (("activity", "code"), ("cause", "host"), ("culprit", "code in x"))
+        named = (("activity", "code"), ("cause", "host"), ("culprit", columns.pop("culprit", "code in x")))
         steps |= {name: np.array([text if each else np.nan for each in odd], object) for name, text in named}
         steps |= {name: np.where(odd, value, np.nan) for name, value in columns.items()}
     names = ("step", "cause", "culprit", "slow_ns", "typical_ns", "delta_ns")
@@ -83,6 +86,55 @@ def test_warm_up_of_few_paths_is_told_one_by_one(paths: int, told: bool) -> None
     made = answer(*[chain({0: WARM_UP}, excess=nothing)] * paths, excess_ns=0.0, expected_ns=0.0)
     made.facts = None
     assert [each.text for each in findings_one_by_one(made)] == ["warm-up: 1 step"] * paths * told
+
+
+def test_warm_up_without_a_ledger_is_what_is_over_the_expected_time() -> None:
+    """Added to what ledgers say of the others."""
+    nothing = SimpleNamespace(table=lambda facts: answer().columns("ledger"))
+    excess = np.append([np.nan, 300.0], np.zeros(18))
+    made = answer(chain({0: WARM_UP, 1: WARM_UP}, excess=nothing), excess_ns=excess, expected_ns=2 * MS - 70.0)
+    made.facts = None
+    assert [each.text for each in findings_one_by_one(made)] == ["warm-up: 2 steps, +370 ns in all"]
+
+
+@pytest.mark.parametrize(
+    ("part", "said"), [(0.12, "take 12 % longer"), (-0.5, "take 50 % shorter"), (1, "take 2.00 times as long")]
+)
+def test_what_doubles_is_so_many_times_as_long(part: float, said: str) -> None:
+    """Else it is so many percent longer."""
+    assert _growth(part, "take") == said
+
+
+@pytest.mark.parametrize(("longer", "of"), [(1, SLOW), (0, TYPICAL), (-1, TYPICAL), (None, SLOW)])
+def test_a_slow_step_takes_longer_than_typical_ones_nearby(
+    monkeypatch: pytest.MonkeyPatch, longer: int | None, of: int
+) -> None:
+    """One that does not is typical, with no ledger; one that was not compared remains."""
+    rows = [] if longer is None else [(3, 4, 0, 0, 9, 9 - longer), (5, 4, 0, 0, 8, 1)]
+    made = chain({3: SLOW, 5: WARM_UP})
+    ledgers = Excess(*np.array(rows, np.int64).reshape(-1, 6).T)
+    monkeypatch.setattr(steps, "excess_of", lambda *_: ledgers)
+    windows: Any = SimpleNamespace(start=np.zeros(20, np.int64), end=made.span, gpu=np.zeros(20, np.int64))
+    facts: Any = None
+    done = steps._explained(facts, windows, made.judgement, None, "step", 1, made.rows)
+    assert done.judgement.of[3] == of
+    assert done.excess.step.tolist() == [3] * (longer == 1) + [5] * len(rows[1:])
+
+
+def test_long_names_are_cut_and_of_many_steps_the_first_are_named() -> None:
+    """Wherever they stand; a chart names a culprit four times."""
+    made = chain(dict.fromkeys(range(3, 12), SLOW), path="P" * 200)
+    told = answer(made, culprit="Q" * 200)
+    [found] = _slow(told, made)
+    assert found.text.count("Q") == 79
+    assert found.text.endswith(" (steps 3, 4, 5, 6, 7, 8, 9, 10 and 1 more)")
+    plan = plan_steps(told)
+    assert isinstance(plan, Series)
+    [panel] = plan.panels
+    lengths = [len(plan.heading.title), plan.heading.subtitle.count("P"), panel.title.count("P")]
+    assert (lengths, [len(each[2]) for each in panel.names]) == ([150, 49, 63], [70] * 4)
+    assert len(place_of(told, made.path, 0, 1)) == 64
+    assert isinstance(plan_steps(answer()), Message)
 
 
 def test_a_place_names_what_tells_paths_apart() -> None:
