@@ -145,7 +145,7 @@ def _checked(found: Reached, moved: float, roofs: Roofs) -> Reached:
             cache = roofs.gpu.l2_bytes if roofs.gpu else None
             fits = kind == MEMORY and found.basis == SHAPES and cache and moved <= cache
             why = "its shapes" if found.basis == SHAPES else "counters of other work under its name"
-            why = "the measured peak" if roofs.measured else why
+            why = "sampled values" if found.basis == METRICS else "the measured peak" if roofs.measured else why
             why = f"its {format_bytes(moved)} may stay in the L2 cache" if fits else f"suspect: {why}"
             return replace(found, shares={}, suspect=f"{format_share(share)} of the {kind} peak is impossible; {why}")
     return replace(found, shares=shares)

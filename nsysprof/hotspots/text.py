@@ -20,6 +20,7 @@ from nsysprof.kernels.classify import short_name
 from nsysprof.results.one_screen import Rows, answer_lines, grave
 from nsysprof.results.table import TextTable, wrap
 
+_FULL = 0.95  # of the multiprocessors: a fuller GPU gains nothing
 _SEVERAL = 1.2  # times a step: kernels that run for longer ran at the same time
 _SHOWN = ("kernel", "calls_per_step", "step_ns", "share", "limit", "limit_share", "gain_ns")
 _RECORD = {
@@ -98,15 +99,19 @@ def whole_words(answer: Hotspots) -> str:
 def spot_sentence(answer: Hotspots, spot: Spot) -> str:
     """Describe a kernel in a sentence: its share of a step, its limit, and the time it could save per step."""
     text = f"{called(answer, spot)} {_takes(spot, whole_words(answer))}, {limit_words(spot)}"
-    if isnan(spot.gain_ns) or spot.scale >= 1:
-        return text if isnan(spot.gain_ns) or spot.limit == LATENCY else f"{text}: near what can be reached"
+    if isnan(spot.gain_ns) or (spot.scale >= 1 and spot.limit == LATENCY):
+        return text
+    if spot.scale >= 1:
+        full = spot.limit != OCCUPANCY or spot.limit_share >= _FULL
+        return f"{text}{': near what can be reached' if full else '; kernels this short cannot get much shorter'}"
+    each = " per step" * answer.diagnosis.repeats
     if spot.gain_ns < 1_000:
         hidden = spot.gain_ns == 0 and spot.gain_basis != BOUND
         return f"{text}; speeding it up saves " + (
-            "nothing, because it is not on the critical path" if hidden else "less than 1 µs per step"
+            "nothing, because it is not on the critical path" if hidden else f"less than 1 µs{each}"
         )
     most = " at most" * (spot.gain_basis == BOUND)
-    saves = f"saves{most} {format_ns(spot.gain_ns)} per step"
+    saves = f"saves{most} {format_ns(spot.gain_ns)}{each}"
     return f"{text}; cutting its time to {format_share(spot.scale)} {saves}"
 
 

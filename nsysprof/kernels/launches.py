@@ -17,7 +17,13 @@ from nsysprof.trace.trace import Trace
 _MOST_THREADS, _MOST_REGISTERS = 1024, 255  # of a block; of a thread
 _DENSE = 1 << 22  # sums of all groups and launches that are kept at once
 _GRID, _BLOCK, _GPU, _LIMITS, _KNOWN = range(5)
-REASONS = ("grid not recorded", "block not possible", "GPUs of several kinds", "limits of the GPU are unknown", "")
+REASONS = (
+    "grid not recorded or not possible",
+    "block not possible",
+    "GPUs of several kinds",
+    "limits of the GPU are unknown",
+    "",
+)
 
 
 @dataclass(frozen=True)

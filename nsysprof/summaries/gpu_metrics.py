@@ -86,7 +86,7 @@ def mean_of(values: NDArray[np.float32], inside: Mask) -> Mean:
     known = some[~np.isnan(some)]
     if len(known) < _LEAST:
         short = np.count_nonzero(inside) < _LEAST
-        return _unknown("too short for samples of this frequency" if short else "values out of range", len(known))
+        return _unknown("too few samples while it ran" if short else "values out of range", len(known))
     means = np.array([part.mean() for part in np.array_split(known, min(len(known), _BATCHES))])
     wide = t_quantile(_LEVEL, len(means) - 1) * float(means.std(ddof=1)) / np.sqrt(len(means)) + _ROUNDED
     mean = float(known.mean())
@@ -350,7 +350,7 @@ def _finding(trace: Trace, labels: Mapping[int, str], rows: list[dict[str, Any]]
     missing = [label for gpu, label in labels.items() if gpu not in trace.samples]
     texts += [f"not sampled: {join_words(missing)}"] * bool(missing)
     every = max((samples.step_ns for samples in trace.samples.values()), default=0)
-    return f"GPU metrics, a sample every {format_ns(every)}: {'; '.join(texts)}"
+    return f"GPU metrics{f', a sample every {format_ns(every)}' * (every > 0)}: {'; '.join(texts)}"
 
 
 SUMMARY = Summary("gpu_metrics", "GPU metrics", (METRICS,), gpu_metrics)

@@ -484,8 +484,8 @@ Number = TypeVar("Number", int, Ints)
 
 
 def packed(x: Number, y: Number, z: Number) -> Number:
-    """Pack a grid or block into one number. CUDA's limits (2^31 blocks in x, 2^16 in y and z) fit into 63 bits."""
-    return (x & 0x7FFFFFFF) << 32 | (y & 0xFFFF) << 16 | z & 0xFFFF
+    """Pack a grid or block into one number, 0 beyond CUDA's limits, which are 63 bits (2^31 in x, 2^16 in y and z)."""
+    return (x << 32 | y << 16 | z) * ((x >> 31 | y >> 16 | z >> 16) == 0)
 
 
 def unpacked(grid: Number) -> tuple[Number, Number, Number]:

@@ -15,7 +15,7 @@ from nsysprof.diagnosis.reached import REACHABLE
 from nsysprof.errors import NsysprofError
 from nsysprof.hotspots.charts import plan_hotspots
 from nsysprof.hotspots.hotspots import Hotspots, hotspots
-from nsysprof.hotspots.text import command, hotspots_text, spot_words
+from nsysprof.hotspots.text import command, hotspots_text, spot_sentence, spot_words
 from nsysprof.kernels.shapes import op_work
 from tests.conftest import MakeTrace
 from tests.kit.bench_samples import write_samples
@@ -215,6 +215,18 @@ def streaming(
 
 
 H200 = Gpu(0)
+
+
+@pytest.mark.parametrize(
+    ("ns", "said"),
+    [(2 * US, "kernels this short cannot get much shorter"), (2 * MS, "cutting its time to 21 % saves 1.58 ms")],
+)
+def test_one_pass_has_no_steps_to_save_in(trace: MakeTrace, ns: int, said: str) -> None:
+    """Few blocks leave most of the GPU empty, but a kernel as short as its launch stays as long; no step repeats."""
+    kernel = launch_kernel("k", (10, 20), (US, US + ns), id=1, grid=(56, 1, 1), block=(256, 1, 1), registers=32,
+                           shared=(0, 100 << 10))  # fmt: skip
+    answer = found(trace(kernel, H200))
+    assert spot_sentence(answer, answer.spots[0]).endswith(said)
 
 
 def test_gpu_metrics_say_what_limits_a_kernel_without_shapes(trace: MakeTrace) -> None:

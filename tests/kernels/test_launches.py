@@ -43,9 +43,13 @@ def test_equal_launches_are_one_row() -> None:
 @pytest.mark.parametrize(
     ("grid", "threads", "registers", "gpus", "reason"),
     [
-        ((0, 1, 1), 256, 32, (H200,), "grid not recorded"),
-        ((1 << 31, 1, 1), 256, 32, (H200,), "grid not recorded"),
-        ((264, 1, 1), 0, 32, (H200,), "grid not recorded"),
+        ((0, 1, 1), 256, 32, (H200,), "grid not recorded or not possible"),
+        ((1 << 31, 1, 1), 256, 32, (H200,), "grid not recorded or not possible"),
+        ((-1, 1, 1), 256, 32, (H200,), "grid not recorded or not possible"),
+        (((1 << 32) + 264, 1, 1), 256, 32, (H200,), "grid not recorded or not possible"),
+        ((264, (1 << 16) + 1, 1), 256, 32, (H200,), "grid not recorded or not possible"),
+        ((264, 1, -1), 256, 32, (H200,), "grid not recorded or not possible"),
+        ((264, 1, 1), 0, 32, (H200,), "grid not recorded or not possible"),
         ((264, 1, 1), 2048, 32, (H200,), "block not possible"),
         ((264, 1, 1), 256, 4096, (H200,), "block not possible"),
         ((264, 1, 1), 256, -1, (H200,), "block not possible"),
@@ -57,7 +61,7 @@ def test_equal_launches_are_one_row() -> None:
 def test_what_cannot_be_has_a_reason(
     grid: tuple[int, int, int], threads: int, registers: int, gpus: tuple[Gpu, ...], reason: str
 ) -> None:
-    """Grids of 0 or 2^31, blocks that no GPU runs, and GPUs without limits give no number."""
+    """Grids of 0, 2^31 or less than nothing, blocks that no GPU runs, and GPUs without limits give no number."""
     found = made(grid, threads=threads, registers=registers, gpus=gpus)
     assert REASONS[found.reason[0]] == reason
     columns = launch_columns(found, np.array([0, -1]))

@@ -141,6 +141,15 @@ def test_parts_of_a_link_add_up(trace: MakeTrace) -> None:
     assert np.isnan(found.values["nvlink_rx"][1])  # 120 %
 
 
+def test_reads_and_writes_share_one_bandwidth(trace: MakeTrace) -> None:
+    """Together more than all of it is unknown, as neither is known to be right; rounding alone is not more."""
+    values = {"sm_active": [99] * 3, "dram_read": [60, 80, 30], "dram_write": [42, 70, 20]}
+    found = samples_of(trace(KERNEL, gpu_samples(values)))[0]
+    for name in ("dram_read", "dram_write"):
+        assert np.isnan(found.values[name]).tolist() == [False, True, False]
+    assert found.notes == ("1 sum of dram_read and dram_write out of range",)
+
+
 def test_a_gap_in_time_is_unknown(trace: MakeTrace) -> None:
     """What was lost is not what was before it; the clock of an idle GPU may change the time between samples."""
     lost = samples_of(trace(KERNEL, gpu_samples(VALUES, times=[0, 100, 200, 400, 500])))[0]

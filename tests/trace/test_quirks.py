@@ -17,6 +17,7 @@ from nsysprof.analyze.text import summary
 from nsysprof.attribution.attribute import attribute
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import MakeTrace
+from tests.kit.gpu_samples import gpu_events
 from tests.kit.schema import STYLES
 from tests.kit.trace import (
     CudaDevice,
@@ -505,6 +506,11 @@ def test_tables_of_events_that_nothing_reads_are_counted(trace: MakeTrace) -> No
     connection.execute("INSERT INTO TARGET_INFO_NIC_INFO VALUES ('eth0')")
     connection.commit()
     connection.close()
+    other = Row("GENERIC_EVENTS", {"rawTimestamp": 5, "typeId": 1, "data": "{}"})  # such as events of the kernel
+    with open_report(trace(*STEP, other)) as report:
+        assert report.reader.not_read() == {"GENERIC_EVENTS": 1}
+    with open_report(trace(*STEP, gpu_events({"sm_active": [1, 2]}))) as report:
+        assert report.reader.not_read() == {}
     with open_report(path) as report:
         assert report.reader.not_read() == {"SCHED_EVENTS": 2}
         assert "recorded and not read: SCHED_EVENTS (2)" in summary(break_down(attribute(report)), full=True)

@@ -46,6 +46,7 @@ _IN_PARTS = "the GPU is partitioned (MIG), and the samples do not identify their
 _GAP, _LONG_GAP = 1.5, 4  # times the time between the samples around it; times the usual one
 _DIGITS, _END, _FIRST, _MOST_FORMS = b"0123456789", (1 << 63) - 1, 1000, 64
 _NO_TOKEN, _SPACED = bytes(sorted({*range(256)} - {*_DIGITS, *b'"'})), bytes.maketrans(b'"', b" ")
+_ROUNDED = 2  # percent that a sum of two percentages may be off by
 _OVERCLOCKED, _MAX_HZ = 1.5, 4e9  # times the clock that a GPU has at most by its own account; of any GPU
 
 
@@ -97,6 +98,11 @@ def _read(source: Source) -> tuple[dict[str, Array], list[int]]:
             time, value = column(block, "timestamp")[rows], column(block, "value")[rows]
             grown.add(len(rows), type=code, metric=metric[rows], time=time, value=value)
     return grown.take_rest(), [*names]
+
+
+def of_gpu_metrics(source: Source) -> bool:
+    """Whether generic events are samples of GPU metrics."""
+    return any("SM Active" in str(data) for (data,) in named_rows(source, _TYPES, "data"))
 
 
 def _codes(names: Sequence[str]) -> list[int]:
@@ -257,6 +263,10 @@ def _of_gpu(rows: dict[str, Array], clock_hz: float) -> GpuSamples:
     for name in ("nvlink_rx", "nvlink_tx"):  # sums of parts
         if name in columns:
             columns[name][columns[name] > 100] = np.nan
+    if "dram_read" in columns and "dram_write" in columns:  # parts of one bandwidth
+        wrong = columns["dram_read"] + columns["dram_write"] > 100 + _ROUNDED
+        notes += [f"{plural(int(wrong.sum()), 'sum')} of dram_read and dram_write out of range"] * bool(wrong.any())
+        columns["dram_read"][wrong] = columns["dram_write"][wrong] = np.nan
     notes += [f"{plural(int(gap.sum()), 'gap')} in time"] * bool(gap.any())
     end = np.append(np.where(gap[:-1], start[:-1] + usual, start[1:]), start[-1] + usual)
     return GpuSamples(start, end, columns, tuple(notes))

@@ -26,7 +26,7 @@ from nsysprof.trace.nsys.host_calls import read_call_list, read_host_activity, r
 from nsysprof.trace.nsys.host_ranges import read_other_ranges
 from nsysprof.trace.nsys.identify import REPORT_ENDINGS, changed, check_tables, identify, reading, stamp
 from nsysprof.trace.nsys.memory import read_memory, read_page_faults
-from nsysprof.trace.nsys.metrics import read_samples
+from nsysprof.trace.nsys.metrics import of_gpu_metrics, read_samples
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.trace import Progress, Reader, Report, Trace
 
@@ -118,7 +118,9 @@ class NsysReader(Reader):
     def not_read(self) -> dict[str, int]:
         """Return the event tables that nsysprof does not use, with their numbers of rows."""
         with reading(self.path):
-            some = [each for each in self.source.tables(views=False) if each.isupper() and not _READ.fullmatch(each)]
+            others = "" if of_gpu_metrics(self.source) else "GENERIC_EVENTS"
+            tables = self.source.tables(views=False)
+            some = [each for each in tables if each.isupper() and (each == others or not _READ.fullmatch(each))]
             timed = [each for each in some if {"start", "timestamp", "rawTimestamp"} & {*self.source.columns(each)}]
             return {table: rows for table in timed if (rows := self.source.rows(table))}
 
