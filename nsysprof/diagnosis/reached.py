@@ -109,6 +109,8 @@ class Sources:
         flops, moved = (_rate(each[op], busy.length[rows]) for each in (self.work.flops, self.work.moved))
         dtype, unit = _unit(self._dtype(rows), kinds.math_unit[code], kinds.family[code])
         shares = {COMPUTE: flops / self.roofs.flops(dtype), MEMORY: moved / self.roofs.bytes_per_s}
+        if kinds.family[code] == "attention" and np.isnan(flops) and not np.isnan(moved):
+            return Reached(SHAPES, {}, unit, flops, moved, "not recorded whether attention is causal")
         if kinds.family[code] not in ("gemm", "attention") and "conv" not in kinds.cause[code]:
             shares.pop(COMPUTE) if not np.isnan(
                 shares[MEMORY]

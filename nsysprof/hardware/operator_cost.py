@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 Shape: TypeAlias = tuple[int, ...]
-Cost: TypeAlias = tuple[int, int | None, str]
+Cost: TypeAlias = tuple[int | None, int | None, str]
 _MOST = 1 << 48  # elements of a tensor: more are no shape
 _PER_ELEMENT = 5  # FLOPs of softmax and norms: subtract, exponentiate or square, add, divide or scale
 # Bytes of an element, by the names of types as PyTorch writes them, without `c10::`.
@@ -69,7 +69,8 @@ def flops_bytes(
     """Return FLOPs, bytes, and the kind of count (`matrix product`, `copy`) of an operator call such as `aten::mm`.
 
     ``dims``, ``types`` and ``values`` are PyTorch's ``Input Dims``, ``Input type`` and ``Concrete Inputs``. Bytes are
-    None if types are missing. Returns None for an unknown operator, or if the shapes do not fit the operator.
+    None if types are missing, as are FLOPs of attention without ``values``, which say whether it is causal. Returns
+    None for an unknown operator, or if the shapes do not fit the operator.
     """
     name = op.rsplit("::", 1)[-1].split(".")[0]
     name = name.rstrip("_") if not name.startswith("__") else name
@@ -191,14 +192,15 @@ def _attention(call: _Call) -> Cost | None:
     if call.name.startswith(_HEADS_LAST):
         query, key, value = ((shape[0], shape[2], shape[1], shape[3]) for shape in (query, key, value))
     causal = call.values[_CAUSAL[call.name]] if len(call.values) > _CAUSAL[call.name] else ""
-    pairs, basis = query[2] * key[2], "attention" if causal else "attention without a mask"
+    pairs = query[2] * key[2]
     if causal in ("True", "1", "2"):  # the last two are kinds of masks of efficient attention
         length = min(query[2], key[2])
         pairs = length * (length + 1) // 2 + (query[2] - length) * key[2]
     flops = 2 * query[0] * query[1] * pairs * (query[3] + value[3])
     out, size = (*query[:3], value[3]), call.sizes[1 if backward else 0]
     each = [(shape, size) for shape in (query, key, value, out)]
-    return (2 if backward else 1) * flops, _moved(*each, *(each if backward else ())), basis
+    moved = _moved(*each, *(each if backward else ()))
+    return (2 if backward else 1) * flops if causal else None, moved, "attention"
 
 
 def _pointwise(call: _Call) -> Cost | None:

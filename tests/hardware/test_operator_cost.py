@@ -71,7 +71,7 @@ def test_masked_scores_of_attention_are_not_counted() -> None:
     moved = 4 * 2 * (2 * 4 * 8 * 16)
     assert flops_bytes(op, dims, types, ["", "", "", "0.", "False"]) == (full, moved, "attention")
     assert flops_bytes(op, dims, types, ["", "", "", "0.", "True"]) == (causal, moved, "attention")
-    assert flops_bytes(op, dims, types) == (full, moved, "attention without a mask")
+    assert flops_bytes(op, dims, types) == (None, moved, "attention")  # half as many if it is causal
     back = flops_bytes(f"{op}_backward", [dims[0], *dims], [HALF] * 4, [""] * 11 + ["True"])
     assert back == (2 * causal, 2 * moved, "attention")
     last = flops_bytes("aten::_flash_attention_forward", [[2, 8, 4, 16]] * 3, types, [""] * 8 + ["False"])

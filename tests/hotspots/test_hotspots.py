@@ -33,6 +33,10 @@ MM, ADD, COPY = "ampere_gemm_mm", "vectorized_elementwise_add", "copy_kernel"
 SQUARE: dict[str, Any] = {"Input_Dims": [[4096, 4096]] * 2, "Input_type": ["c10::Half"] * 2}
 
 
+H200 = Gpu(0)
+SDPA = "_scaled_dot_product_flash_attention"
+
+
 def work(
     name: str, op: str, at: int, gpu: tuple[int, int], id: int, *, stream: int = 7, blocks: int = 4096, **shapes: Any
 ) -> list[Event]:
@@ -199,6 +203,24 @@ def test_sizes_in_names_of_ranges_are_shapes(trace: MakeTrace) -> None:
     assert (work_of.flops == work_of.flops).sum() == STEPS
 
 
+def test_attention_whose_mask_is_not_recorded_has_no_flops(trace: MakeTrace) -> None:
+    """`emit_nvtx` records sizes alone: causal attention does half of the work, so a share may be twice too high."""
+    name = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, cutlass::half_t>>"
+    items: list[Item] = []
+    for step in range(STEPS):
+        at = step * MS
+        sizes = ", ".join(["[4, 16, 4096, 64]"] * 3)
+        items += [
+            Range("step", at, at + MS),
+            Range(f"aten::{SDPA}, op_id = {step}, sizes = [{sizes}]", at + 10, at + 100),
+        ]
+        items += launch_kernel(name, (at + 20, at + 30), (at + 40, at + MS), id=step + 1, grid=(4096, 1, 1),
+                               block=(256, 1, 1), registers=32)  # fmt: skip
+    [spot] = found(trace(*items, H200)).spots
+    assert (spot.limit, spot.reason) == ("unknown", "not recorded whether attention is causal")
+    assert spot.flops_per_s != spot.flops_per_s
+
+
 def streaming(
     trace: MakeTrace, *more: Any, blocks: int = 4096, gpu: int = 0, read: int = 30, write: int = 25, **launch: Any
 ) -> Path:
@@ -212,9 +234,6 @@ def streaming(
     count = STEPS * 2 * MS // STEP_NS
     values = {"sm_active": [99] * count, "dram_read": [read] * count, "dram_write": [write] * count}
     return trace(*items, gpu_samples(values, gpu=gpu), *more)
-
-
-H200 = Gpu(0)
 
 
 @pytest.mark.parametrize(
