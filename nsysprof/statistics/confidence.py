@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +38,9 @@ class ConfidenceInterval:
     def holds(self, value: float) -> bool:
         """Return whether the value is in the interval."""
         return self.low <= value <= self.high
+
+
+_RESAMPLED: dict[tuple[Any, ...], ConfidenceInterval] = {}
 
 
 def median_interval(
@@ -152,11 +157,16 @@ def _understated(order: Dependence) -> float:
 def _resampled(
     values: Floats, order: Dependence, reach: float, level: float, resamples: int, seed: int
 ) -> ConfidenceInterval:
-    medians = resampled_medians(values, order.block, resamples, np.random.default_rng(seed))
-    levels = normal_below([-reach, reach]) if order.correlated else _bca_levels(values, medians, reach)
-    low, high = np.quantile(medians, levels).tolist()
-    middle = float(np.median(values))  # medians of blocks of few samples may all lie above it, or below
-    return ConfidenceInterval(min(low, middle), max(high, middle), level, BLOCKS if order.correlated else BCA)
+    # the samples of a backend are compared with those of many others: theirs are resampled once
+    key = sha256(values.tobytes()).digest(), order, reach, level, resamples, seed
+    if key not in _RESAMPLED:
+        medians = resampled_medians(values, order.block, resamples, np.random.default_rng(seed))
+        levels = normal_below([-reach, reach]) if order.correlated else _bca_levels(values, medians, reach)
+        low, high = np.quantile(medians, levels).tolist()
+        middle = float(np.median(values))  # medians of blocks of few samples may all lie above it, or below
+        method = BLOCKS if order.correlated else BCA
+        _RESAMPLED[key] = ConfidenceInterval(min(low, middle), max(high, middle), level, method)
+    return _RESAMPLED[key]
 
 
 def resampled_medians(values: Floats, block: int, count: int, rng: np.random.Generator) -> Floats:
