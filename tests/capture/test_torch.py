@@ -10,8 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -133,25 +132,42 @@ def capture(folder: Path, *arguments: str) -> Recording:
     return Recording(done.returncode, done.stdout, done.stderr, folder / "traces")
 
 
-@pytest.fixture(scope="module")
-def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recording]:
-    """Each program recorded once, two at a time; ``plain`` is that of modules without anything of ours."""
+class Recordings(dict[str, Recording]):
+    """Programs by name, each recorded when first asked for; ``plain`` is that of modules without anything of ours."""
 
-    def record(name: str) -> Recording:
-        folder = tmp_path_factory.mktemp(name)
+    def __init__(self, make: Callable[[str], Path]) -> None:
+        self.make = make
+
+    def __missing__(self, name: str) -> Recording:
+        folder = self.make(name)
         program = [sys.executable, str(PROGRAMS), *(["dies", name] if name.startswith("SIG") else [name])]
         if name == "plain":
             program[-1] = "modules"
             done = subprocess.run(program, cwd=folder, capture_output=True, text=True, check=False)
-            return Recording(done.returncode, done.stdout, done.stderr, folder)
-        return capture(folder, *CAPTURES[name], "--", *program)
+            self[name] = Recording(done.returncode, done.stdout, done.stderr, folder)
+        else:
+            self[name] = capture(folder, *CAPTURES[name], "--", *program)
+            check_privacy(self[name])
+        return self[name]
 
-    with ThreadPoolExecutor(2) as pool:
-        names = ["modules", "plain", *list(CAPTURES)[1:]]
-        return dict(zip(names, pool.map(record, names), strict=True))
+
+def check_privacy(done: Recording) -> None:
+    """No host, no folder and no argument is in trace and record."""
+    for name in (each for each in done.files if each.startswith("run")):
+        raw = (done.folder / name).read_bytes()
+        text = (gzip.decompress(raw) if name.endswith(".gz") else raw).decode("utf-8")
+        assert str(done.folder.parent) not in text
+        assert str(PROGRAMS) not in text
+        assert "host_name" not in text
 
 
-def test_a_recorded_program_computes_the_same_bits(recordings: dict[str, Recording]) -> None:
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Recordings:
+    """Each program recorded once by a worker whose tests look at it."""
+    return Recordings(tmp_path_factory.mktemp)
+
+
+def test_a_recorded_program_computes_the_same_bits(recordings: Recordings) -> None:
     """Losses, gradients, traced graphs and what else it prints, in-place modules and compiled ones included."""
     plain, recorded = recordings["plain"], recordings["modules"]
     assert plain.code == recorded.code == 0, recorded.err
@@ -161,7 +177,7 @@ def test_a_recorded_program_computes_the_same_bits(recordings: dict[str, Recordi
     assert plain.err == ""
 
 
-def test_children_of_fork_end_as_without_a_profiler(recordings: dict[str, Recording]) -> None:
+def test_children_of_fork_end_as_without_a_profiler(recordings: Recordings) -> None:
     """Workers of loaders, and forks that leave by sys.exit and os._exit; the program itself leaves by os._exit(3)."""
     done = recordings["loaders"]
     assert done.code == 3
@@ -176,7 +192,7 @@ def test_children_of_fork_end_as_without_a_profiler(recordings: dict[str, Record
     assert steps == ["fork 0", "fork 1", "spawn 0", "spawn 1"]
 
 
-def test_a_recording_ends_where_another_program_takes_over(recordings: dict[str, Recording]) -> None:
+def test_a_recording_ends_where_another_program_takes_over(recordings: Recordings) -> None:
     """What came before `exec` is there, nobody was killed, and an `exec` that fails ends nothing."""
     done = recordings["replaced"]
     assert (done.code, "killed" in done.err, "the other program" in done.err) == (0, False, True)
@@ -185,7 +201,7 @@ def test_a_recording_ends_where_another_program_takes_over(recordings: dict[str,
 
 
 @pytest.mark.parametrize(("name", "code"), [("ranges", 1), ("SIGTERM", 143)])
-def test_what_was_recorded_stays_however_a_program_ends(recordings: dict[str, Recording], name: str, code: int) -> None:
+def test_what_was_recorded_stays_however_a_program_ends(recordings: Recordings, name: str, code: int) -> None:
     """An exception and SIGTERM pass on their code, and leave trace and record."""
     done = recordings[name]
     assert done.code == code
@@ -198,7 +214,7 @@ def test_what_was_recorded_stays_however_a_program_ends(recordings: dict[str, Re
         assert "failed with exit code 1" in done.err
 
 
-def test_what_no_process_survives_is_told(recordings: dict[str, Recording]) -> None:
+def test_what_no_process_survives_is_told(recordings: Recordings) -> None:
     """SIGKILL leaves a sentence, the log, and the exit code that a shell gives."""
     killed = recordings["SIGKILL"]
     assert (killed.code, killed.files) == (137, ["run.partial.log"])
@@ -227,7 +243,7 @@ def test_an_interrupt_ends_the_program_and_keeps_its_trace(tmp_path: Path) -> No
     assert [each.name for each in done.ranges()] == ["waiting"]
 
 
-def test_a_program_that_profiles_itself_keeps_its_profiler(recordings: dict[str, Recording]) -> None:
+def test_a_program_that_profiles_itself_keeps_its_profiler(recordings: Recordings) -> None:
     """Its own profiler sees its own op; what was recorded until then is there, and a sentence says so."""
     done = recordings["itself"]
     assert done.code == 0
@@ -238,7 +254,7 @@ def test_a_program_that_profiles_itself_keeps_its_profiler(recordings: dict[str,
     assert "aten::cumsum" not in ops
 
 
-def test_ranges_of_nvtx_become_annotations(recordings: dict[str, Recording]) -> None:
+def test_ranges_of_nvtx_become_annotations(recordings: Recordings) -> None:
     """Of torch.cuda.nvtx without CUDA and of the package nvtx; names survive what Kineto does to them."""
     done = recordings["ranges"]
     names = [each.name for each in done.ranges()]
@@ -255,7 +271,7 @@ def test_ranges_of_nvtx_become_annotations(recordings: dict[str, Recording]) -> 
     assert threads.isdisjoint({each["tid"] for each in done.trace()["traceEvents"] if each.get("name") == "outer"})
 
 
-def test_modules_are_named_by_their_path_forward_and_backward(recordings: dict[str, Recording]) -> None:
+def test_modules_are_named_by_their_path_forward_and_backward(recordings: Recordings) -> None:
     """The first step of the decoder, range by range; its backward runs the other way round."""
     [step] = recordings["modules"].named("decoder 0")
     assert step.path == ("step0", "decoder 0")
@@ -272,7 +288,7 @@ def test_modules_are_named_by_their_path_forward_and_backward(recordings: dict[s
     assert [each.name for each in parts[1].inside] == ["model.layers.0.attn.qkv", "model.layers.0.attn.out"]
 
 
-def test_a_module_has_the_ops_of_ranges_by_hand(recordings: dict[str, Recording]) -> None:
+def test_a_module_has_the_ops_of_ranges_by_hand(recordings: Recordings) -> None:
     """Every range that the program opens by hand around a call holds the ops of the module's own, and no more."""
     hands = recordings["modules"].named("by hand")
     around = [each for each in hands if len(each.inside) == 1 and "compiled" not in str(each.path)]
@@ -282,7 +298,7 @@ def test_a_module_has_the_ops_of_ranges_by_hand(recordings: dict[str, Recording]
         assert sum(each.all_ops().values()) > 1
 
 
-def test_backward_ops_are_in_the_range_whose_forward_made_them(recordings: dict[str, Recording]) -> None:
+def test_backward_ops_are_in_the_range_whose_forward_made_them(recordings: Recordings) -> None:
     """By the sequence numbers that autograd gives, which the ranges are not made from: every node of three steps."""
     compared = 0
     for number in range(3):
@@ -311,7 +327,7 @@ def below(one: Range) -> Iterator[Range]:
         yield from below(each)
 
 
-def test_odd_calls_of_modules_leave_whole_ranges(recordings: dict[str, Recording]) -> None:
+def test_odd_calls_of_modules_leave_whole_ranges(recordings: Recordings) -> None:
     """Checkpoints, wrappers, late modules, exceptions, threads, generators, scripted and compiled modules."""
     done = recordings["modules"]
 
@@ -341,7 +357,7 @@ def test_odd_calls_of_modules_leave_whole_ranges(recordings: dict[str, Recording
         assert [len(each.inside) for each in done.named(name)[0].inside] == [0, 0]
 
 
-def test_steps_are_marked_and_the_cost_is_recorded(recordings: dict[str, Recording]) -> None:
+def test_steps_are_marked_and_the_cost_is_recorded(recordings: Recordings) -> None:
     """A range per optimizer step and one for what comes after; what a call of a module costs stands in the record."""
     done = recordings["modules"]
     assert [each.name for each in done.ranges() if len(each.path) == 1][:4] == ["step0", "step1", "step2", "step3"]
@@ -353,7 +369,7 @@ def test_steps_are_marked_and_the_cost_is_recorded(recordings: dict[str, Recordi
     assert process["modules"]["backward_nodes"] > 400
 
 
-def test_a_window_of_steps_is_all_that_is_recorded(recordings: dict[str, Recording]) -> None:
+def test_a_window_of_steps_is_all_that_is_recorded(recordings: Recordings) -> None:
     """--steps 10:20 has the ten steps, and their thirty ops of each kind."""
     done = recordings["many"]
     assert [each.name for each in done.ranges()] == [f"step{number}" for number in range(10, 20)]
@@ -362,7 +378,7 @@ def test_a_window_of_steps_is_all_that_is_recorded(recordings: dict[str, Recordi
     assert done.record["processes"][0]["stopped"] == "the last step of --steps"
 
 
-def test_ranks_have_a_trace_each(recordings: dict[str, Recording]) -> None:
+def test_ranks_have_a_trace_each(recordings: Recordings) -> None:
     """Named by rank, with the rank inside; the process that only started them has none."""
     done = recordings["ranks"]
     assert done.code == 0, done.err
@@ -380,22 +396,14 @@ def test_ranks_have_a_trace_each(recordings: dict[str, Recording]) -> None:
         assert [part.name for part in steps[1].inside[0].inside] == ["model.layers.0", "model.layers.1", "head"]
 
 
-def test_nothing_private_is_in_trace_and_record(recordings: dict[str, Recording]) -> None:
-    """No host, no folder, no argument; the record names the profiler."""
-    for done in recordings.values():
-        for name in (each for each in done.files if each.startswith("run")):
-            path = done.folder / name
-            raw = path.read_bytes()
-            text = (gzip.decompress(raw) if name.endswith(".gz") else raw).decode("utf-8")
-            assert str(done.folder.parent) not in text
-            assert str(PROGRAMS) not in text
-            assert "host_name" not in text
+def test_a_record_names_the_profiler_and_no_argument(recordings: Recordings) -> None:
+    """And how many arguments there were."""
     record = recordings["modules"].record
     assert (record["schema"], record["profiler"]) == ("nsysprof-run/1", "torch")
     assert record["program"].endswith("[2 arguments]")
 
 
-def test_nothing_is_overwritten_unasked(recordings: dict[str, Recording], tmp_path: Path) -> None:
+def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
     """Neither a trace nor one of a rank, before anything runs."""
     for name in ("run.json.gz", "run.rank3.json.gz"):
         (tmp_path / "traces").mkdir(exist_ok=True)

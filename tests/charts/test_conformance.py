@@ -5,6 +5,7 @@ import pickle
 import pkgutil
 import re
 import struct
+import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -98,6 +99,7 @@ def benched(*parts: dict[str, Any], memory: int | None = None) -> Make:
     return make
 
 
+@cache
 def study(name: str) -> Make:
     return lambda _: read_bench_results(ROOT / "analysis" / name)
 
@@ -145,6 +147,7 @@ def nothing_ran(folder: Path) -> Any:
     return why(attributed(write(folder / "host.sqlite", [Range("step", 0, 100)])))
 
 
+SWEEP = benched({"backends": _ALL, "seqs": (256, 512, 1024, 2048, 4096), "samples": 40})
 TILED_PAIR = TILED, "RUN::tiled_o0::*", "RUN::tiled_o3::*"
 ROOMS: dict[str, tuple[tuple[Chart[Any], ...], dict[str, Make]]] = {
     "analyze": (
@@ -169,7 +172,7 @@ ROOMS: dict[str, tuple[tuple[Chart[Any], ...], dict[str, Make]]] = {
     "selection": (
         (SELECTION,),
         {
-            "sweep": benched({"backends": _ALL, "seqs": (256, 512, 1024, 2048, 4096), "samples": 40}),
+            "sweep": SWEEP,
             "few": benched({"backends": ("math", "auto"), "seqs": (256, 512), "samples": 4, "device": "cpu"}),
             **{name: study(name) for name in ("baseline", "long", "scaling")},
         },
@@ -177,7 +180,7 @@ ROOMS: dict[str, tuple[tuple[Chart[Any], ...], dict[str, Make]]] = {
     "bench": (
         BENCH_CHARTS,
         {
-            "sweep": benched({"backends": _ALL, "seqs": (256, 512, 1024, 2048, 4096), "samples": 40}),
+            "sweep": SWEEP,
             "sweeps": benched(
                 {"backends": _ALL, "seqs": (128, 512, 2048), "batch": 32},
                 *({"backends": _ALL, "seqs": (512,), "batch": batch} for batch in (8, 64)),
@@ -252,46 +255,11 @@ FILES = {
     "fleet": "fleet_heatmap.png fleet_timeline.png",
 }
 EVERY = [
-    pytest.param(f"{room}/{chart.file}", chart, name, id=f"{room}-{chart.file}-{name}")
+    pytest.param(room, chart, name, id=f"{room}-{chart.file}-{name}")
     for room, (charts, answers) in ROOMS.items()
-    for chart in charts
     for name in answers
+    for chart in charts
 ]
-
-
-@pytest.fixture(scope="module")
-def answer_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Any]:
-    """Makes the answer of a room once."""
-
-    @cache
-    def make(room: str, name: str) -> Any:
-        return ROOMS[room][1][name](tmp_path_factory.mktemp("answer"))
-
-    return make
-
-
-@pytest.mark.parametrize(("place", "chart", "name"), EVERY)
-def test_every_chart_keeps_the_rules(
-    place: str, chart: Chart[Any], name: str, answer_of: Callable[[str, str], Any]
-) -> None:
-    """A plain and small plan; a finding as title; the common width; texts inside of the picture and apart."""
-    plan = chart.plan(answer_of(place.split("/", maxsplit=1)[0], name))
-    data = pickle.dumps(plan)
-    assert len(data) < 500_000
-    assert b"pandas" not in data
-    assert b"matplotlib" not in data
-    figure = draw(pickle.loads(data))
-    width, height = figure.canvas.get_width_height()
-    assert width == 1920
-    assert 200 < height < 6000
-    title = title_of(figure)
-    assert title not in ("", chart.caption)
-    assert isinstance(plan, Message) or re.search(
-        r"\d|as fast as|straggler|Nothing|is not known|is unknown|of each rank", title
-    ), title
-    check_texts(figure)
-
-
 # What each room prints of an answer, all of it.
 TEXTS: dict[str, Callable[[Any], str]] = {
     "analyze": lambda answer: summary(answer, 1000, full=True, width=500),
@@ -322,15 +290,41 @@ VERDICTS = [
 OF_THEIR_OWN = ("timeline.png", "kernel_breakdown.png", "gap.png", "throughput.png", "roofline.png", "samples.png")
 
 
-@pytest.mark.parametrize(("place", "chart", "name"), EVERY)
-def test_every_title_agrees_with_what_is_printed(
-    place: str, chart: Chart[Any], name: str, answer_of: Callable[[str, str], Any]
-) -> None:
-    """Ratios and verdicts of a title stand in the text and its tables too, and so do other figures that both have."""
-    room = place.split("/", maxsplit=1)[0]
-    answer = answer_of(room, name)
-    title = chart.plan(answer).heading.title.replace("\u00a0", " ")
-    text = " ".join(TEXTS[room](answer).replace("\u00a0", " ").split())
+@cache
+def answer_of(make: Make) -> Any:
+    """An answer, made once: several rooms draw charts of one."""
+    with tempfile.TemporaryDirectory() as folder:
+        return make(Path(folder))
+
+
+@cache
+def text_of(room: str, name: str) -> str:
+    """What is printed of an answer, with common spaces."""
+    return " ".join(TEXTS[room](answer_of(ROOMS[room][1][name])).replace("\u00a0", " ").split())
+
+
+@pytest.mark.parametrize(("room", "chart", "name"), EVERY)
+def test_every_chart_keeps_the_rules(room: str, chart: Chart[Any], name: str) -> None:
+    """A plain and small plan; a finding as title; the common width; texts inside of the picture and apart.
+
+    Ratios and verdicts of a title stand in the text and its tables too, and so do other figures that both have.
+    """
+    plan = chart.plan(answer_of(ROOMS[room][1][name]))
+    data = pickle.dumps(plan)
+    assert len(data) < 500_000
+    assert b"pandas" not in data
+    assert b"matplotlib" not in data
+    figure = draw(pickle.loads(data))
+    width, height = figure.canvas.get_width_height()
+    assert width == 1920
+    assert 200 < height < 6000
+    title = title_of(figure)
+    assert title not in ("", chart.caption)
+    assert isinstance(plan, Message) or re.search(
+        r"\d|as fast as|straggler|Nothing|is not known|is unknown|of each rank", title
+    ), title
+    check_texts(figure)
+    title, text = plan.heading.title.replace("\u00a0", " "), text_of(room, name)
     unit = "x" if chart.file in OF_THEIR_OWN else "(?:x| %| [nµm]?s| [KMG]iB)"
     assert [figure for figure in re.findall(rf"\d[\d,.]*{unit}(?!\w)", title) if figure not in text] == []
     assert [words for words in VERDICTS if words in title.lower() and words not in text.lower()] == []
@@ -366,9 +360,9 @@ def test_every_chart_has_a_file_and_a_caption(room: str) -> None:
 
 
 @pytest.mark.parametrize(("room", "name"), [("analyze", "measured"), ("compare", "S4096"), ("bench", "sweep")])
-def test_charts_are_saved_whole(room: str, name: str, tmp_path: Path, answer_of: Callable[[str, str], Any]) -> None:
+def test_charts_are_saved_whole(room: str, name: str, tmp_path: Path) -> None:
     """The folder is made, nothing else lies in it, and failures are one line."""
-    charts, found = ROOMS[room][0][:2], answer_of(room, name)
+    charts, found = ROOMS[room][0][:2], answer_of(ROOMS[room][1][name])
     paths = save_charts(charts, found, tmp_path / "a" / "b")
     assert sorted((tmp_path / "a" / "b").iterdir()) == sorted(paths)
     again = save_charts(charts, found, tmp_path / "c")

@@ -17,7 +17,7 @@ from tests.kit.trace import Items, Range, launch_kernel, write
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-SAMPLES = ROOT / "analysis" / "baseline"
+SAMPLES = ROOT / "analysis" / "math-vs-flash"
 COMMANDS = {
     "analyze": "analyze two.sqlite",
     "why": "why two.sqlite",

@@ -4,7 +4,6 @@ import csv
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from nsysprof.errors import NsysprofError
 from nsysprof.formats.workload import TAKEN, ask_workload
 from tests.conftest import MakeTrace
 from tests.kit import fake_nsys
+from tests.kit.command_line import Run
 from tests.kit.trace import Range, launch_kernel
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,6 @@ if __name__ == "__main__":
     sys.exit(main(WORKLOAD))
 '''
 needs_torch = pytest.mark.skipif(find_spec("torch") is None or find_spec("nvtx") is None, reason="needs torch")
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
@@ -95,30 +94,23 @@ def matmul(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def command(trace: MakeTrace, tmp_path: Path) -> Command:
+def command(trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> Run:
     """Runs `nsysprof ARGUMENTS`, where nsys is a made-up one."""
     report = trace(
         Range("RUN::fp32::M32", 0, 100), launch_kernel("gemm", (10, 20), (30, 60), id=1), name="export.sqlite"
     )
-    environment = fake_nsys.install(tmp_path / "nsys", report)
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        program = [sys.executable, "-m", "nsysprof", *arguments]
-        done = subprocess.run(
-            program, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
-        )
-        assert "Traceback" not in done.stderr
-        return done
-
+    monkeypatch.delenv("NSYSPROF_NSYS", raising=False)
+    for name, value in fake_nsys.install(tmp_path / "nsys", report).items():
+        monkeypatch.setenv(name, value)
     return run
 
 
 @needs_torch
-def test_it_is_benched_with_its_own_axes_charts_and_words(command: Command, matmul: Path, tmp_path: Path) -> None:
+def test_it_is_benched_with_its_own_axes_charts_and_words(command: Run, matmul: Path, tmp_path: Path) -> None:
     """Sizes are columns (`n_size`: n means something else), sweeps go along m, and nothing speaks of attention."""
     sizes = ["--axis", "m=16,32,64", "--axis", "k=8"]
-    done = command("bench", "--workload", "mine/matmul.py", *sizes, "--device=cpu", "--samples=12")
-    assert done.returncode == 0, done.stderr
+    done = command("bench", "--workload", "mine/matmul.py", *sizes, "--device=cpu", "--samples=12", "--runs=1")
+    assert done.code == 0, done.err
     folder = tmp_path / "matmul.bench"
     rows = list(csv.DictReader((folder / "results.csv").read_text().splitlines()))
     shapes = [(row["m"], row["n_size"], row["k"], row["dtype"], row["backend"]) for row in rows]
@@ -136,28 +128,28 @@ def test_it_is_benched_with_its_own_axes_charts_and_words(command: Command, matm
     report = (folder / "report.md").read_text()
     assert "matrix product in float64" in report
     assert "## Growth with M" in report
-    for text in (done.stdout, report):
+    for text in (done.out, report):
         assert "vs blocks" in text or "speed-up over blocks" in text
         assert not any(word in text for word in ("attention", "score", "S=", "S^", "causal"))
     assert len(list(folder.glob("*.png"))) == 6
     again = command("bench", "report", "matmul.bench", "-o", "again", "--no-charts")
-    assert again.returncode == 0, again.stderr
+    assert again.code == 0, again.err
     assert (tmp_path / "again" / "results.csv").read_bytes() == (folder / "results.csv").read_bytes()
-    assert command("bench", "diff", "matmul.bench", "again").returncode == 0
+    assert command("bench", "diff", "matmul.bench", "again").code == 0
 
 
 @needs_torch
-def test_it_is_captured_under_its_own_name(command: Command, matmul: Path, tmp_path: Path) -> None:
+def test_it_is_captured_under_its_own_name(command: Run, matmul: Path, tmp_path: Path) -> None:
     """By the harness, so that the file finds what it imports; its runs are in the record."""
     done = command("capture", "--workload", str(matmul), "--axis", "m=16,32", "--device=cpu", "--iterations=2")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     record = json.loads((tmp_path / "traces" / "matmul-m16-m32.json").read_text())
     runs = record["workload"]["runs"]
     assert [run["range"] for run in runs] == [f"RUN::{name}::M{m}" for m in (16, 32) for name in ("fp32", "blocks")]
     assert all(run["status"] == "measured" and (run["n"], run["k"]) == (32, 16) for run in runs)
 
 
-def test_what_it_does_not_have_is_refused_with_what_it_has(command: Command, matmul: Path) -> None:
+def test_what_it_does_not_have_is_refused_with_what_it_has(command: Run, matmul: Path) -> None:
     """Axes, backends and modes by name; and a matrix of memory without anything being run."""
     for options, said in {
         ("--seq", "8"): "matmul has no axis 'seq'\n  hint: its axes: m, n, k",
@@ -168,15 +160,15 @@ def test_what_it_does_not_have_is_refused_with_what_it_has(command: Command, mat
         ("--axis", "m=2000000000", "--axis", "n=2000000000", "--axis", "k=2000000000"): "exceeds 64 bits",
     }.items():
         done = command("bench", "--workload", str(matmul), *options)
-        assert done.returncode in (1, 2)
-        assert said in done.stderr, done.stderr
+        assert done.code in (1, 2)
+        assert said in done.err, done.err
     dry = command("bench", "--workload", str(matmul), "--dry-run")
-    assert dry.stdout.splitlines()[:3] == [
+    assert dry.out.splitlines()[:3] == [
         "configuration         fp32    blocks",
         "----------------  --------  --------",
         "M64.N32.K16.fp32  14.0 KiB  14.0 KiB",
     ]
-    assert "matmul (matrix product)" in dry.stdout
+    assert "matmul (matrix product)" in dry.out
 
 
 WRONG = {

@@ -602,9 +602,9 @@ class Walk:
         line = self.compute.get(window.gpu, [])
         for begin, stop, last in ((window.start, window.done, window.last), (window.done, window.end, -1)):
             at = begin
-            for start, end, op in line:
-                if end <= begin or start >= stop:
-                    continue
+            for start, end, op in line[bisect_right(line, begin, key=lambda each: each[1]) :]:
+                if start >= stop:
+                    break
                 if at < start:
                     yield at, start, op if last >= 0 else -1
                 at = max(at, end)
@@ -652,8 +652,10 @@ class Walk:
         best = -1
         for at in self.ranges_of.get(thread, []):
             row = self.attribution.ranges[at]
-            if row.start <= start and end <= row.end:
-                best = at  # they are sorted by start, the longest first
+            if row.start > start:  # they are sorted by start, the longest first
+                break
+            if end <= row.end:
+                best = at
         return best
 
     def hand_over(self, launch: int, thread: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -677,13 +679,10 @@ class Walk:
                 last = max(helped, key=lambda number: (self.launches[number].end, number))
                 cut = min(max(self.launches[last].end, start), end)
                 other = self.launches[last].thread
-            born, mine = self.first_seen(call.thread), call.thread & PROCESS
-            before = [
-                number
-                for number, each in enumerate(self.launches)
-                if each.start <= start and each.thread & PROCESS == mine
-            ]
-            if born > start and before:
+            born, mine = self.first_seen.get(call.thread, 0), call.thread & PROCESS
+            earlier_ones = enumerate(self.launches) if born > start else ()
+            before = [number for number, each in earlier_ones if each.start <= start and each.thread & PROCESS == mine]
+            if before:
                 last = max(before, key=lambda number: (self.launches[number].start, number))
                 other, cut = self.launches[last].thread, min(born, end)
         if start < cut:
@@ -691,10 +690,12 @@ class Walk:
         if cut < end:
             yield cut, end, call.thread
 
-    def first_seen(self, thread: int) -> int:
-        """When a thread first calls or opens a range."""
-        ranges = (self.attribution.ranges[at].start for at in self.ranges_of.get(thread, []))
-        return min([*(call.start for call in self.calls.get(thread, [])), *ranges], default=0)
+    @cached_property
+    def first_seen(self) -> dict[int, int]:
+        """When each thread first calls or opens a range."""
+        starts = [(thread, call.start) for thread, calls in self.calls.items() for call in calls]
+        starts += [(row.thread, row.start) for row in self.attribution.ranges if row.kind == "push_pop"]
+        return dict(sorted(starts, reverse=True))  # the first of each is the last
 
     @cached_property
     def launches_of(self) -> dict[int, list[int]]:

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from nsysprof.attribution.attribute import attribute
+from nsysprof.attribution.attribute import Attribution, attribute
+from nsysprof.attribution.paths import DEFAULT_MERGE
+from nsysprof.kernels.classify import kinds_of
 from nsysprof.trace.report import open_report
 from nsysprof.waits.host import HostTime, host_time
-from nsysprof.why.why import why
+from nsysprof.waits.ranges import choose_windows, pick_windows
+from nsysprof.why.why import Why, account_for
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.random_waits import random_waits
@@ -21,24 +24,29 @@ _COPY = r" \([^)]*\)(?= (in|outside|on|between) |$)"
 SHIPPED = sorted([*TRACES.glob("*.sqlite"), *(TRACES.parent / "analysis").glob("*/*.sqlite")])
 
 
+def account(attribution: Attribution, select: str | None, skip: int | None) -> Why:
+    """`why` without what it forecasts and finds."""
+    kinds = kinds_of(attribution.trace)
+    chosen = choose_windows(attribution, kinds.communication, select, DEFAULT_MERGE)
+    rows, _ = pick_windows(attribution.launched, chosen.windows, None, skip)
+    return account_for(attribution, chosen.windows, chosen.texts, kinds, level=chosen.level, rows=rows)
+
+
 def pieces(
-    path: Path, select: str | None, skip: int | None, monkeypatch: pytest.MonkeyPatch
+    attribution: Attribution, select: str | None, skip: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> list[tuple[object, ...]]:
     """What the package finds, a row per piece in the columns of `slow_walk.Piece`; GPUs by the ops that ran there."""
     threads: list[int] = []
-    with open_report(path) as report:
-        attribution = attribute(report, ranges="nvtx")
-        trace = attribution.trace
 
-        def noted(*arguments: Any) -> HostTime:
-            time = host_time(*arguments)
-            threads.extend(trace.threads[time.thread].tolist())
-            return time
+    def noted(*arguments: Any) -> HostTime:
+        time = host_time(*arguments)
+        threads.extend(attribution.trace.threads[time.thread].tolist())
+        return time
 
-        answer = why(attribution, select, skip=skip)
-        with monkeypatch.context() as patch:
-            patch.setattr(import_module("nsysprof.waits.culprits"), "host_time", noted)
-            waits = answer.waits
+    answer = account(attribution, select, skip)
+    with monkeypatch.context() as patch:
+        patch.setattr(import_module("nsysprof.waits.culprits"), "host_time", noted)
+        waits = answer.waits
     windows = answer.windows
     gpu = windows["gpu"].to_numpy()[waits["window"]]
     row = windows["range"].to_numpy()[waits["window"]]
@@ -61,10 +69,11 @@ def check(path: Path, select: str | None, monkeypatch: pytest.MonkeyPatch, slow:
     """Compare the two; GPUs are called by the number that the package gives them. Without ``skip`` no warm-up."""
     chosen = slow.repeated() if select is None else slow.outermost()
     with open_report(path) as report:
-        trace = attribute(report).trace
-    number = {op.gpu: gpu for op, gpu in zip(slow.ops, trace.op_gpu.tolist(), strict=True) if gpu >= 0}
+        attribution = attribute(report, ranges="nvtx")
+        found = pieces(attribution, select, skip, monkeypatch)
+    gpus = attribution.trace.op_gpu.tolist()
+    number = {op.gpu: gpu for op, gpu in zip(slow.ops, gpus, strict=True) if gpu >= 0}
     expected = sorted((number[piece.gpu], *piece[1:]) for piece in slow.account(chosen, skip == 0))
-    found = pieces(path, select, skip, monkeypatch)
     differ = sorted(set(found) ^ set(expected), key=lambda piece: piece[:4])
     assert not differ, [("found" if piece in set(found) else "expected", *piece) for piece in differ[:12]]
     assert found == expected
