@@ -13,7 +13,7 @@ from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import shorten
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import TextTable
-from nsysprof.statistics.judge import CLASSES, CLOCK, FAST, SLOW_ONES, TYPICAL, WARM_UP
+from nsysprof.statistics.judge import CLASSES, CLOCK, FAST, SLOW_ONES, WARM_UP
 from nsysprof.steps.findings import findings, headline, join_words_of
 from nsysprof.steps.steps import Chain, Steps
 from nsysprof.steps.text import paths_table, place_of, slow_table
@@ -94,10 +94,8 @@ def _panel(answer: Steps, chain: Chain, colours: list[str], names: list[str]) ->
     colour = np.zeros(len(rows), np.uint8)
     each = zip(chain.judgement.of.tolist(), rows["cause"], rows["activity"], strict=True)
     for step, (of, cause, activity) in enumerate(each):
-        if of in _OTHER_KINDS:
-            colour[step] = place.get(CLASSES[of], 0)
-        elif of != TYPICAL and isinstance(cause, str):
-            colour[step] = place.get(f"slow: {_group(cause, activity)}", 0)
+        name = CLASSES[of] if of in _OTHER_KINDS else f"slow: {_group(cause, activity)}"
+        colour[step] = place.get(name, 0)
     shown = _thinned(chain.span, colour)
     where = shorten(place_of(answer, chain.path, chain.gpu, chain.pid), _PATH)
     slow = len(chain.of(*SLOW_ONES))

@@ -110,4 +110,4 @@ def _robust_line(values: Floats, span: Ints) -> tuple[float, Floats, Floats, Flo
     worth = max(dependence(left).effective, columns.shape[1] + 1.0)
     variance = (weight * left**2).sum() / weight.sum() * len(y) / worth
     half = t_quantile(_LEVEL, worth - columns.shape[1]) * np.sqrt(np.maximum(np.diag(normal) * variance, 1e-30))
-    return float(part[0] / scale[0]), part[1:] / scale[1:], half[1:] / scale[1:], fitted
+    return float(part[0]), part[1:] / scale[1:], half[1:] / scale[1:], fitted

@@ -128,8 +128,8 @@ def _nearest(odd: Index, typical: Index, level: Floats | None) -> Index:
     else:
         order = np.argsort(level[typical], kind="stable")
         where, values = np.log(level[typical][order]), np.log(level[odd])
-    low = np.clip(np.searchsorted(where, values) - count, 0, len(typical) - count)
-    high = np.clip(low + 2 * count, count, len(typical))
+    low = np.maximum(np.searchsorted(where, values) - count, 0)
+    high = np.minimum(low + 2 * count, len(typical))
     picked = []
     for value, first, last in zip(values.tolist(), low.tolist(), high.tolist(), strict=True):
         near = np.argsort(np.abs(where[first:last] - value), kind="stable")[:count]

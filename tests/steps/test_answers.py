@@ -1,5 +1,6 @@
 """What is said of steps, from made-up answers: shares, classes, places, and which steps a chart draws."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,10 @@ from nsysprof.core.columns import ColumnTable, Texts
 from nsysprof.statistics.judge import CLASSES, PERIODIC, SECOND, SLOW, TYPICAL, WARM_UP, Judgement
 from nsysprof.steps import steps
 from nsysprof.steps.charts import plan_steps
-from nsysprof.steps.findings import _growth, _slow, findings_one_by_one
+from nsysprof.steps.findings import _growth, _patterns, _slow, findings_one_by_one
 from nsysprof.steps.ledger import Excess
 from nsysprof.steps.steps import Chain
-from nsysprof.steps.text import _ledger_cells, ledger_table, place_of, slow_table
+from nsysprof.steps.text import _ledger_cells, _sentences, ledger_table, place_of, slow_table
 
 MS = 1_000_000
 
@@ -103,6 +104,32 @@ def test_warm_up_without_a_ledger_is_what_is_over_the_expected_time() -> None:
 def test_what_doubles_is_so_many_times_as_long(part: float, said: str) -> None:
     """Else it is so many percent longer."""
     assert _growth(part, "take") == said
+
+
+@pytest.mark.parametrize(("by", "most"), [(1.5, "+5 ns host, b"), (0.9, "-9 ns copy, c"), (1, "-9 ns copy, c")])
+def test_a_change_names_what_changes_most_in_its_direction(by: float, most: str) -> None:
+    """The largest sum if steps take longer, else the smallest."""
+    rows = [(3, "host", "b", 9, 4, 2), (4, "host", "b", 9, 4, 8), (3, "copy", "c", 0, 9, -18), (4, "os", "d", 9, 4, 5)]
+    ledger = answer(ledger=rows).columns("ledger")
+    made = chain({}, changed=(SimpleNamespace(table=lambda _: ledger),))
+    made = replace(made, judgement=replace(made.judgement, changes=((10, by),)))
+    told = answer(made)
+    told.facts = None
+    [found] = _patterns(told, made)
+    assert found.text == f"since step 10, steps take {by:.2f} times as long as before, most of all {most}"
+
+
+def test_without_findings_the_next_command_is_told() -> None:
+    """What nothing stands out of, unless no path can be judged."""
+    none = "No slow steps, patterns or level changes found."
+    for chains, said in (
+        ((chain({}), chain({}, limit=np.inf)), f"{none}\n   $ nsysprof why r.sqlite"),
+        ((chain({}, limit=np.inf),), "   $ nsysprof why r.sqlite"),
+        ((), "   $ nsysprof ranges r.sqlite"),
+    ):
+        told = answer(*chains)
+        told.attribution.trace.report.path = "r.sqlite"
+        assert _sentences(told, []) == said
 
 
 @pytest.mark.parametrize(("longer", "of"), [(1, SLOW), (0, TYPICAL), (-1, TYPICAL), (None, SLOW)])
