@@ -60,7 +60,7 @@ def backward(attribution: Attribution, asked: Asked) -> Answer | None:
     )
     chosen = np.flatnonzero(columns["backward_cpu_ns"])
     by_cost = chosen[np.lexsort((chosen, -columns["backward_cpu_ns"][chosen], -columns["backward_sum_ns"][chosen]))]
-    return _answer(whole.take(by_cost), len(ops) > 0, int(length[answers >= 0].sum()), found)
+    return _answer(whole.take(by_cost), bool(len(ops)), int(length[answers >= 0].sum()), found)
 
 
 def _inclusive(path: AnyInts, values: Ints, asked: Asked) -> Ints:

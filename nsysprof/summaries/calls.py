@@ -233,7 +233,8 @@ def _added_up(found: _Calls, key: AnyInts, per_name: int, recording: int) -> tup
 def _rows(trace: Trace, found: _Calls, asked: Asked, recording: int) -> tuple[ColumnTable, ColumnTable]:
     """The rows of ``calls.csv``; and a row per name, with the path and the thread of most of its time."""
     threads, paths = len(found.tids), len(asked.merged) + 1
-    key: AnyInts = found.name.astype(np.int64 if len(found.texts) * threads * paths >= 1 << 31 else np.int32)
+    wide = np.promote_types(np.int32, np.min_scalar_type(-len(found.texts) * threads * paths))
+    key: AnyInts = found.name.astype(wide)
     for size, code in ((threads, found.thread), (paths, found.path)):
         key *= size
         key += code

@@ -25,7 +25,9 @@ def rows_of(path: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
     """The rows of its ``gpu_metrics.csv`` by kind, name and metric."""
     answer = answer_of(path)
     assert answer is not None
-    return {(row["what"], row["name"], row["metric"]): row for row in answer.files["gpu_metrics.csv"].records()}
+    table = answer.files["gpu_metrics.csv"]
+    assert len(table["mean"]) == len(table.texts("what"))
+    return {(row["what"], row["name"], row["metric"]): row for row in table.records()}
 
 
 def sampled(busy: list[tuple[int, int, int]], count: int) -> list[int]:
