@@ -1855,13 +1855,6 @@ def test_what_takes_most_of_a_recording_before_its_work_comes_first(trace: MakeT
         == "set-up takes 6.00 s of the 6.05 s recorded (pinning 6.00 s); all operations of a GPU lie within 50.0 ms"
     )
     assert first.remedy.startswith("pin less memory")
-    for before, work in ((0, 200 * MS), (3_500 * MS, 50 * MS)):  # less than ten times the work; less than a quarter
-        program = Program()
-        program.call("cudaGetDevice")
-        program.code(before)
-        program.call("cudaHostAlloc", 1_100 * MS)
-        program.launch("k", work)
-        assert not any("GPU lie within" in each.text for each in diagnosis_of(trace(*program.items)).findings)
     program = Program()
     program.call("cudaGetDevice")
     program.code(6_000 * MS)

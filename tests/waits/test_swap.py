@@ -7,7 +7,7 @@ import pytest
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import open_report, read_tables
 from nsysprof.waits.changes import AbstainError, read_factor, read_time
-from nsysprof.waits.swap import times_by_name
+from nsysprof.waits.swap import time_of_row, times_by_name
 from tests.conftest import MakeTrace
 from tests.kit.trace import launch_kernel
 
@@ -33,6 +33,30 @@ def test_times_of_another_report_are_without_the_tenths_at_both_ends(trace: Make
     other = trace(*(launch_kernel("k", (at - 9, at), (at, end), id=at) for at, end in times), name="other.sqlite")
     with open_report(trace(launch_kernel("k", (0, 1), (2, 9), id=1))) as report:
         assert list(times_by_name(read_tables(report), other).values()) == [27]
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "said"),
+    [
+        ("kernel,median_ns\nk,10.6\nl,20\nm,", "k", 11),
+        ("kernel,median_ns,graph_median_ns\nk,10,7\nl,20,", "k", 7),
+        ("kernel,median_ns,graph_median_ns\nk,10,7\nl,20,", "l", 20),
+        ("configuration,backend,median_ns\nbig,k,10\nsmall,k,20", "small/k", 20),
+        ("configuration,backend,median_ns\nbig,k,10\nsmall,k,", "k", 10),
+        ("configuration,backend,median_ns\nbig,k,10\nsmall,k,20", "k", "2 rows named 'k' instead of one; names in the"),
+        ("kernel,median_ns\nk,10\nm,", "m", "0 rows named 'm' instead of one; names in the file: 'k'"),
+        ("kernel,mean_ns\nk,10", "k", "no column median_ns"),
+    ],
+)
+def test_a_row_of_results_has_one_time(tmp_path: Path, table: str, row: str, said: int | str) -> None:
+    """That of graph replays where there is one; what was not timed has none."""
+    path = tmp_path / "results.csv"
+    path.write_text(table)
+    if isinstance(said, int):
+        assert time_of_row(path, row) == said
+    else:
+        with pytest.raises(NsysprofError, match=said):
+            time_of_row(path, row)
 
 
 @pytest.mark.parametrize(
