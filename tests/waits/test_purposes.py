@@ -165,3 +165,34 @@ def test_the_profilers_own_work_is_its_own(trace: MakeTrace) -> None:
     """Whatever it is called."""
     path = trace(Overhead(0, 10), OsCall("read", 20, 30))
     assert [purpose for _, purpose, _ in found(path)] == ["profiler", "input-output"]
+
+
+@pytest.mark.parametrize(
+    ("items", "purpose"),
+    [
+        *(([call(at, us, "cudaMalloc") for at, us in ((0, long), (5, usual), (6, 100))], made)
+          for long, usual, made in ((1_000, 100, "context"), (999, 50, "allocate"), (1_005, 102, "allocate"))),
+        ([call(0, 4_999_999, "cudaHostAlloc")], "context"),
+        ([call(0, 5_000_000, "cudaHostAlloc")], "pin"),
+        *((kernels((10, long), (30, usual), (31, usual), wait=wait), made)
+          for long, usual, wait, made in ((50, 5, 50, "module"), (50, 5, 51, "launch"), (49, 4, 9, "launch"),
+                                          (59, 6, 9, "launch"))),
+        *(([*kernels((300, 5), name="b", first=1), call(10, us, "cudaFree"), call(120, usual, "cudaFree"),
+            call(121, 100, "cudaFree"), launch_kernel("a", (0, 10), (9 * MS, 9 * MS + end), id=1)], made)
+          for us, usual, end, made in (
+              (100_000, 100, 9, "module"), (99_999, 90, 9, "free"), (100_009, 102, 9, "free"),
+              (100_000, 100, 51 * MS - 1, "module"), (100_000, 100, 51 * MS, "free"))),
+    ],
+)  # fmt: skip
+def test_a_call_that_takes_far_longer_than_others_sets_up(trace: MakeTrace, items: list[Items], purpose: str) -> None:
+    """Makes a context, ten times as long; loads a kernel, too; or a library, a thousand times, while the GPU idles."""
+    calls = found(trace(*items))
+    assert next((each for name, each, _ in calls if "Launch" not in name), calls[0][1]) == purpose
+
+
+@pytest.mark.parametrize(("steps", "once"), [(4, False), (5, True)])
+def test_set_up_in_half_of_the_steps_is_theirs(trace: MakeTrace, steps: int, once: bool) -> None:
+    """In fewer of them it happens once."""
+    path = trace(call(0, 900, "cuModuleLoadData"), call(10, 900, "cuModuleLoadData"))
+    every = [(10 * step * MS, (10 * step + 9) * MS) for step in range(steps)]
+    assert [each for *_, each in found(path, *every)] == [once, once]
