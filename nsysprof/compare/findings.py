@@ -127,12 +127,12 @@ class Difference:
         return (
             _headline(self),
             *([self.runs.text] if self.runs else _verdict(self, clocks[self.clock])),
+            *_sampled_clock(self),
             *(doubt.text for doubt in self.doubts),
             *_elsewhere(self, clocks),
             *(_causes(self) if self.pair.one_report else ()),
             *_kernels(self),
             *_bound(self, clocks[self.clock], clocks[BUSY]),
-            *_sampled_clock(self),
             *_recorded(self),
             *_traffic(self),
             *_events(self.row, clocks[EVENTS]),
@@ -320,11 +320,13 @@ def _bound(difference: Difference, span: Mapping[str, Any], busy: Mapping[str, A
 
 
 def _sampled_clock(difference: Difference) -> Iterator[str]:
-    """State the difference of the sampled GPU clocks, which affects compute-bound kernels."""
+    """State the difference of the sampled GPU clocks, and by how much kernels that compute get slower or faster."""
     base, new = (side.clock_hz for side in difference.pair.sides)
     if change := clock_change(base, new):
-        part = format_share(abs(new - base) / base)
-        yield f"the GPU clock is {part} {'lower' if new < base else 'higher'} in {difference.pair.new_name}: {change}"
+        part, takes = (format_share(abs(each - 1)) for each in (new / base, base / new))
+        lower, longer = ("lower", "longer") if new < base else ("higher", "shorter")
+        name = difference.pair.new_name
+        yield f"the GPU clock is {part} {lower} in {name} ({change}), so that kernels take up to {takes} {longer}"
 
 
 def _recorded(difference: Difference) -> Iterator[str]:

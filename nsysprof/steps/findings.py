@@ -10,10 +10,12 @@ from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import join_first, join_words, one_line, plural
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.statistics.judge import CLASSES, CLOCK, LEAST_STEPS, PERIODIC, SECOND, SLOW, SLOW_ONES, TYPICAL, WARM_UP
+from nsysprof.steps.ledger import same_for_all_kernels
 from nsysprof.steps.steps import Chain, Steps
 from nsysprof.summaries.gpu_metrics import clock_change
 
 _ALL_OF_IT = 0.05  # of the excess of a step: with no more or less than that one culprit stands for all of it
+_MOST = 0.5  # of the steps: for so many a reason holds for all
 _MAX_NUMBERS, _NAME, _FEW_PATHS = 8, 80, 3
 LATENCY = "launch and queue latency"
 
@@ -116,10 +118,13 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
     for (at, by), excess in zip(judged.changes, chain.changed, strict=True):
         text = f"since step {at:,}, steps take {by:.2f} times as long as before"
         cause, culprit, ns = _most_of(excess.table(answer.facts), by > 1)
-        if cause:
+        before, after = rows.take(slice(at)), rows.take(slice(at, None))
+        if by > 1 and np.mean(same_for_all_kernels(excess, np.unique(excess.step)) if len(excess.step) else 0) > _MOST:
+            text += f", because all kernels slowed down {_together(before, after)}"
+        else:
             what = join_words_of(cause, one_line(culprit, _NAME))
-            text += f", most of all {'+' if ns > 0 else '-'}{format_ns(abs(ns))} {what}"
-        text += _clocks(rows.take(slice(at)), rows.take(slice(at, None)))
+            text += f", most of all {'+' if ns > 0 else '-'}{format_ns(abs(ns))} {what}" * bool(cause)
+            text += _clocks(before, after)
         yield Finding(*place, "change", text, round(ns), cause, culprit, steps=[at])
     if judged.drift is not None:
         text = f"step times drift: steps in the second half {_growth(judged.drift, 'are')}"
@@ -146,13 +151,13 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
         yield Finding(*place, CLASSES[WARM_UP], text, total, cause, culprit)
     clock = chain.of(CLOCK)
     if len(clock):
-        some = rows.take(clock)
+        typical, some = rows.take(chain.of(TYPICAL)), rows.take(clock)
         grew = _median(some["excess_ns"] / some["typical_ns"])
         stretches = int((np.diff(clock) > 1).sum()) + 1
         text = (
             f"{plural(len(clock), 'step')} in {plural(stretches, 'place')} are not counted as slow, "
-            f"because all kernels slowed down together (GPU clock); they {_growth(grew, 'take')}"
-        ) + _clocks(rows.take(chain.of(TYPICAL)), some)
+            f"because all kernels slowed down {_together(typical, some)}; they {_growth(grew, 'take')}"
+        )
         yield Finding(*place, CLASSES[CLOCK], text, steps=clock.tolist())
 
 
@@ -166,6 +171,14 @@ def _clocks(before: ColumnTable, after: ColumnTable) -> str:
     """By how much the sampled clock of the GPU changed from some steps to others; nothing if it was not sampled."""
     change = clock_change(*(_median(rows["clock_hz"]) for rows in (before, after)))
     return f"; GPU clock {change}" * bool(change)
+
+
+def _together(before: ColumnTable, after: ColumnTable) -> str:
+    """How all kernels slow down: by the clock of the GPU, as is usual, unless samples say that it stayed the same."""
+    one, other = (_median(rows["clock_hz"]) for rows in (before, after))
+    if change := clock_change(one, other):
+        return f"together (GPU clock {change})"
+    return "together (GPU clock)" if np.isnan(other - one) else "together at the same GPU clock"
 
 
 def _growth(part: float, verb: str) -> str:

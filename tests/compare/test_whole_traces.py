@@ -62,7 +62,9 @@ def test_a_lower_clock_is_said(trace: MakeTrace) -> None:
     said = "the GPU clock is 11 % lower in"
     [text] = [text for text in said_of(fast, slow) if "GPU clock" in text]
     assert text.startswith(said)
-    assert text.endswith(": 1.41 → 1.25 GHz")
+    assert text.endswith(" (1.41 → 1.25 GHz), so that kernels take up to 13 % longer")
+    [text] = [text for text in said_of(slow, fast) if "GPU clock" in text]
+    assert text.endswith(" (1.25 → 1.41 GHz), so that kernels take up to 11 % shorter")
     assert not any("GPU clock" in text for text in said_of(fast, same))
     assert not any("GPU clock" in text for text in said_of(*both(trace)))
 

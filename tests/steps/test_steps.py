@@ -212,8 +212,23 @@ def test_a_sampled_clock_says_by_how_much(trace: MakeTrace) -> None:
     assert answer.steps["clock_hz"].median() == 1_410_000_000
     assert answer.steps.loc[33, "clock_hz"] == pytest.approx(1_250_000_000)
     [said] = [each.text for each in findings(answer) if each.kind == "clock"]
-    assert said.endswith("; GPU clock 1.41 → 1.25 GHz")
+    assert "all kernels slowed down together (GPU clock 1.41 → 1.25 GHz); they take" in said
     assert not any("GHz" in each.text for each in findings(plain))
+    same = steps_of(trace(*items, gpu_samples({"clock_hz": [1_410_000_000] * len(times)})))
+    [said] = [each.text for each in findings(same) if each.kind == "clock"]
+    assert "all kernels slowed down together at the same GPU clock; they take" in said
+
+
+def test_steps_at_a_lower_clock_from_some_step_on(trace: MakeTrace) -> None:
+    """All kernels slow down, not the one that takes longest; one kernel that alone does is named."""
+    clock, kernel = (
+        findings(steps_of(trace(*program(dict.fromkeys(range(60, 120), way), 120).items)))
+        for way in ("clock", "kernel")
+    )
+    [said] = [each.text for each in clock if each.kind == "change"]
+    assert said.startswith("since step 60, steps take 1.12 times as long as before, because all kernels")
+    [said] = [each.text for each in kernel if each.kind == "change"]
+    assert said.endswith("compute, gemm_1")
 
 
 def test_every_so_many_steps(trace: MakeTrace) -> None:
