@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from nsysprof.core.arrays import Index, Ints, Ints32, Mask
-from nsysprof.diagnosis.case import INFLATION, Case, Place
+from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.kinds import counted, each_step
 from nsysprof.trace.trace import COPYING
@@ -95,9 +95,8 @@ class Busy:
         if gains is None:
             return ns
         replayed, total = int(gains.sum()), self.place.total_ns
-        slower = INFLATION.get(self.case.facts.attribution.trace.report.reader.recorder, 1.0)
-        if slower > 1 and self.alone.sum() >= _FULL * total:
-            replayed = max(replayed, round(total - (total - replayed) / slower))
+        if self.alone.sum() >= _FULL * total:
+            replayed = max(replayed, round(total - (total - replayed) / self.case.inflation))
         return max(min(ns, replayed), 0)
 
     def _length_of(self, op: Index) -> Ints:

@@ -56,6 +56,8 @@ _ONE_TYPE = {
 _IN_TRAINING = re.compile(r"(?i)bn_fw_tr|batch_norm_collect_statistics")
 _BACKWARD = re.compile(r"(?i)backward|[dw]grad|bn_bw|multi_tensor_apply|addcdiv")
 _CONVERTS = re.compile(r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw")
+# Pointwise kernels that no compiler of the program fuses: of optimizers over lists, around convolutions, of loaders.
+_OF_LIBRARIES = re.compile(rf"{_CONVERTS.pattern}|multi_tensor|cudnn::|\bdali::")
 # A block per channel, however few there are: in channels-last as many blocks as fit share the rows.
 _NCHW_NORM = re.compile(r"bn_(?:fw|bw)\w*1C11")
 _NORM_SAVES = 0.5  # of their time, where nothing says what they move: 0.8 of it on an H200 with 64 channels
@@ -243,7 +245,7 @@ def _chains(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
     trace = busy.case.facts.attribution.trace
     length = trace.ops.end[ops] - trace.ops.start[ops]
     fits = _of_family(busy, ops, _IN_ROWS) & ~_of_cause(busy, ops, _NOT_CHAINED) & ~used
-    fits &= ~np.isin(trace.ops.name[ops], np.flatnonzero([("multi_tensor" in name) for name in trace.op_names]))
+    fits &= ~np.isin(trace.ops.name[ops], np.flatnonzero([bool(_OF_LIBRARIES.search(name)) for name in trace.op_names]))
     windows = busy.case.windows.take(busy.place.windows)
     step = np.searchsorted(np.sort(windows.start), trace.ops.start[ops], side="right")
     stream, name = trace.ops.stream[ops], trace.ops.name[ops]

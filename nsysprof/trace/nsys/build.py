@@ -6,16 +6,16 @@ from dataclasses import fields, replace
 import numpy as np
 
 from nsysprof.core.arena import ColumnArena, sort_groups
-from nsysprof.core.arrays import AnyInts, Array, Index, Ints, Ints32, slices
+from nsysprof.core.arrays import AnyInts, Array, Index, Ints, slices
 from nsysprof.core.columns import Coder, ranks
 from nsysprof.core.intervals import settled, tied
 from nsysprof.core.parallel import side_by_side
 from nsysprof.core.text import join_words, one_line, plural
-from nsysprof.core.units import format_ns
 from nsysprof.trace import trace
 from nsysprof.trace.details import HostCalls
 from nsysprof.trace.nsys.about import gpus_of_devices
 from nsysprof.trace.nsys.blocks import Source, column, read_blocks, unread_tables
+from nsysprof.trace.nsys.clocks import on_one_clock
 from nsysprof.trace.nsys.gpu_work import WORK, WORK_NEEDS, Work, read_work
 from nsysprof.trace.nsys.host_calls import CALLS, CALLS_NEEDS, LaunchCalls, count_launches, launch_keys, read_calls
 from nsysprof.trace.nsys.identify import reading
@@ -24,7 +24,6 @@ from nsysprof.trace.nsys.nvtx import NVTX, NVTX_NEEDS, NvtxRanges, read_ranges
 _NEEDS = {**dict.fromkeys(WORK, WORK_NEEDS), CALLS: CALLS_NEEDS, NVTX: NVTX_NEEDS}
 _MAX_OPEN = 16  # ranges of one name in one another that a program may have open when it is stopped
 _MAX_NAMES_SHOWN = 3  # of ranges that are never popped
-_CLOCK_OFF_NS, _OUTLIERS = 20_000, 200  # clocks are right to a few us, or off by ms; of so many ops one is an outlier
 _MIN_BYTES_APART = 1 << 28  # of a file: tables of a smaller one are read one after the other
 # What an analysis takes with the process that draws charts, measured at 1 to 10 million kernels: bytes in all, per row.
 _ANY_REPORT = 450_000_000
@@ -204,7 +203,7 @@ def _read_gpu_work(
     launch = arena.take(launch_of_slot, slot)
     others = replace(calls.others, around=launch_of_slot[calls.around])
     del slot, launch_of_slot, order
-    work = _after_launches(work, launches.start, launch)
+    work = on_one_clock(work, launches.start, launches.end, launch)
     ops = trace.Ops(
         start=work.start,
         end=work.end,
@@ -215,37 +214,6 @@ def _read_gpu_work(
         from_graph=work.from_graph,
     )
     return ops, launches, work, others, calls.duplicates
-
-
-def _after_launches(work: Work, called: Ints, launch: Ints32) -> Work:
-    """The same with later times of the devices whose ops mostly start before their launches, by a clock that is off.
-
-    These ops then start with their launches at the earliest, except for one of `_OUTLIERS`.
-    """
-    early = [np.empty(0, np.intp)]
-    for part in slices(len(launch) if len(called) else 0):
-        ahead = called.take(launch[part]) - work.start[part]
-        early.append(part.start + np.flatnonzero((ahead > _CLOCK_OFF_NS) & (launch[part] >= 0)))
-    rows = np.concatenate(early)
-    if not len(rows):
-        return work
-    device = np.array([device for device, *_ in work.streams], np.int64).take(work.stream)
-    known = np.bincount(device[launch >= 0], minlength=len(work.devices))
-    said = []
-    for code in np.flatnonzero(2 * np.bincount(device[rows], minlength=len(known)) > known).tolist():
-        mine = np.flatnonzero(device == code)
-        with_launch = mine[launch[mine] >= 0]
-        ahead = np.sort(called[launch[with_launch]] - work.start[with_launch])
-        off = int(ahead[-1 - max(len(ahead) // _OUTLIERS, len(ahead) > 2)])
-        if 2 * int(ahead[len(ahead) // 2]) < off:  # a clock that drifts: no one amount is right
-            continue
-        work.start[mine] += off
-        work.end[mine] += off
-        said.append(
-            f"GPU operations of CUDA device {work.devices[code][1]} were recorded about {format_ns(off)} too early, "
-            f"before their launches; all of their times are {format_ns(off)} later here"
-        )
-    return replace(work, warnings=(*work.warnings, *said))
 
 
 def _by_work(
