@@ -288,6 +288,8 @@ def _link(case: Case, group: Group) -> str:
         return (
             f"; copies run at {speed}: pin these buffers, and overlap both directions and kernels in separate streams"
         )
+    if not slow and "pinned" in group.cause and _in_turn(case, group):
+        return f"; copies run at {speed}: split them, and overlap both directions and kernels in separate streams"
     if not slow:
         little = f" and there is little compute to hide them, {ONLY_BYTES}"
         return f"; copies run at {speed}{'' if _computes(case, group) else little}"
@@ -303,6 +305,19 @@ def _fills(case: Case, group: Group, op: Index) -> bool:
     rows = rows[np.argsort(trace.ops.start[rows], kind="stable")]
     line = merge(trace.ops.start[rows], trace.ops.end[rows])
     return int(covered(line, windows.start, windows.end).sum()) >= _FULL * group.place.total_ns
+
+
+def _in_turn(case: Case, group: Group) -> bool:
+    """Whether copies in both directions take much time of the steps, and run one after another."""
+    trace, windows = case.facts.attribution.trace, case.windows.take(group.place.windows)
+    mine = (trace.ops.kind == MEMCPY) & (trace.op_gpu == group.place.gpu)
+    ns = []
+    for direction in (("HtoD",), ("DtoH",), ("HtoD", "DtoH")):
+        named = np.array([name.endswith(direction) for name in trace.op_names], bool)
+        rows = np.flatnonzero(mine & named[trace.ops.name])
+        line = merge(trace.ops.start[rows], trace.ops.end[rows])
+        ns.append(int(covered(line, windows.start, windows.end).sum()))
+    return min(ns[:2]) >= _BESIDES * max(ns[:2]) and ns[2] >= _FULL * sum(ns[:2])
 
 
 def _beside(case: Case, group: Group, op: Index) -> bool:

@@ -1,6 +1,5 @@
 """Find kernels that wait for pages of unified memory, and GPUs that idle while the host fetches pages."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,7 +9,7 @@ from nsysprof.core.intervals import covered
 from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import EVERY, ONCE, UNTRIED, Finding
-from nsysprof.diagnosis.kinds import MIN_SHARE, counted, dialect_text, each_step, often, on_windows
+from nsysprof.diagnosis.kinds import MIN_SHARE, counted, dialect_text, each_step, often
 from nsysprof.trace.trace import MIGRATION
 from nsysprof.waits.paging import FAULT_NS, paging
 
@@ -26,31 +25,28 @@ _HOST = {
 
 _RECORD = "; record the waits with --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true"
 _FAULTS = "page faults on the GPU"
-_FEW = 0.01  # of allocations: if so few are managed, kernels hardly use them
 SOME_FAULTS, MANY_FAULTS = 0.05, 0.5  # of the time of kernels: from here on to tell, and to advise nothing else
 
 
 def fault_share(case: Case) -> float:
-    """Return the share of kernel time that may be page faults, estimated from recorded migrations; 1.0 if no migrations
-    were recorded.
+    """Return the share of kernel time that may be page faults, estimated from recorded migrations (nsys records them by
+    default).
 
-    The share is 0.0 for programs with (almost) no managed memory, with prefetching, or with recorded GPU page faults.
+    The share is 0.0 for programs without migrations to the GPU, with prefetching, or with recorded GPU page faults.
     """
-    trace, calls = case.facts.attribution.trace, case.facts.activity.calls
-    count = np.bincount(calls.name, minlength=len(calls.names)).tolist()
-    used = [name for name, times in zip(calls.names, count, strict=True) if times]
-    if any("MemPrefetch" in name for name in used) or trace.page_faults.recorded[1]:
+    trace = case.facts.attribution.trace
+    moves = trace.ops.kind == MIGRATION
+    if not moves.any() or trace.page_faults.recorded[1] or any("MemPrefetch" in name for name in _called(case)):
         return 0.0
     to_gpu = np.array(["HtoD" in name for name in trace.op_names], bool).take(trace.ops.name)
-    moves = int(((trace.ops.kind == MIGRATION) & to_gpu).sum())
-    if not (trace.ops.kind == MIGRATION).any():
-        allocated = [
-            sum(times for name, times in zip(calls.names, count, strict=True) if re.match(pattern, name))
-            for pattern in (r"(?:cuda|hip)MallocManaged", r"(?:cuda|hip)Malloc(?!Host)|cuMemAlloc")
-        ]
-        return float(allocated[0] > _FEW * allocated[1] and not on_windows(case))
     busy = sum(int((line.compute[1] - line.compute[0]).sum()) for line in case.lines.values())
-    return min(moves * FAULT_NS / max(busy, 1), 1.0)
+    return min(int((moves & to_gpu).sum()) * FAULT_NS / max(busy, 1), 1.0)
+
+
+def _called(case: Case) -> list[str]:
+    """The names of all calls that were made."""
+    calls = case.facts.activity.calls
+    return [calls.names[code] for code in np.unique(calls.name).tolist()]
 
 
 def known_fault_share(case: Case, place: Place) -> float:

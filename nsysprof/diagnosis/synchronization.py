@@ -54,7 +54,7 @@ _MANY, _ALL, _CLOCK_NS = 8, 0.95, 2_000
 WAIT = {
     "pytorch": "remove the synchronization from the step, or synchronize only every N steps",
     "cuda": "remove the synchronization from the loop, and order the work with streams and events",
-    "openacc": "launch with an async clause, and wait once after the loop",
+    "openacc": "launch with an async clause, and wait only where the CPU reads a result (at best every N steps)",
 }
 
 

@@ -542,6 +542,29 @@ def test_a_gpu_whose_clock_is_off(trace: MakeTrace) -> None:
     assert ops.start.min() == off + 1_000
 
 
+@pytest.mark.parametrize("host", [0, 1])
+def test_a_gpu_whose_clock_is_late(trace: MakeTrace, host: int) -> None:
+    """Copies to pageable memory end 823 ms after the calls that waited for them; to pinned memory, that says nothing.
+    Another GPU is right.
+    """
+    late, items = 823_000_000, list[Any]()
+    for turn in range(3):
+        at = 100_000 * turn
+        items += [
+            launch_kernel("k", (at, at + 3_000), (at + late + 9_000, at + late + 50_000), id=3 * turn + 1),
+            launch_kernel("k", (at + 4_000, at + 6_000), (at + 8_000, at + 9_000), id=3 * turn + 2, device=1),
+            Launch(at + 10_000, at + 60_000, 3 * turn + 3, api="cudaMemcpyAsync_v3020"),
+            Memcpy(at + late + 51_000, at + late + 59_000, 3 * turn + 3, kind=2, host=host),
+        ]
+    found = answer(trace(*items))
+    said = (
+        "GPU operations of CUDA device 0 were recorded about 823 ms too late, after the calls that waited for them; all"
+        " of their times are 823 ms earlier here"
+    )
+    assert [each for each in found.warnings if "823" in each] == [said] * (host == 0)
+    assert found.attribution.trace.ops.start.max() == (251_000 + late if host else 252_000)
+
+
 @pytest.mark.parametrize(
     ("ahead", "moved"), [([1_000_000] * 9 + [400_000_000], 1_000_000), ([9**k for k in range(9)], 0)]
 )
