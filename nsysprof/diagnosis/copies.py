@@ -289,7 +289,8 @@ def _link(case: Case, group: Group) -> str:
             f"; copies run at {speed}: pin these buffers, and overlap both directions and kernels in separate streams"
         )
     if not slow and "pinned" in group.cause and _in_turn(case, group):
-        return f"; copies run at {speed}: split them, and overlap both directions and kernels in separate streams"
+        parts = "if kernels can work on parts of the data, overlap both directions and kernels in separate streams"
+        return f"; copies run at {speed}: {parts}"
     if not slow:
         little = f" and there is little compute to hide them, {ONLY_BYTES}"
         return f"; copies run at {speed}{'' if _computes(case, group) else little}"
@@ -308,8 +309,10 @@ def _fills(case: Case, group: Group, op: Index) -> bool:
 
 
 def _in_turn(case: Case, group: Group) -> bool:
-    """Whether copies in both directions take much time of the steps, and run one after another."""
+    """Whether copies in both directions take much time of the steps, and run one after another around few kernels."""
     trace, windows = case.facts.attribution.trace, case.windows.take(group.place.windows)
+    if len(case.lines[group.place.gpu].kernels) > _FEW * max(len(windows), 1):
+        return False
     mine = (trace.ops.kind == MEMCPY) & (trace.op_gpu == group.place.gpu)
     ns = []
     for direction in (("HtoD",), ("DtoH",), ("HtoD", "DtoH")):
