@@ -29,6 +29,7 @@ _FEW_ON_HOST = {
     "share": "of CPU time",
     "itself": "itself",
 }
+_NONE = ("0 ns", 0.0)  # the median of many, most of them without GPU work
 Cells: TypeAlias = dict[str, tuple[str, float]]  # by head: a text and the number behind it
 
 
@@ -64,7 +65,13 @@ def range_rows(
     if not full:
         few = _FEW_ON_HOST if on_host else _FEW
         alone = "CPU" if on_host else "span"  # the median of one
-        cells = [{head: row[name if row[name][0] else alone] for name, head in few.items()} for row in cells]
+        cells = [
+            {
+                head: row[name] if row[name][0] else row[alone] if row["instances"][1] == 1 else _NONE
+                for name, head in few.items()
+            }
+            for row in cells
+        ]
         notes = []
     levels = _levels(merged["parent"], numbers)
     table = _tree(breakdown, shown, levels, cells, " ".join(notes))
@@ -203,7 +210,7 @@ def range_cells(row: Any, total: int, waits: bool, *, captured: bool = False) ->
 def _each(row: Any, name: str) -> str:
     """Format a median with its spread over the instances; empty for ranges without GPU ops."""
     median, iqr, low, high = (getattr(row, f"{name}_{what}_ns") for what in ("median", "iqr", "min", "max"))
-    return spread_text(median, iqr, low, high, row.instances) if high > 0 else ""
+    return spread_text(median, iqr, low, high, row.instances) if median > 0 else ""
 
 
 def _label(row: Any, name: str, level: int) -> str:

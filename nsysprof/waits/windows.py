@@ -111,15 +111,16 @@ def _edges(trace: Trace, op: AnyInts, group: Ints, *, ends: bool) -> Index:
 def _tiled(trace: Trace, rows: Index, path: Ints32, gpu: Ints, done: Ints, last: AnyInts, others: Index) -> Windows:
     """Windows of instances in order, none before the previous one's end; ``others``: where another line begins.
 
-    If streams complete instances in another order than they were launched in, a window ends as the next of them ends.
+    If streams complete detected iterations in another order than that of their launches, each still has a window, which
+    ends as the next of them ends.
     """
     start = trace.ranges.start[rows].copy()
     end = np.maximum(done, trace.ranges.end[rows])
     for mine in np.split(np.arange(len(rows)), others):
-        if (end[mine[1:]] < end[mine[:-1]]).any():
+        if (trace.ranges.kind[rows[mine]] == FOUND).all():
             by_end = mine[np.argsort(end[mine], kind="stable")]
             end[mine], done[mine], last[mine] = end[by_end], done[by_end], last[by_end]
-        start[mine[1:]] = np.maximum(start[mine[1:]], end[mine[:-1]])
+        start[mine[1:]] = np.maximum(start[mine[1:]], np.maximum.accumulate(end[mine])[:-1])
     some = start < end
     start, done, end = start[some], np.clip(done, start, end)[some], end[some]
     return Windows(

@@ -4,7 +4,6 @@ import re
 import shlex
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -608,8 +607,8 @@ def test_a_cold_first_iteration_is_no_cost_of_each(trace: MakeTrace, slow: int, 
 
 
 @pytest.mark.parametrize(("busy", "told"), [(20, True), (1, False)])
-def test_kernels_that_fill_the_gpu_are_told_without_a_gain(trace: MakeTrace, busy: int, told: bool) -> None:
-    """A call of another thread blocks in each step: a replay of shorter kernels gains nothing, however full the GPU."""
+def test_kernels_that_fill_the_gpu_gain_what_recording_hides(trace: MakeTrace, busy: int, told: bool) -> None:
+    """CPU code takes as long as each step: a replay of shorter kernels gains nothing; unrecorded, code is shorter."""
 
     def act(program: Program) -> None:
         for _ in range(busy):
@@ -618,7 +617,7 @@ def test_kernels_that_fill_the_gpu_are_told_without_a_gain(trace: MakeTrace, bus
 
     found = diagnosis_of(trace(*steps(act).items)).findings
     mine = [each for each in found if each.cause == "attention in FP32"]
-    assert [(each.basis, each.gain_ns) for each in mine] == [(UNTRIED, 0)] * told
+    assert [(each.basis, 3 * each.gain_ns / each.total_ns) for each in mine] == [(BOUND, pytest.approx(1))] * told
     assert all(each.remedy.startswith("if bfloat16 is precise enough") for each in mine)
 
 
@@ -1187,7 +1186,8 @@ def test_a_late_rank_is_told_from_a_slow_transfer(trace: MakeTrace) -> None:
                     yield launch_kernel(name, (called, called + 30), ran, id=ids + id, **where)
 
     for comes, kind in (([MS, 4 * MS], "communication-late-rank"), ([4 * MS, 4 * MS], "communication-exposed")):
-        first = diagnosis_of(trace(*ranks(comes))).findings[0]
+        found = diagnosis_of(trace(*ranks(comes))).findings
+        first = next(each for each in found if each.kind != "small-grid")
         assert first.kind == kind
         if kind == "communication-late-rank":
             assert (first.cause, first.gpu, first.change) == ("late peer GPU 1", 0, ("--no-late-peer",))
@@ -2529,18 +2529,6 @@ def test_kernels_come_first_where_a_fix_saves_a_tenth_of_them(trace: MakeTrace, 
     first = diagnosis.findings[0]
     gains = replace(first, remedy="copy less", gain_ns=int(saved * first.total_ns))
     assert ("begin with add (83 %)" in kernels_first(replace(diagnosis, findings=(gains,)))) is said
-
-
-def test_gpus_of_windows_have_no_page_faults(trace: MakeTrace) -> None:
-    """There managed memory is copied before each kernel."""
-    program = one_pass(MS, 20 * MS, blocks=2)
-    program.call("cudaMallocManaged", 10 * US)
-    path = trace(*program.items)
-    assert diagnosis_of(path).findings[0].kind == "page-fault"
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE IF NOT EXISTS TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
-        connection.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('OsDescription', 'Windows 11 Pro')")
-    assert diagnosis_of(path).findings[0].kind == "small-grid"
 
 
 @pytest.mark.parametrize(

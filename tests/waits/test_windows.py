@@ -109,17 +109,20 @@ def test_lines_of_threads_and_processes_are_apart(trace: MakeTrace, times: tuple
         assert (spans == 1_000).all()
 
 
-def test_streams_that_end_steps_in_another_order_leave_each_a_window(trace: MakeTrace) -> None:
-    """Steps are launched into two streams, and each second one ends before the one launched ahead of it."""
+def test_streams_that_end_iterations_in_another_order_leave_each_a_window(trace: MakeTrace) -> None:
+    """Iterations are launched into two streams, and each second one ends before the one launched ahead of it."""
     items: list[Items] = []
-    for number in range(6):
+    for number in range(20):
         at, late = 100 * number, 500 * (number % 2 == 0)
         ends = 1_000 * (number + 2) + 3 * late
-        items.append(Range("step", at, at + 50))
-        items.append(launch_kernel("k", (at + 10, at + 20), (ends - 700, ends), id=number + 1, stream=number % 2))
-    windows = why_of(trace(*items), "step", skip=0).windows.sort_values("start_ns")
-    assert windows["end_ns"].tolist() == [3_000, 3_500, 5_000, 5_500, 7_000, 7_500]
-    assert (windows["start_ns"].tolist()[1:] == windows["end_ns"].tolist()[:-1]) is True
+        for turn, name in enumerate("ab"):
+            ran = (ends - 700 + 350 * turn, ends - 350 + 350 * turn)
+            called = (at + 10 + 20 * turn, at + 20 + 20 * turn)
+            items.append(launch_kernel(name, called, ran, id=2 * number + turn + 1, stream=number % 2))
+    windows = why_of(trace(*items), "iteration*", skip=0).windows.sort_values("start_ns")
+    assert windows["end_ns"].tolist()[:6] == [3_000, 3_500, 5_000, 5_500, 7_000, 7_500]
+    assert len(windows) == 20
+    assert windows["start_ns"].tolist()[1:] == windows["end_ns"].tolist()[:-1]
 
 
 @pytest.mark.parametrize("pool", [2, 3])
