@@ -617,7 +617,8 @@ def test_kernels_that_fill_the_gpu_gain_what_recording_hides(trace: MakeTrace, b
 
     found = diagnosis_of(trace(*steps(act).items)).findings
     mine = [each for each in found if each.cause == "attention in FP32"]
-    assert [(each.basis, 3 * each.gain_ns / each.total_ns) for each in mine] == [(BOUND, pytest.approx(1))] * told
+    assert [each.basis for each in mine] == [BOUND] * told
+    assert all(3 * each.gain_ns == pytest.approx(each.total_ns) for each in mine)
     assert all(each.remedy.startswith("if bfloat16 is precise enough") for each in mine)
 
 
