@@ -118,7 +118,8 @@ def host_time(
     """
     trace = attribution.trace
     ranges = trace.ranges
-    out: list[tuple[NDArray[np.generic], ...]] = []
+    kinds = (np.int64, np.int64, np.int64, np.int32, np.uint8, np.int32, np.int32)
+    out: list[tuple[NDArray[np.generic], ...]] = [tuple(np.empty(0, kind) for kind in kinds)]
     calls = activity.calls
     for code in np.flatnonzero(np.bincount(thread)).tolist():
         rows = np.flatnonzero(thread == code)
@@ -142,17 +143,6 @@ def host_time(
         inner_range = _innermost(ranges, around, begin, stop)
         does = np.append(activity.kind, np.uint8(CODE))[call]
         out.append((piece[whose], begin, stop, np.full(len(whose), code, np.int32), does, call, inner_range))
-    if not out:
-        none = np.empty(0, np.int64)
-        return HostTime(
-            none,
-            none,
-            none,
-            *(none.astype(np.int32),) * 1,
-            none.astype(np.uint8),
-            none.astype(np.int32),
-            none.astype(np.int32),
-        )
     columns = [np.concatenate(column) for column in zip(*out, strict=True)]
     order = np.lexsort((columns[1], columns[0]))
     return HostTime(*(column[order] for column in columns))
