@@ -185,7 +185,7 @@ def quartiles(values: list[int]) -> list[int]:
 def test_ranges_equal_the_reference(trace: MakeTrace, first_seed: int, threads: str) -> None:
     """Sums, medians and IQRs per path, on reports by chance."""
     for seed in range(first_seed, first_seed + 15):
-        path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
+        path = trace(*random_report(seed))
         found, reference = broken_down(path, threads).ranges, refer(path, threads)
         groups = chains(reference)
         assert len(found) == len(groups), seed
@@ -215,7 +215,7 @@ def test_ranges_equal_the_reference(trace: MakeTrace, first_seed: int, threads: 
 def test_everything_adds_up_to_the_report(trace: MakeTrace, threads: str) -> None:
     """Exclusive sums and what nobody owns are the total; so are the ledger, the kernels and the merged kernels."""
     for seed in range(100, 125):
-        found = broken_down(trace(*random_report(seed), pragmas=["synchronous=OFF"]), threads)
+        found = broken_down(trace(*random_report(seed)), threads)
         total, ledger = found.totals["sum_ns"], found.ledger.set_index("fate")
         unowned = ledger.loc[["outside every range", "ambiguous", "no launch row", "unified memory"], "sum_ns"].sum()
         assert int(found.ledger["sum_ns"].sum()) == total, seed
@@ -232,7 +232,7 @@ def test_everything_adds_up_to_the_report(trace: MakeTrace, threads: str) -> Non
 def test_kernels_equal_the_reference(trace: MakeTrace) -> None:
     """Count, sum, median, least and most of each kernel of each path, exclusive to the path."""
     for seed in range(25):
-        path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
+        path = trace(*random_report(seed))
         reference = refer(path)
         texts = broken_down(path).path_texts
         code = {chain: at for at, chain in enumerate(chains(reference))}
@@ -256,7 +256,7 @@ def test_kernels_equal_the_reference(trace: MakeTrace) -> None:
 def test_merged_rows_add_up_the_paths_they_merge(trace: MakeTrace) -> None:
     """A merged row has the sums of its paths, and its parent's row is its parent's merged path."""
     for seed in range(25):
-        found = broken_down(trace(*random_report(seed), pragmas=["synchronous=OFF"]))
+        found = broken_down(trace(*random_report(seed)))
         # rows of one text may differ in kind, so compare by text and kind
         keys = ["merged_path", "kind"]
         additive = ["instances", "launches", "cpu_ns", "span_ns", *ADDITIVE]
@@ -271,7 +271,7 @@ def test_merged_rows_add_up_the_paths_they_merge(trace: MakeTrace) -> None:
 def test_instances_equal_the_reference(trace: MakeTrace) -> None:
     """One row per range instance; ``instance`` counts those of its path by start."""
     for seed in range(15):
-        path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
+        path = trace(*random_report(seed))
         found, reference = broken_down(path).instances, refer(path)
         for what in ("launches", "kernels", "memops", "first_op_ns", "last_op_ns", "span_ns", "busy_ns", "sum_ns"):
             assert found[what].tolist() == [getattr(t, what) for t in reference.totals], (seed, what)
@@ -286,7 +286,7 @@ def test_instances_equal_the_reference(trace: MakeTrace) -> None:
 def test_the_instances_of_a_row_equal_the_reference(trace: MakeTrace, threads: str) -> None:
     """Without merging the instances behind a row are those of its path, and the attribution is that of the report."""
     for seed in range(25):
-        path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
+        path = trace(*random_report(seed))
         attribution = attributed(path, threads)
         found = break_down(attribution, merge=None)
         groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
@@ -303,7 +303,7 @@ def test_the_instances_of_a_row_add_up_to_it(trace: MakeTrace, by: str | None, h
     """Count, times and ops of the instances behind a row, in the attribution given with them, are those of the row."""
     columns = ("span_ns", "busy_ns", "sum_ns", "kernels", "memops", "launches")
     for seed in range(15):
-        path = trace(*random_report(seed), Range("a", 0, 0), pragmas=["synchronous=OFF"])
+        path = trace(*random_report(seed), Range("a", 0, 0))
         found = broken_down(path, by=by, **how)
         seen: list[tuple[object, int]] = []
         for row, frame in enumerate(found.merged.to_dict("records")):
@@ -352,7 +352,7 @@ def sums(frame: pd.DataFrame, keys: list[str], columns: list[str]) -> dict[tuple
 def test_parts_add_up_to_the_whole(trace: MakeTrace, by: str) -> None:
     """Rows by process, or by GPU, add up to those of the whole report, kernels and what nobody owns included."""
     for seed in range(25):
-        path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
+        path = trace(*random_report(seed))
         whole, parts = broken_down(path), broken_down(path, by=by)
         assert parts.ranges.columns[0] == by
         keys = ["path", "kind", "domain", "depth"]

@@ -287,7 +287,7 @@ def test_idle_shares_equal_a_count_of_every_ns(first_seed: int, trace: MakeTrace
     """Path by path on reports by chance, with several GPUs, processes and threads that run beside one another."""
     partly, on_two, filled = 0, 0, 0
     for seed in range(first_seed, first_seed + 20):
-        path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
+        path = trace(*random_report(seed))
         answer, reference = broken_down(path, merge=None), refer(path)
         instances: dict[object, list[int]] = {}
         for at, chain in enumerate(reference.paths):
@@ -312,7 +312,7 @@ def test_idle_shares_of_parts(by: str, how: dict[str, Any], trace: MakeTrace) ->
     """A row by process has its instances, one by device only their ops there; what others run there counts still."""
     compared = 0
     for seed in range(60, 80):
-        path = trace(*random_report(seed), Range("a", 0, 0), pragmas=["synchronous=OFF"])
+        path = trace(*random_report(seed), Range("a", 0, 0))
         answer, reference = broken_down(path, by=by, **how), refer(path)
         runs = moments(reference.ops)
         found = idle_shares(answer, range(len(answer.merged))).tolist()

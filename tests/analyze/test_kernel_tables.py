@@ -134,7 +134,7 @@ def test_families_add_up_to_the_sum_of_each_merged_path(trace: MakeTrace, thread
     """For each row the families' times are its inclusive sum, to the ns, on reports by chance."""
     for seed in range(15):
         items = [*nested_report(seed), Range("iter7", -5_000, -4_000), Kernel("gemm", 1, 2, 12345)]
-        path = trace(*items, pragmas=["synchronous=OFF"], duration=2 * 10**15)
+        path = trace(*items, duration=2 * 10**15)
         found = broken_down(path, threads, **how)
         assert mismatches(found) == [], (seed, path)
         assert (found.families["row"] >= 0).all(), seed

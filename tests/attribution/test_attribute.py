@@ -374,9 +374,7 @@ def assert_equal(found: Attribution, reference: Reference, context: object) -> N
 def test_core_equals_the_reference(trace: MakeTrace, first_seed: int, threads: str) -> None:
     """Owner, outcome, parent, ledger and all totals of every range, on reports by chance."""
     for seed in range(first_seed, first_seed + 20):
-        path = trace(
-            *random_report(seed), duration=60 if seed % 4 == 0 else None, gpus=seed % 3 > 0, pragmas=["synchronous=OFF"]
-        )
+        path = trace(*random_report(seed), duration=60 if seed % 4 == 0 else None, gpus=seed % 3 > 0)
         assert_equal(core(path, threads), refer(path, threads), (seed, path))
 
 

@@ -109,7 +109,7 @@ def test_paths_equal_tuples_of_names() -> None:
 def test_paths_equal_the_reference(trace: MakeTrace) -> None:
     """On reports by chance every range has the path of its names, in order of first appearance."""
     for seed in range(40):
-        path = trace(*random_report(seed), pragmas=["synchronous=OFF"])
+        path = trace(*random_report(seed))
         expected = refer(path).paths
         codes = {chain: code for code, chain in enumerate(dict.fromkeys(expected))}
         assert paths_of(path).of.tolist() == [codes[chain] for chain in expected], seed

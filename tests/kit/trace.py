@@ -137,7 +137,8 @@ def _write_tables(
 ) -> None:
     connection = sqlite3.connect(path)
     try:
-        for pragma in pragmas:
+        # no test outlives a crash of the machine: waiting for the disk would take most of the time
+        for pragma in ("synchronous = OFF", "journal_mode = MEMORY", *pragmas):
             connection.execute(f"PRAGMA {pragma}")
         for table, rows in tables.items():
             dropped, extra = drop_columns.get(table, ()), extra_columns.get(table, {})

@@ -253,7 +253,7 @@ def test_quirk_7_any_text_is_a_name(trace: MakeTrace, name: str, text_id: bool) 
 def test_quirk_7_many_distinct_names(trace: MakeTrace) -> None:
     """5,000 names, by text and by id, each end up at their own range."""
     items = [Range(f"name {i}", 10 * i, 10 * i + 5, text_id=i % 2 == 0) for i in range(5_000)]
-    found = answer(trace(*items, pragmas=["synchronous=OFF"], duration=10**6))
+    found = answer(trace(*items, duration=10**6))
     assert found.ranges["path"].tolist() == [f"name {i}" for i in range(5_000)]
 
 
@@ -307,7 +307,7 @@ def test_quirk_9_a_thousand_forgotten_pops(trace: MakeTrace) -> None:
     for i in range(1_009):
         items.append(Range("step", 10 * i, 10**6))
         items.append(launch_kernel("k", (10 * i + 1, 10 * i + 2), (20 * i, 20 * i + 3), id=i + 1))
-    found = answer(trace(*items, duration=10**6, pragmas=["synchronous=OFF"]))
+    found = answer(trace(*items, duration=10**6))
     assert found.ranges["path"].tolist() == ["step"]
     assert found.ranges["sum_ns"].tolist() == found.ranges["exclusive_sum_ns"].tolist() == [3 * 1_009]
     assert any("`step` is never popped: the first and 1,008 later pushes" in warning for warning in found.warnings)
