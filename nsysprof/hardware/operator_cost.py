@@ -163,7 +163,7 @@ def _convolution(call: _Call) -> Cost | None:
     given, weight = call.dims[:2]
     space = len(weight) - 2
     stride, padding, dilation = (_numbers(call.values[at], space) for at in _CONVOLUTIONS[call.name])
-    if len(given) != space + 2 or not min(stride):
+    if len(given) != space + 2 or min(stride) < 1:
         return None
     transposed = call.name in ("convolution", "_convolution") and call.values[6] == "True"
     if transposed:
@@ -171,6 +171,8 @@ def _convolution(call: _Call) -> Cost | None:
     pairs = zip(given[2:], weight[2:], stride, padding, dilation, strict=True)
     reached = ((size + 2 * pad - hop * (core - 1) - 1) // step + 1 for size, core, step, pad, hop in pairs)
     out = (given[0], weight[0], *reached)
+    if min(out) < 1 or not weight[1] or given[1] % weight[1]:  # a kernel larger than its input, or other channels
+        return None
     flops = 2 * math.prod(out) * math.prod(weight[1:])
     return flops, _moved((given, call.sizes[0]), (weight, call.sizes[1]), (out, call.sizes[0])), "convolution"
 

@@ -22,7 +22,7 @@ from nsysprof.statistics.judge import CLASSES, CLOCK, SLOW_ONES, TYPICAL, Judgem
 from nsysprof.steps.features import Fit, fit_features, without_numbers
 from nsysprof.steps.ledger import MAX_EXPLAINED, NEAR, Excess, excess_of, same_for_all_kernels
 from nsysprof.steps.tables import LEDGER, STEPS
-from nsysprof.summaries.gpu_metrics import clocks
+from nsysprof.summaries.gpu_metrics import clocks, step_metrics
 from nsysprof.trace.trace import pid_of
 from nsysprof.waits.facts import Facts, facts_of
 from nsysprof.waits.ranges import windows_of
@@ -259,9 +259,9 @@ def _ledger(facts: Facts, chain: Chain, paths: Sequence[str]) -> ColumnTable:
 
 
 def _columns(facts: Facts, windows: Windows, chain: Chain, paths: Sequence[str], names: Texts) -> ColumnTable:
-    busy = np.zeros(len(windows), np.int64)
+    busy, trace = np.zeros(len(windows), np.int64), facts.attribution.trace
     if chain.gpu != NO_GPU:
-        lines = gpu_lines(facts.attribution.trace, facts.communication, chain.gpu)
+        lines = gpu_lines(trace, facts.communication, chain.gpu)
         busy = covered(union(lines.compute, lines.communication, lines.copies), windows.start, windows.end)
     return ColumnTable(
         {
@@ -275,6 +275,7 @@ def _columns(facts: Facts, windows: Windows, chain: Chain, paths: Sequence[str],
             "expected_ns": np.rint(chain.judgement.expected).astype(np.int64),
             "class": Texts(chain.judgement.of.astype(np.int64), CLASSES),
             **chain.excess.largest(facts, len(windows)),
-            "clock_hz": clocks(facts.attribution.trace, chain.gpu, windows.start, windows.end),
+            "clock_hz": clocks(trace, chain.gpu, windows.start, windows.end),
+            **step_metrics(trace, chain.gpu, windows.start, windows.end),
         }
     )

@@ -1,6 +1,7 @@
 """Declare the tables of `nsysprof steps`; columns are an interface: add columns, but never rename one."""
 
 from nsysprof.results.table import Column, table
+from nsysprof.summaries.gpu_metrics import STEP_METRICS
 
 _PLACE = {
     "path": Column("path", "merged path of the range", head="range"),
@@ -42,6 +43,10 @@ STEPS = table(
         **_NAMED,
         "culprit_ns": "part of the excess that this cause explains",
         "clock_hz": "mean GPU clock during the step; empty if not sampled",
+        **dict.fromkeys(
+            STEP_METRICS,
+            "mean of this GPU metric during the step, in percent; empty if not sampled, or if the step is too short",
+        ),
     },
     made_in="steps/steps.py",
 )

@@ -60,6 +60,7 @@ _LEVEL, _NAME = 0.95, 30
 _SAME_CLOCK = 0.02  # part by which a clock changes anyway
 _ROUNDED = 0.5  # percent are recorded as whole numbers
 _SHOWN = ("sm_active", "sm_issue", "tensor_active", "dram_read", "dram_write", "warps")
+STEP_METRICS = ("sm_active", "tensor_active", "dram_read", "dram_write")
 _DRAWN = {"SM active": ("sm_active",), "tensor active": ("tensor_active",), "DRAM": ("dram_read", "dram_write")}
 _HEADS = dict(zip(_SHOWN, ("SM active", "SM issue", "tensor", "DRAM read", "DRAM write", "warps"), strict=True))
 
@@ -109,6 +110,17 @@ def clocks(trace: Trace, gpu: int, start: Ints, end: Ints) -> Floats:
     if samples is None or "clock_hz" not in samples.values:
         return np.full(len(start), np.nan)
     return means(samples, samples.values["clock_hz"], start, end)
+
+
+def step_metrics(trace: Trace, gpu: int, start: Ints, end: Ints) -> dict[str, Floats]:
+    """Return the mean percentage of `STEP_METRICS` in each interval; NaN if unknown, or shorter than three samples."""
+    samples = trace.samples.get(gpu)
+    out = dict.fromkeys(STEP_METRICS, np.full(len(start), np.nan))
+    for name in STEP_METRICS if samples else ():
+        if samples and name in samples.values:
+            found = means(samples, samples.values[name], start, end)
+            out[name] = np.where(end - start >= _LEAST * samples.step_ns, found, np.nan)
+    return out
 
 
 def drawn_metrics(trace: Trace) -> Iterator[tuple[str, int, GpuSamples, Floats]]:

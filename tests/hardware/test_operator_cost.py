@@ -61,6 +61,8 @@ def test_a_convolution_is_a_product_per_output() -> None:
         assert found is not None
         assert found[0] == times * forward
     assert flops_bytes("aten::convolution", dims, types) is None  # without its stride
+    for odd in ([[8, 3, 2, 2], [4, 3, 9, 9]], [[8, 3, 9, 9], [4, 2, 3, 3]]):  # larger than the input, other channels
+        assert flops_bytes("aten::convolution", odd, types, values) is None
 
 
 def test_masked_scores_of_attention_are_not_counted() -> None:

@@ -111,7 +111,7 @@ def test_a_change_names_what_changes_most_in_its_direction(by: float, most: str)
     """The largest sum if steps take longer, else the smallest."""
     rows = [(3, "host", "b", 9, 4, 2), (4, "host", "b", 9, 4, 8), (3, "copy", "c", 0, 9, -18), (4, "os", "d", 9, 4, 5)]
     ledger = answer(ledger=rows).columns("ledger")
-    made = chain({}, changed=(SimpleNamespace(table=lambda _: ledger),))
+    made = chain({}, changed=(SimpleNamespace(table=lambda _: ledger, step=np.empty(0, np.int64)),))
     made = replace(made, judgement=replace(made.judgement, changes=((10, by),)))
     told = answer(made)
     told.facts = None

@@ -208,7 +208,11 @@ def test_a_sampled_clock_says_by_how_much(trace: MakeTrace) -> None:
     last = int((plain.steps["start_ns"] + plain.steps["span_ns"]).max())
     times = range(0, last, STEP_NS)
     hz = [1_250_000_000 if low <= at < high - STEP_NS else 1_410_000_000 for at in times]
-    answer = steps_of(trace(*items, gpu_samples({"clock_hz": hz})))
+    share = [10 if low <= at < high - STEP_NS else 40 for at in times]
+    answer = steps_of(trace(*items, gpu_samples({"clock_hz": hz, "dram_read": share})))
+    assert answer.steps["dram_read"].median() == 40
+    assert answer.steps.loc[33, "dram_read"] == pytest.approx(10)
+    assert answer.steps["sm_active"].isna().all()
     assert answer.steps["clock_hz"].median() == 1_410_000_000
     assert answer.steps.loc[33, "clock_hz"] == pytest.approx(1_250_000_000)
     [said] = [each.text for each in findings(answer) if each.kind == "clock"]
