@@ -9,11 +9,13 @@ import pytest
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.diagnosis import geometry
 from nsysprof.diagnosis.case import Place
+from nsysprof.diagnosis.cpu_code import most_samples
 from nsysprof.diagnosis.finding import EVERY, ONCE
 from nsysprof.diagnosis.kinds import Group, each_step, idling, often, usual_ns
 from nsysprof.diagnosis.reached import MEMORY
 from nsysprof.hardware.occupancy import Occupancy
 from nsysprof.kernels.launches import Launches
+from nsysprof.trace.details import CpuSamples
 
 
 def place(count: int, length: int = 1_000, path: str = "step", last: int = 0) -> Place:
@@ -180,3 +182,29 @@ def test_a_few_blocks_of_a_product_may_read_much(family: str, threads: int, draw
     """More than their part of the bandwidth, if they have enough threads."""
     found = launches(blocks=[40, 20], threads=[threads, 1])
     assert geometry._drawn(busy_with("k", "k", family=family), found, np.arange(2)) == pytest.approx(drawn)
+
+
+@pytest.mark.parametrize(
+    ("stacks", "chosen", "said"),
+    [
+        (["fm"] * 3 + ["gm"] * 2, None, "60 % of its CPU samples in f (libx)"),
+        (["fm"] * 3 + ["gm"] * 3, None, ""),  # half of them
+        (["fm"] * 4, None, ""),  # too few
+        (["m"] * 5, None, ""),  # where programs start
+        (["ffm"] * 2 + ["gm"] * 3, None, "60 % of its CPU samples in c::d"),  # recursion counts once
+        (["gfm"] * 5, None, "100 % of its CPU samples in c::d"),  # the innermost
+        (["gfm"] * 2 + ["fgm"] * 3, None, "100 % of its CPU samples in f (libx)"),
+        (["fm"] * 5 + ["gm"] * 6, range(5), "100 % of its CPU samples in f (libx)"),
+        (["fm"] * 5 + ["gm"] * 6, range(4), ""),
+    ],
+)
+def test_most_samples_are_in_a_function(stacks: list[str], chosen: Any, said: str) -> None:
+    """In more than half of five samples or more."""
+    functions = [("main", "a.out"), ("f", "/lib/libx-2.so.1"), ("a<b>::c::d(int)", "a.out")]
+    frames = np.array(
+        [(at, depth, "mfg".index(each)) for at, stack in enumerate(stacks) for depth, each in enumerate(stack)]
+    )
+    sample, depth, function = frames.T
+    at = np.arange(len(stacks))
+    samples = CpuSamples(1, (0, 9), at * 0, at, sample, depth, function, functions)
+    assert most_samples(samples, None if chosen is None else np.array(chosen)) == said
