@@ -148,6 +148,23 @@ def test_a_slow_step_takes_longer_than_typical_ones_nearby(
     assert done.excess.step.tolist() == [3] * (longer == 1) + [5] * len(rows[1:])
 
 
+def test_of_many_steps_those_furthest_from_expected_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those that take longest."""
+    made, asked = chain({3: SLOW, 5: SLOW}), list[list[int]]()
+    made.judgement.expected[5] = 1.9 * MS
+
+    def no_ledgers(facts: Any, windows: Any, odd: Any, *_: Any) -> Excess:
+        asked.append(odd.tolist())
+        return Excess(*np.empty((6, 0), np.int64))
+
+    monkeypatch.setattr(steps, "MAX_EXPLAINED", 1)
+    monkeypatch.setattr(steps, "excess_of", no_ledgers)
+    windows: Any = SimpleNamespace(start=np.zeros(20, np.int64), end=made.span, gpu=np.zeros(20, np.int64))
+    facts: Any = None
+    steps._explained(facts, windows, made.judgement, None, "step", 1, made.rows)
+    assert asked == [[3]]
+
+
 def test_long_names_are_cut_and_of_many_steps_the_first_are_named() -> None:
     """Wherever they stand; a chart names a culprit four times."""
     made = chain(dict.fromkeys(range(3, 12), SLOW), path="P" * 200)

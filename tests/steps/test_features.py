@@ -64,6 +64,7 @@ def test_numbers_that_explain_nothing_are_silent() -> None:
     assert fit_features(["bs_1", "bs_2"], np.arange(60) % 2, rising) is None
     assert fit_features([f"id{10**30 + at * 7 % 11}" for at in range(60)], np.arange(60), rising) is None
     sizes = np.arange(60) * 7 % 11 + 1
+    assert fit_features([f"bs_{size}" for size in sizes], np.arange(60), np.full(60, 1_234_567)) is None
     named = [f"{'ab'[at % 2]}{size}" for at, size in enumerate(sizes.tolist())]  # of two kinds
     assert fit_features(named, np.arange(60), sizes * 1_000_000) is None
 
