@@ -178,7 +178,7 @@ def attribute(
         owner=arena.full(len(launches), -1, np.int32),
         outcome=arena.full(len(launches), OUTSIDE, np.uint8),
         parent=arena.full(len(trace.ranges), -1, np.int32),
-        inclusive=Totals.zeros(len(trace.ranges), arena),
+        inclusive=Totals.zeros(len(trace.ranges), arena, len(trace.devices)),
         exclusive_sum_ns=arena.zeros(len(trace.ranges), np.int64),
         ledger=(),
         graphs=graphs,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ class Totals:
     ``launches`` (distinct host calls that caused GPU work), ``kernels``, ``memops``, ``graph_launches``: int32 counts;
     ``first_op_ns``, ``last_op_ns`` int64: start of the first GPU op and end of the last (0 if none); ``busy_ns``: the
     length of the union of the ops' intervals, summed over devices; ``sum_ns``: the summed durations;
-    ``followed_sum_ns``: the part of ``sum_ns`` launched by worker threads; ``devices`` int64, a bit per device.
+    ``followed_sum_ns``: the part of ``sum_ns`` launched by worker threads; ``devices``, a bit per device.
     """
 
     launches: Ints32
@@ -37,16 +36,14 @@ class Totals:
     busy_ns: Ints
     sum_ns: Ints
     followed_sum_ns: Ints
-    devices: Ints
+    devices: AnyInts
 
     @classmethod
-    def zeros(cls, count: int, arena: ColumnArena = IN_MEMORY) -> Totals:
-        """Empty totals of ``count`` ranges."""
-        small = {"launches", "kernels", "memops", "graph_launches"}
-        columns: dict[str, Any] = {
-            f.name: arena.zeros(count, np.int32 if f.name in small else np.int64) for f in fields(cls)
-        }
-        return cls(**columns)
+    def zeros(cls, count: int, arena: ColumnArena = IN_MEMORY, devices: int = DEVICE_BITS + 1) -> Totals:
+        """Empty totals of ``count`` ranges; their masks hold at least ``devices`` bits."""
+        types = dict.fromkeys(("launches", "kernels", "memops", "graph_launches"), np.dtype(np.int32))
+        types["devices"] = np.min_scalar_type(-1 << min(devices, DEVICE_BITS + 1))
+        return cls(**{f.name: arena.zeros(count, types.get(f.name, np.int64)) for f in fields(cls)})
 
     def fill(self, rows: slice | Index, part: Totals) -> None:
         """Write the totals of some ranges into their rows."""

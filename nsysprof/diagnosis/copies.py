@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nsysprof.core.arrays import Index, Ints, Mask
+from nsysprof.core.arrays import AnyInts, Index, Ints, Mask
 from nsysprof.core.columns import distinct, pick
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import one_line
@@ -29,6 +29,7 @@ from nsysprof.waits.awaited import bucket
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import COPY as COPIES
 from nsysprof.waits.facts import MEMORY
+from nsysprof.waits.replay import fitting
 from nsysprof.waits.whole import Cause
 
 _PAGEABLE = MEMORY.index(" pageable")
@@ -131,7 +132,7 @@ def _codes(case: Case, rows: Index) -> Ints:
 
 
 @made_once
-def _sizes(case: Case) -> Ints:
+def _sizes(case: Case) -> AnyInts:
     """The bytes of each copy; of copies of one direction, about equal but not equal, minus their median."""
     if case.part_of is not None:
         whole, rows = case.part_of
@@ -145,7 +146,7 @@ def _sizes(case: Case) -> Ints:
     count, in_order = np.bincount(group), np.lexsort((size[rows], group))
     middle = size[rows[in_order]][np.cumsum(count) - count + count // 2]
     size[rows] = np.where(alike, middle, -middle)[group]
-    return size
+    return size.astype(fitting(size), copy=False)
 
 
 def _words(case: Case, row: int) -> str:

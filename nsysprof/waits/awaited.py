@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsysprof.core.arrays import Bytes, Index, Ints, Ints32
+from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32
 from nsysprof.core.columns import distinct, pick
 from nsysprof.trace.details import CUDA, OS, SYNCHRONIZING, HostActivity
 from nsysprof.trace.trace import MEMCPY, MIGRATION, Trace
@@ -31,7 +31,7 @@ class OpsOfCalls:
     copies: Index
 
 
-def ops_of_calls(trace: Trace, activity: HostActivity, why: Reasons, size: Ints, memory: Bytes) -> OpsOfCalls:
+def ops_of_calls(trace: Trace, activity: HostActivity, why: Reasons, size: AnyInts, memory: Bytes) -> OpsOfCalls:
     """Find the `OpsOfCalls` of a trace; ``size`` and ``memory`` describe the copies among the GPU ops."""
     copies = np.flatnonzero((trace.ops.kind == MEMCPY) & (trace.ops.launch >= 0))
     copies = trace.in_order(copies, trace.ops.end)
@@ -54,7 +54,7 @@ def ops_of_calls(trace: Trace, activity: HostActivity, why: Reasons, size: Ints,
     return OpsOfCalls(made, of_launch, example, _awaited(trace, activity), copies)
 
 
-def bucket(size: Ints) -> Ints:
+def bucket(size: AnyInts) -> AnyInts:
     """Round sizes to two binary digits, so that copies of similar size form a group."""
     step = np.maximum(1, 1 << np.maximum(np.log2(np.maximum(size, 1)).astype(np.int64) - 1, 0))
     return np.where(size > 0, (size + step // 2) // step * step, size)

@@ -52,7 +52,7 @@ _LONG_NS = 1_000_000  # of gaps without a reason: how long those are is said, to
 def account(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windows) -> dict[str, Array]:
     """Return the columns `PIECE` for the pieces of gaps; host time is split by activity."""
     trace = facts.attribution.trace
-    pieces, peer = split_late(pieces, facts.peers)
+    pieces, peer = split_late(trace, pieces, facts.peers)
     rest = np.flatnonzero(pieces.kind != walk.HOST)
     op, kind = pieces.op[rest].astype(np.int64), pieces.kind[rest]
     runs, op_kind = kind == walk.RUNS, trace.ops.kind[op]

@@ -15,6 +15,7 @@ from nsysprof.trace.details import Collectives, Dependencies, HostActivity
 from nsysprof.trace.trace import MEMCPY, MEMORY_KINDS, Trace, tid_of
 from nsysprof.waits.awaited import OpsOfCalls, ops_of_calls
 from nsysprof.waits.peers import Peers, find_peers
+from nsysprof.waits.replay import fitting
 from nsysprof.waits.walk import Reasons, lacking, reasons
 
 CAUSES = ("compute", "communication", "copy", "kernel", "host", "latency", "profiler", "unknown")
@@ -79,9 +80,10 @@ class Facts:
     near: Line | None = None
 
     @cached_property
-    def copy_sizes(self) -> Ints:
-        """Return the bytes of each GPU op, see `Trace.copy_sizes`."""
-        return self.attribution.trace.copy_sizes()
+    def copy_sizes(self) -> AnyInts:
+        """Return the bytes of each GPU op, see `Trace.copy_sizes`; int32 if they fit."""
+        sizes = self.attribution.trace.copy_sizes()
+        return sizes.astype(fitting(sizes), copy=False)
 
     @cached_property
     def activity(self) -> HostActivity:

@@ -47,11 +47,10 @@ def wait_for_last(one: AnyInts, length: Ints) -> tuple[Ints, Index]:
 @dataclass(frozen=True)
 class Peers:
     """Per GPU op, in the order of `Trace.ops`: ``last`` int32: for a collective, the op of the last rank to arrive
-    (possibly the op itself), -1 if the collective has no other rank; ``until`` int64 ns, the arrival of that rank.
+    (possibly the op itself), -1 if the collective has no other rank.
     """
 
     last: Ints32
-    until: Ints
 
 
 def find_peers(trace: Trace, communication: Mask, collectives: Collectives) -> Peers | None:
@@ -80,19 +79,21 @@ def find_peers(trace: Trace, communication: Mask, collectives: Collectives) -> P
         numbers.append(number)
     one = np.array(numbers, np.int64)
     some = np.bincount(one)[one] > 1
-    waiting, last = wait_for_last(one, ops.end[rows] - ops.start[rows])
-    found = Peers(np.full(len(ops), -1, np.int32), np.zeros(len(ops), np.int64))
-    found.last[rows[some]], found.until[rows[some]] = rows[last[some]], (ops.start[rows] + waiting)[some]
+    _, last = wait_for_last(one, ops.end[rows] - ops.start[rows])
+    found = Peers(np.full(len(ops), -1, np.int32))
+    found.last[rows[some]] = rows[last[some]]
     return found
 
 
-def split_late(pieces: Pieces, peers: Peers | None) -> tuple[Pieces, Ints32]:
+def split_late(trace: Trace, pieces: Pieces, peers: Peers | None) -> tuple[Pieces, Ints32]:
     """Split pieces at the arrival of the last rank; also return this rank's op per piece, -1 if no rank was late."""
     none = np.full(len(pieces.gap), -1, np.int32)
     if peers is None:
         return pieces, none
-    late = (pieces.kind == RUNS) & (peers.last[pieces.op] >= 0) & (pieces.start < peers.until[pieces.op])
-    cut = np.where(late, np.minimum(peers.until[pieces.op], pieces.end), pieces.start)
+    ops, last = trace.ops, peers.last[pieces.op]
+    until = ops.end[pieces.op] - (ops.end[last] - ops.start[last])  # the arrival of that rank
+    late = (pieces.kind == RUNS) & (last >= 0) & (pieces.start < until)
+    cut = np.where(late, np.minimum(until, pieces.end), pieces.start)
     before, behind = np.flatnonzero(late), np.flatnonzero(cut < pieces.end)
     rows = np.concatenate([before, behind])
     start = np.concatenate([pieces.start[before], cut[behind]])
