@@ -27,6 +27,7 @@ from nsysprof.attribution.graph_work import GraphCounts, GraphWork, graph_counts
 from nsysprof.attribution.paths import Paths, instance_numbers
 from nsysprof.attribution.split import Part
 from nsysprof.charts.notebook import Shown, view_of
+from nsysprof.core.arena import give_back
 from nsysprof.core.arrays import Index, Ints, Ints32, Mask
 from nsysprof.core.columns import Column, ColumnTable, Texts, codes_of, first_appearances, frame_of, ranks, stack_tables
 from nsysprof.core.parallel import side_by_side
@@ -96,6 +97,7 @@ class Breakdown(Shown):
             side_by_side(lambda: self.case, lambda: self.summaries, *tables, apart=True)
             side_by_side(lambda: self.diagnosis, lambda: self.columns("kernels"), apart=True)
         elif len(trace.ops) > MAX_OPS:
+            give_back()
             _ = self.summaries
         return self
 
@@ -334,6 +336,8 @@ def _kernels(answer: Breakdown) -> ColumnTable:
     tables: list[ColumnTable] = []
     merged: list[ColumnTable] = []
     whole = answer.geometry or no_launches(len(answer.attribution.trace.ops))
+    if len(answer.attribution.trace.ops) > MAX_OPS:
+        give_back()
     for part, row in answer.parts:
         launches = whole if part.rows is None else whole.take(part.rows)
         own, own_merged = kernel_tables(part, paths, unowned=not answer.narrowed, launches=launches)

@@ -39,6 +39,7 @@ def write_tables(
     it would have more than `MAX_INSTANCES` rows, or if the results would be large compared with the report.
     """
     document = folder / "analysis.json"
+    breakdown.attribution.trace.give_back()
     left_out = write_json(breakdown, document)  # first: it tells whose folder this is, if the rest is interrupted
     written = [folder / "ranges.csv", folder / "kernels.csv", document]
     write_csv(breakdown.columns("ranges"), written[0])

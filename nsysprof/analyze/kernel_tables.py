@@ -35,7 +35,8 @@ def kernel_tables(
     path_of, counts = np.append(of, np.int32(-1)), np.append(part.keep, unowned)
     places = len(merged_of) + 1 if part.graphs else 1
     most = (len(merged_of) + 1) * places * names
-    key = trace.arena.empty(len(trace.ops), np.int32 if most < 1 << 31 else np.int64)
+    narrow = np.dtype(np.int32 if most < 1 << 31 else np.int64)
+    key = trace.arena.empty(len(trace.ops), narrow)
     row, take = trace.arena.empty(len(trace.ops), np.int32), trace.arena.take
     real = attribution.recorded or trace  # as launched, whatever was captured where
     stop, copy = 0, np.isin(np.arange(MIGRATION + 1), COPYING)
@@ -77,8 +78,9 @@ def kernel_tables(
     owned = ColumnTable({**owned.columns, **codes})
     merged = np.append(merged_of, np.int32(-1))[owned["path"]].astype(np.int64) + 1
     merged_key = merged * names + owned["name"]
-    groups = Groups.of(np.repeat(merged_key, owned["count"]))
-    together, _ = _by_name(groups, length, names, merged_key, owned["size_bytes"])
+    again = np.repeat(merged_key.astype(narrow), owned["count"])
+    together, _ = _by_name(Groups.of(again), length, names, merged_key, owned["size_bytes"])
+    del again, length
     if whole:
         together = ColumnTable({**together.columns, **medians})
     rank = trace.op_name_rank  # where sums are equal, names decide: the order of the file is nobody's
@@ -139,9 +141,12 @@ def _launch_medians(groups: Groups, trace: Trace, of_ops: Callable[[Array], Arra
         middle = quartile_of_sorted(groups.sort(np.maximum(values, 0, out=values)), groups.size)
         return np.where(groups.size > 0, middle, -1)
 
-    returned = trace.arena.take(trace.launches.end, launch)
-    called = median(returned - trace.arena.take(trace.launches.start, launch))
-    return {"api_median_ns": called, "queue_median_ns": median(np.subtract(start, returned, out=returned))}
+    returned, begun = trace.launches.end, trace.launches.start
+    values = trace.arena.take(returned, launch)
+    values -= trace.arena.take(begun, launch)
+    called = median(values)
+    values = trace.arena.take(returned, launch)  # again: both at once would be the peak of the memory
+    return {"api_median_ns": called, "queue_median_ns": median(np.subtract(start, values, out=values))}
 
 
 # What is added up: a value per op, of some ops.

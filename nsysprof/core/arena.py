@@ -30,7 +30,7 @@ _WATCH_PERIOD_S = 0.02
 # Pages of mapped columns are released when the process holds this share of its limit and they hold this many bytes.
 _MAX_FILL, _MIN_RELEASE_BYTES = 0.6, 1 << 26
 _MIN_FILE_BYTES = 1 << 16  # shorter columns stay in memory
-_MANY_ROWS = 250_000  # giving memory back takes a few ms
+MANY_ROWS = 250_000  # giving memory back takes a few ms
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
@@ -129,13 +129,12 @@ class ColumnArena:
 IN_MEMORY = ColumnArena()
 
 
-def give_back(rows: int) -> None:
-    """Return freed memory to the system (glibc would keep a tenth of all memory) if a report has many ``rows``."""
-    if rows >= _MANY_ROWS:
-        from ctypes import CDLL  # noqa: PLC0415 (a few ms)
+def give_back() -> None:
+    """Return freed memory to the system; glibc would keep a tenth of all memory."""
+    from ctypes import CDLL  # noqa: PLC0415 (a few ms)
 
-        with suppress(AttributeError, OSError, TypeError):  # other C libraries
-            CDLL(None).malloc_trim(0)
+    with suppress(AttributeError, OSError, TypeError):  # other C libraries
+        CDLL(None).malloc_trim(0)
 
 
 def sort_groups(

@@ -254,9 +254,10 @@ def _no_kernel(case: Case, hardly: bool) -> tuple[str, str] | None:
 
 def _kernels_ns(trace: Trace) -> int:
     """For how long GPUs run kernels, one or several at a time; the sum of many, which is no little work either way."""
-    rows = np.flatnonzero((trace.ops.kind == KERNEL) | (trace.ops.kind == GRAPH))
-    if len(rows) > _MANY_KERNELS:
-        return int((trace.ops.end[rows] - trace.ops.start[rows]).sum())
+    kernels = (trace.ops.kind == KERNEL) | (trace.ops.kind == GRAPH)
+    if np.count_nonzero(kernels) > _MANY_KERNELS:
+        return int((trace.ops.end - trace.ops.start).sum(where=kernels))
+    rows = np.flatnonzero(kernels)
     lines = (
         merge(trace.ops.start[mine], trace.ops.end[mine])
         for gpu in trace.gpu_busy

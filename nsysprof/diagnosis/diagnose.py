@@ -121,6 +121,7 @@ def diagnose(case: Case) -> Diagnosis:
         every = [reach_of(trace, windows, rows)[1:] for rows in _middles(case)]
         low, high = np.array(every, np.int64).reshape(-1, 2).T
         case = replace(case, facts=replace(case.facts, near=merge(low, high + 1)))
+    case.facts.attribution.trace.give_back()
     parts = [_diagnosis_of(part) for part in stretches(case)]
     found = [
         scaled(each, times, steps)

@@ -71,7 +71,7 @@ def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: In
                 best, arrived = each, came
         if best is None or (best.to[node] == ZERO and best.moment[node] < 0):
             break
-        rest = LATENCY if network.of_op[node] >= 0 or network.waits[node] else HOST
+        rest = LATENCY if network.starts[node] or network.waits[node] else HOST
         passed = int(network.extra[node] + best.lag[node])
         now = _take(ns, rest, now, max(passed, 0), start)
         if best.moment[node] >= 0:

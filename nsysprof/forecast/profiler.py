@@ -124,7 +124,7 @@ def _quicker(network: Network) -> Network:
     """The network without what recording ops costs the GPU between them."""
     out = network.copy()
     for each in out.edges:
-        rows = np.flatnonzero((each.op >= 0) & (network.of_op >= 0))
+        rows = np.flatnonzero((each.op >= 0) & network.starts)
         for lag in (editable(each, "lag"), editable(each, "usual")):
             lag[rows] = np.minimum(lag[rows], np.maximum(lag[rows] - _GPU_COST_NS, _GRAPH_LAG_NS))
     behind = max(network.lags.behind_op - _GPU_COST_NS, _GRAPH_LAG_NS)

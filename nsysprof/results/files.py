@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Tables = ColumnTable | pd.DataFrame | Iterable[ColumnTable] | Iterable[pd.DataFrame]
 
 
-ROWS_AT_ONCE = 10_000
+ROWS_AT_ONCE = 2_500
 OTHER_FOLDER = "choose another folder: -o DIR"
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from nsysprof.core.arena import IN_MEMORY, ColumnArena
+from nsysprof.core.arena import IN_MEMORY, MANY_ROWS, ColumnArena, give_back
 from nsysprof.core.arrays import AnyInts, Array, Bytes, Index, Ints, Ints32, Line, Mask, slices
 from nsysprof.core.columns import ranks
 from nsysprof.core.intervals import expand_ranges, merge, settled
@@ -446,6 +446,12 @@ class Trace:
             start, end = merge(self.ops.start[ops], self.ops.end[ops])
             busy[number] = self.arena.cast(start, np.int64), self.arena.cast(end, np.int64)
         return busy
+
+    def give_back(self) -> None:
+        """Drop what is soon computed again, and return freed memory to the system, if the trace is large."""
+        if len(self.ops) >= MANY_ROWS:
+            vars(self).pop("gpu_busy", None)
+            give_back()
 
     @cached_property
     def stream_gpu(self) -> AnyInts:

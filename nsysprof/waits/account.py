@@ -48,6 +48,7 @@ def account_of(
     windows = windows if chosen is None else windows.take(chosen)
     table = _window_columns(facts, windows, paths)
     _, group = distinct(table.texts("path").codes, table["gpu"], table["pid"])
+    attribution.trace.give_back()
     waited: list[dict[str, Ints]] = []
     computed: list[dict[str, Ints]] = []
     for gpu in np.unique(windows.gpu).tolist():  # one after the other: pieces of waits take room

@@ -83,7 +83,7 @@ def launch_as_graph(network: Network, start: AnyInts, first: AnyInts, stop: AnyI
     editable(own, "lag")[nodes] = editable(other, "lag")[nodes] = editable(network, "extra")[nodes] = 0
     other.drop(nodes[(other.moment[nodes] < 0)])
     editable(network, "gaps")[start] += ns
-    launched = np.flatnonzero((network.of_op >= 0) & (own.moment >= 0))
+    launched = np.flatnonzero(network.starts & (own.moment >= 0))
     launched = launched[inside[own.moment[launched]]]
     editable(network, "extra")[launched] = 0
     editable(own, "lag")[launched] = own.usual[launched]

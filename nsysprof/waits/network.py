@@ -5,8 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.core.arena import give_back
-from nsysprof.core.arrays import Index, Ints, Ints32, slices
+from nsysprof.core.arrays import AnyInts, Index, Ints32, slices
 from nsysprof.core.columns import pick
 from nsysprof.trace.details import Dependencies, HostActivity
 from nsysprof.trace.trace import Trace
@@ -14,7 +13,7 @@ from nsysprof.waits.items import Items, Parts, edges_of, items_of, no_edges
 from nsysprof.waits.joins import Joins, copy_joins, distinct_joins, first_joins, handover_joins, queue_joins, sync_joins
 from nsysprof.waits.moments import Host, Moments, host_of, launched_behind
 from nsysprof.waits.peers import Peers
-from nsysprof.waits.replay import BLOCK, LONG_AGO, NEVER, ZERO, Edges, Lags, Network, clock_of, delays
+from nsysprof.waits.replay import BLOCK, LONG_AGO, NEVER, ZERO, Edges, Lags, Network, clock_of, delays, fitting
 from nsysprof.waits.streams import measure_lags, stream_edges
 from nsysprof.waits.walk import lanes_of
 
@@ -35,10 +34,10 @@ def network_of(
     """
     attribution = attribution.launched
     trace = attribution.trace
-    give_back(len(trace.ops))
+    trace.give_back()
     lanes = lanes_of(trace)
     host = host_of(trace, activity, asked)
-    give_back(len(trace.ops))
+    trace.give_back()
     launched = launched_behind(trace, host)
     called = pick(host.time, launched, LONG_AGO)
     items = items_of(trace, lanes, dependencies, called, peers)
@@ -57,16 +56,16 @@ def network_of(
     ]
     joined = distinct_joins(joins, host)
     del joins, lanes, launched
-    give_back(len(trace.ops))
+    trace.give_back()
     network = _assembled(host, items, joined, parts, done, length, known)
     del items, joined, parts
     network = _with_extras(network)
-    return replace(network, part=_parts(trace, network)).copy()  # edits copy lags as int64
+    return replace(network, part=_parts(trace, network)).copy()  # edits copy ns as int64
 
 
-def _parts(trace: Trace, network: Network) -> Ints32:
+def _parts(trace: Trace, network: Network) -> AnyInts:
     """The process of each node: of its thread, its GPU op, or its dependency."""
-    out = np.full(len(network.recorded), -1, np.int32)
+    out = np.full(len(network.recorded), -1, np.min_scalar_type(-1 - len(trace.processes)))
     moments = np.flatnonzero(network.node >= 0)
     out[network.node[moments]] = trace.thread_process[network.thread[moments]]
     out[network.start] = trace.op_process
@@ -80,12 +79,12 @@ def _parts(trace: Trace, network: Network) -> Ints32:
     return out
 
 
-def _ends(trace: Trace, items: Items, peers: Peers | None, parts: Parts) -> tuple[Ints32, Ints]:
+def _ends(trace: Trace, items: Items, peers: Peers | None, parts: Parts) -> tuple[Ints32, AnyInts]:
     """The node after which each op ends, and how long after: its start, or that of a collective's last rank."""
     ops = trace.ops
     done, length = items.of_op + np.int32(2), ops.end - ops.start
     if peers is None:
-        return done, length
+        return done, length.astype(fitting(length), copy=False)
     member = np.flatnonzero(peers.last >= 0)
     member = member[np.argsort(peers.last[member], kind="stable")]
     first = np.flatnonzero(np.append(True, np.diff(peers.last[member]) != 0)[: len(member)])
@@ -100,10 +99,12 @@ def _ends(trace: Trace, items: Items, peers: Peers | None, parts: Parts) -> tupl
         node[some] = parts.add(edges_of(node[some]), edges_of(items.of_op[each] + 2), time[some], key[some])
     whole = np.repeat(np.arange(len(first)), size)
     done[member], length[member] = node[whole], ops.end[member] - time[whole]
-    return done, length
+    return done, length.astype(fitting(length), copy=False)
 
 
-def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Ints32, length: Ints, lags: Lags) -> Network:
+def _assembled(
+    host: Host, items: Items, joins: Joins, parts: Parts, done: Ints32, length: AnyInts, lags: Lags
+) -> Network:
     """Number the nodes in the order of their keys, resolve moments, and compute the delays beyond the edges."""
     first_of = np.append(True, host.thread[1:] != host.thread[:-1])[: len(host.thread)]
     alone = first_of.copy()
@@ -150,15 +151,14 @@ def _assembled(host: Host, items: Items, joins: Joins, parts: Parts, done: Ints3
         each.to[some] = node[anchor[each.moment[some]]]
         each.to[:] = number[each.to]
         each.drop(np.flatnonzero(each.to >= np.arange(len(order))))
-    of_op = np.full(len(order), -1, np.int32)
-    start = number[items.of_op + 2]
-    of_op[start] = np.arange(len(start))
+    starts, start = np.zeros(len(order), bool), number[items.of_op + 2]
+    starts[start] = True
     node[moments] = number[node[moments]]
     behind, extra = np.zeros(len(length), np.int64), np.zeros(len(order), np.int64)
     return Network(
         host.thread, host.time, None, anchor, node, start, number[done], length, behind,
-        (ordered[0], ordered[1]), extra, recorded, of_op, waits,
-        host.launch, host.sync_call, host.sync, host.asked, lags, of_op,
+        (ordered[0], ordered[1]), extra, recorded, starts, waits,
+        host.launch, host.sync_call, host.sync, host.asked, lags, starts,
     )  # fmt: skip
 
 

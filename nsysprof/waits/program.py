@@ -11,7 +11,6 @@ from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.globs import find_matches
 from nsysprof.attribution.paths import merged_paths, range_paths
 from nsysprof.attribution.range_work import index_work
-from nsysprof.core.arena import give_back
 from nsysprof.core.arrays import Array, Floats, Index, Ints
 from nsysprof.waits import edits
 from nsysprof.waits.account import wait_pieces
@@ -111,7 +110,7 @@ class Program:
     def spans(self) -> Spans:
         """The steps in the network."""
         spans = spans_of(self.attribution, self.windows, self.rows, self.network, self.facts.communication)
-        give_back(len(self.attribution.trace.ops))
+        self.attribution.trace.give_back()
         return spans
 
     @property

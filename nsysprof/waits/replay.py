@@ -68,7 +68,7 @@ class Network:
     dependencies); ``node`` of such a moment, -1 for other moments. GPU ops, by row of `Trace.ops`: ``start``, the node
     of its start; ``done`` and ``length``: the op ends ``length`` ns after the node ``done``; ``behind``: the part of
     ``length`` in which inserted kernels run. Nodes: ``edges``: two for each node; ``extra``: the node's own delay;
-    ``recorded``: time; ``of_op``: the op that starts at the node, -1 for none; ``waits``: whether a call that waits for
+    ``recorded``: time; ``starts``: whether an op starts at the node; ``waits``: whether a call that waits for
     the GPU returns at the node. ``launch_moment``: the moments (start, end) of each row of `Trace.launches`;
     ``sync_call`` and ``sync_moment``: a row of `HostActivity`, and its moments, for each call that waits for the GPU;
     ``asked``, the requested moments. ``part``, the process of each node, -1 if unknown.
@@ -81,19 +81,19 @@ class Network:
     node: Ints32
     start: Ints32
     done: Ints32
-    length: Ints
+    length: AnyInts
     behind: Ints
     edges: tuple[Edges, Edges]
     extra: Ints
     recorded: Ints
-    of_op: Ints32
+    starts: Mask
     waits: Mask
     launch_moment: Ints32
     sync_call: Ints32
     sync_moment: Ints32
     asked: Ints32
     lags: Lags
-    part: Ints32
+    part: AnyInts
 
     @property
     def gap(self) -> Ints:
@@ -118,10 +118,10 @@ def _shared(columns: Edges | Network) -> dict[str, Any]:
 
 
 def editable(columns: Edges | Network, name: str) -> Any:
-    """Return a writable column of a network (or of its edges); a shared column is copied first, lags as int64."""
+    """Return a writable column of a network (or of its edges); a shared column is copied first, ns as int64."""
     column = getattr(columns, "gap" if name == "gaps" else name)
     if not column.flags.writeable:
-        column = column.astype(np.int64 if name in {"lag", "usual"} else column.dtype)
+        column = column.astype(np.int64 if name in {"lag", "usual", "length"} else column.dtype)
     vars(columns)[name] = column
     return column
 
@@ -225,5 +225,5 @@ def _changed(network: Network, clock: Ints) -> Index:
 def as_usual(network: Network) -> Network:
     """Return the network with the average lag on each edge of GPU ops, and without individual delays."""
     edges = tuple(replace(each, lag=each.usual) for each in network.edges)
-    known = (network.of_op >= 0) & (network.edges[0].to != ZERO)
+    known = network.starts & (network.edges[0].to != ZERO)
     return replace(network, edges=edges, extra=np.where(known, 0, network.extra))  # type: ignore[arg-type]

@@ -156,7 +156,7 @@ def test_a_critical_path_has_each_ns_once(
     ]
     network = SimpleNamespace(
         gaps=np.array([5]), anchor=np.array([0]), length=np.array([100, 70]), behind=[behind, 0], edges=edges,
-        done=np.array([first, second]), node=[ZERO], of_op=[-1, -1, 0, 1], waits=[0] * 4, extra=[0] * 4,
+        done=np.array([first, second]), node=[ZERO], starts=[False, False, True, True], waits=[0] * 4, extra=[0] * 4,
     )  # fmt: skip
     begins = 100 + lag
     times = SimpleNamespace(node=np.array([0, -(1 << 61), 0, begins]))

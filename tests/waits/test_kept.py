@@ -69,7 +69,7 @@ def simulation(seed: int) -> tuple[Items, ...]:
 
 
 NETWORK = (
-    *("thread", "time", "gap", "anchor", "node", "start", "done", "length", "edges", "extra", "recorded", "of_op"),
+    *("thread", "time", "gap", "anchor", "node", "start", "done", "length", "edges", "extra", "recorded", "starts"),
     *("waits", "launch_moment", "sync_call", "sync_moment", "asked", "lags"),
 )
 NAMES = "culprit", "range", "exposed_by"  # in which each word counts
