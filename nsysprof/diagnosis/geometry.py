@@ -75,8 +75,8 @@ def geometry_findings(busy: Busy) -> Iterator[Finding]:
     known = (found.blocks > 0) & (found.threads > 0)
     laid_out = np.isin(np.arange(len(busy.op)), norms_of_layout(busy)[1])  # another layout has other kernels
     used = part_used(found)
-    few = known & (found.blocks <= (1 - MIN_EMPTY) * found.sms)
-    same = _same_time(busy, found, few[row])
+    few = few_blocks(found)
+    same = same_time(busy, found, few[row])
     small = few[row] & ~laid_out & ~same
     whole, own = _beside_small(busy, small)
     beside = max(int(whole[small].sum()) / max(int(own[small].sum()), 1), 1.0)  # so many of these run at a time
@@ -98,7 +98,12 @@ def geometry_findings(busy: Busy) -> Iterator[Finding]:
         yield from _worst(busy, found, kind, share, faults, runs)
 
 
-def _same_time(busy: Busy, found: Launches, few: Mask) -> Mask:
+def few_blocks(found: Launches) -> Mask:
+    """Mark launches whose blocks leave a large share of the multiprocessors empty."""
+    return (found.blocks > 0) & (found.threads > 0) & (found.blocks <= (1 - MIN_EMPTY) * found.sms)
+
+
+def same_time(busy: Busy, found: Launches, few: Mask) -> Mask:
     """Mark kernels that take as long with ``few`` blocks as with more blocks than multiprocessors: each block takes so
     long, and more of them would not help.
     """

@@ -23,7 +23,7 @@ from nsysprof.diagnosis.busy import Busy, busy_kernels
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose, stretches
 from nsysprof.diagnosis.finding import BOUND, REPLAYED
-from nsysprof.diagnosis.geometry import FEW_WARPS, MIN_EMPTY, PIPELINED, held_warps, part_used
+from nsysprof.diagnosis.geometry import FEW_WARPS, MIN_EMPTY, PIPELINED, few_blocks, held_warps, part_used, same_time
 from nsysprof.diagnosis.kinds import MIN_SHARE
 from nsysprof.diagnosis.reached import SHAPES, Reached, Roofs, Sources, roofs_of
 from nsysprof.errors import NsysprofError
@@ -204,10 +204,13 @@ def hottest(
         globs = _globs(case.facts.attribution.trace, [names[at] for at in order.tolist()])
         begins = np.sort(case.windows.start[busy.place.windows])
         sources = Sources(busy, roofs, groups, counters)
+        same = same_time(busy, known, few_blocks(known)[known.of[op]]) if known is not None else np.zeros(len(op), bool)
         shapes = sources.work.known
         for number, at in enumerate(order.tolist()):
             family = case.facts.kinds.family[int(busy.name[groups[number][0]])]
             launch = _Launch.of(known, int(main[number]), family)
+            if launch.full < 1 and known is not None and same[groups[number]].any():
+                launch = _Launch(why="takes as long with many blocks as with few")
             every = [*sources.of(number)]
             spots.append(_spot(busy, (names[at], globs[number]), groups[number], begins, every, roofs, launch))
         _replay(case, place, spots, tried)
@@ -264,7 +267,7 @@ def _spot(
     if limit == UNKNOWN:
         shaped = any(each.basis == SHAPES and not np.isnan(each.flops_per_s) for each in every)
         missing = NO_SHAPES if busy.case.dialect == "pytorch" else NO_COUNTERS
-        reason = suspect or ("peaks of this GPU not known" if shaped else missing)
+        reason = suspect or launch.why or ("peaks of this GPU not known" if shaped else missing)
     return Spot(
         *name, kinds.family[int(busy.name[rows[0]])], op, len(rows) / place.steps,
         float(np.median(np.bincount(step, length, place.steps))), total / max(_elapsed(busy), 1), limit, basis, share,

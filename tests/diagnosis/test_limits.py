@@ -172,9 +172,9 @@ def test_more_blocks_that_take_as_long_would_not_help(few: int, many: int, there
     busy.length[few:-1] = there
     is_few = np.arange(few + many + 1) < few
     found = launches(blocks=np.where(is_few, 100, 101))
-    assert geometry._same_time(busy, found, is_few).tolist() == [same] * (few + many) + [False]
+    assert geometry.same_time(busy, found, is_few).tolist() == [same] * (few + many) + [False]
     busy.case.dialect = "pytorch"
-    assert not geometry._same_time(busy, found, is_few).any()
+    assert not geometry.same_time(busy, found, is_few).any()
 
 
 @pytest.mark.parametrize(("family", "threads", "drawn"), [("gemm", 64, {MEMORY: 0.7}), ("gemm", 63, {}), ("x", 64, {})])

@@ -221,6 +221,23 @@ def test_attention_whose_mask_is_not_recorded_has_no_flops(trace: MakeTrace) -> 
     assert spot.flops_per_s != spot.flops_per_s
 
 
+@pytest.mark.parametrize(("many_us", "limit"), [(100, "unknown"), (250, "occupancy")])
+def test_blocks_that_take_so_long_each_gain_nothing_from_more(trace: MakeTrace, many_us: int, limit: str) -> None:
+    """As long with 5 blocks as with 270, the kernel is promised nothing; longer, the GPU is empty."""
+    items: list[Item] = []
+    for step in range(STEPS):
+        at = step * MS
+        items.append(Range("step", at, at + 50 * US))
+        for number, (blocks, ns) in enumerate(((5, 100 * US), (5, 100 * US), (5, 100 * US), (270, many_us * US))):
+            begin = at + (100 + 110 * number) * US
+            call, id = (at + 10 + number, at + 11 + number), 4 * step + number + 1
+            items += launch_kernel("solve", call, (begin, begin + ns), id=id, grid=(blocks, 1, 1), block=(32, 1, 1))
+    [spot] = found(trace(*items, H200)).spots
+    assert spot.limit == limit
+    assert (spot.reason == "takes as long with many blocks as with few") == (limit == "unknown")
+    assert (spot.gain_ns > 0) == (limit == "occupancy")
+
+
 def streaming(
     trace: MakeTrace, *more: Any, blocks: int = 4096, gpu: int = 0, read: int = 30, write: int = 25, **launch: Any
 ) -> Path:
