@@ -184,8 +184,6 @@ def _around(attribution: Attribution, calls: HostCalls) -> Ints32:
     code = np.searchsorted(trace.threads, calls.threads)
     known = np.append(trace.threads, 0)[code] == calls.threads
     thread = np.where(known, code, -1)[calls.thread]
-    if not len(calls):
-        return np.empty(0, np.int32)
     cuda = (calls.names.kind == CUDA_CALL)[calls.name]
     around = ranges_around(attribution, thread, calls.start, calls.end, cuda)
     own = np.flatnonzero(~cuda & (around >= 0))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nsysprof.summaries.gpu_metrics import _BLOCK, _fit, _judged, _shares, clock_change, clocks, means_of
+from nsysprof.summaries.gpu_metrics import _BLOCK, _fit, _judged, _shares, clock_change, clocks, drawn_metrics, means_of
 from nsysprof.summaries.summary import Answer
 from nsysprof.trace.details import GpuSamples
 from tests.conftest import MakeTrace
@@ -126,6 +126,14 @@ def test_clocks_of_stretches_of_time(trace: MakeTrace) -> None:
     assert np.isnan(clocks(recording, 1, *times)).all()
     assert found[:4] == pytest.approx([1.98e9, 1.5e9, 1.74e9, 1.98e9])
     assert math.isnan(found[4])
+
+
+def test_metrics_of_timelines_are_those_that_were_sampled(trace: MakeTrace) -> None:
+    """Reads and writes of memory together; of GPUs on which something runs."""
+    values = {"sm_active": [1, 2], "dram_read": [3, 4], "dram_write": [5, 6]}
+    recording = attributed(trace(kernels("k", [(0, 900_000)]), gpu_samples(values), gpu_samples(values, gpu=1))).trace
+    drawn = [(label, user, each.tolist()) for label, user, _, each in drawn_metrics(recording)]
+    assert drawn == [("GPU 0 · SM active", 0, [1, 2]), ("GPU 0 · DRAM", 0, [8, 10])]
 
 
 @pytest.mark.parametrize(
