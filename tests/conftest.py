@@ -4,7 +4,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,6 +44,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     with Path(__file__).open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         return (yield)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _charts_are_drawn_here() -> Iterator[None]:
+    """Another process would import matplotlib for each command; `tests/charts/test_painter.py` has one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nsysprof.charts.chart._cores", lambda: 1)
+        yield
 
 
 class MakeTrace(Protocol):
