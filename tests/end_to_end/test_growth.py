@@ -23,7 +23,7 @@ _COMMANDS: dict[str, tuple[str, ...]] = {  # of a FILE, into the file or folder 
     "forecast": ("forecast", "FILE", "--scale", "kernel*=0.5", "--no-charts", "-o", "OUT", "--force"),
     "hotspots": ("hotspots", "FILE", "--no-charts", "-o", "OUT", "--force"),
     "compare": ("compare", "FILE", "FILE", "--no-charts", "-o", "OUT", "--force"),
-    "history": ("history", "FILE", "FILE", "-o", "OUT", "--force"),
+    "history": ("history", "FILE", "FILE", "--no-charts", "-o", "OUT", "--force"),
     "scrub": ("scrub", "FILE", "-o", "OUT.sqlite", "--force"),
     "export": ("export", "FILE", "--to", "csv", "-o", "OUT", "--force"),
     "check": ("check", "FILE", "--init", "-o", "OUT.toml"),
