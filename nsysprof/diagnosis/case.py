@@ -12,7 +12,7 @@ import numpy as np
 from nsysprof.attribution.levels import preparation
 from nsysprof.core.arrays import Bytes, Floats, Index, Ints, Mask
 from nsysprof.core.columns import distinct, sums
-from nsysprof.core.intervals import covered
+from nsysprof.core.intervals import covered, union
 from nsysprof.core.units import format_share
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.launches import Launches, launches_of
@@ -194,10 +194,15 @@ class Case:
         at[place.windows] = np.arange(place.steps)
         return sums(at[self.pieces["window"][rows]], self.pieces["ns"][rows], place.steps)
 
-    def not_computing(self, place: Place) -> Ints:
-        """Return how long (ns) the GPU of a place computes nothing in each step."""
-        windows = self.windows.take(place.windows)
-        return place.length - covered(self.lines[place.gpu].compute, windows.start, windows.end)
+    def not_computing(self, place: Place, *, talks: bool = True) -> Ints:
+        """Return how long (ns) the GPU of a place computes nothing in each step.
+
+        Without ``talks``, communication counts as compute if no dependency between streams is recorded: a replay would
+        let it overlap compute that it may wait for.
+        """
+        windows, lines = self.windows.take(place.windows), self.lines[place.gpu]
+        line = lines.compute if talks or not self.facts.lacks else union(lines.compute, lines.communication)
+        return place.length - covered(line, windows.start, windows.end)
 
     @cached_property
     def program(self) -> Program:

@@ -44,7 +44,7 @@ _SHORT_NS = 50_000_000  # of GPU work with next to no kernels: no program is tun
 # CPU is all that matters. Public recordings of one pass have less than 0.5 %, or more than 3 %, by kernels.
 _NO_KERNELS, _NO_WORK = 0.01, 0.05
 # Of the recording, before the first GPU operation; and of work behind it, which is worth advice of its own.
-_NEARLY_ALL, _LATE_NS, _OF_ITS_OWN_NS = 0.9, 5_000_000_000, 1_000_000_000
+_NEARLY_ALL, _LATE_NS, _OF_ITS_OWN_NS = 0.85, 5_000_000_000, 1_000_000_000
 _OUTSIDE = 3  # times what all steps take: GPUs that idle so long outside of them are what to look at
 _MAIN = 0.1  # of set-up: less is not named
 _LAYERS = 128  # so many detected steps are hardly the layers of a pass
@@ -62,6 +62,7 @@ _CHECK = "check the error codes of CUDA calls, and record until cudaDeviceSynchr
 _ENDED = "look at the program's output and exit code: it may have ended before its GPU work"
 _REPEAT = "run the work once as a warm-up, then record a second run with a realistic problem size"
 _MORE = "record several steps with a realistic problem size"  # where nothing is set up in the recording
+_THIS_CODE = "if the program does this for all of its work, speed up this CPU code or move it to the GPU"
 _BEFORE_IT = "shorten the CPU code before the first GPU operation (a CPU profiler or ranges show what it does)"
 _COMPILED = "call the function once before, so that Julia compiles it, and record the second call"
 _FEW_STEPS = "record many steps after a warm-up, because the steps are only a small part of this recording"
@@ -158,11 +159,10 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     """
     trace = case.facts.attribution.trace
     busy = sum(int((end - start).sum()) for start, end in trace.gpu_busy.values())
-    level = case.chosen.level
     if not busy or not case.places:
         return found
     total, span = sum(ns for _, ns in once), sum(each.total_ns for each in case.places)
-    place, kernels = case.places[0], _kernels_ns(trace)
+    place, kernels, level = case.places[0], _kernels_ns(trace), case.chosen.level
     if len(level.rows) and not level.found and not 0 < kernels < min(_LITTLE_NS, _NO_WORK * span):
         return found
     inside = 0 if level.found else int(case.pieces["ns"][_set_up_waits(case)].sum())  # takes all waits of the recording
@@ -209,6 +209,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         if each.lost_ns >= _MOSTLY * each.total_ns and np.count_nonzero(trace.ops.kind != MEMCPY) > 1:
             text += f"; the GPU waits {format_share(each.lost_ns / each.total_ns)} of the time for {each.cause}"
             text += f" ({each.where})" * bool(each.where)
+            remedy = f"{_THIS_CODE}; else {remedy}" * (each.kind == "cpu-code" and bool(each.where)) or remedy
     if any(each.cause == SHARED and each.lost_ns >= _SOME * each.total_ns for each in found):
         text, remedy = f"{text}; {SHARED}", f"{remedy}, with the GPU to yourself"
     first = Finding(
@@ -282,7 +283,7 @@ def _before_work(case: Case, once: Sequence[tuple[str, int]], busy: int, recorde
         longest = format_ns(max(each.total_ns for each in case.places))
         return f"{text} GPU lie within {longest}", _PIN_LESS if once[0][0] == "pinning" else _WARM
     early = int(case.facts.attribution.trace.ops.start.min()) - int(calls.start.min())
-    if early < max(_NEARLY_ALL * recorded_ns, _LATE_NS) or busy >= min(_NO_KERNELS * recorded_ns, _OF_ITS_OWN_NS):
+    if early < max(_NEARLY_ALL * recorded_ns, _LATE_NS) or busy >= min(_NO_WORK * recorded_ns, _OF_ITS_OWN_NS):
         return None
     text = f"too little GPU work to optimize: the first GPU operation comes {format_ns(early)} after the first call"
     julia = any("(Julia)" in short_name(name) for name in case.facts.attribution.trace.op_names)

@@ -41,7 +41,8 @@ _FEW = 16  # kernels of one pass: each copied array is used by one of them, and 
 _HIDES = 4  # times the compute: it hides little of copies that take longer
 _WORTH = 0.05  # of the steps: with less compute the link is the limit
 _BESIDES = 0.25  # as long as copies, other work that overlap could hide beside them
-_FULL = 0.95  # of the steps: from here on the link is the limit, whatever runs beside
+_FULL = 0.95  # of the steps: copies of both directions that are apart as much take turns
+_NEARLY = 0.9  # of the steps: from here on the link is the limit, whatever runs beside
 ONLY_BYTES = "so only copying fewer bytes helps"
 _SLOW, _LARGE = 8e9, 1 << 20  # bytes per second over PCIe 3 x16, and bytes of a copy that could reach them
 _DIRECTIONS = {"HtoD": "to the GPU", "DtoH": "to the host", "DtoD": "on the GPU", "PtoP": "between GPUs"}
@@ -75,6 +76,7 @@ _BATCH = {
     "pytorch": "combine the small copies: gather the values in one tensor and transfer it once",
     "cuda": "combine the small copies: gather the values in one buffer and copy it with one cudaMemcpyAsync",
 }
+_CHUNKS = "copy and compute larger chunks: a copy of so few bytes takes as long as its launch"
 _BY_MPI = "let MPI move the data between GPUs without the host (CUDA IPC or GPUDirect), or use NCCL"
 
 
@@ -212,6 +214,10 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
         return  # they run beside compute already: the link is the limit
     op = _op(case)[group.rows]
     small = int(np.median(case.facts.copy_sizes[op[op >= 0]])) <= SMALL
+    if case.dialect == "cuda" and len(np.unique(streams)) > 1:  # several streams overlap them already
+        if small:
+            yield Remedy(_CHUNKS, Changes(remove=[group.cause]), BOUND)
+        return
     if small or case.dialect in DIRECTIVES:  # what small ones cost is the waiting, not the transfer
         yield _spare(case, group)
     texts = _KEEP if "to the host" in group.cause else _AHEAD
@@ -306,7 +312,7 @@ def _fills(case: Case, group: Group, op: Index) -> bool:
     rows = np.flatnonzero((trace.ops.name == trace.ops.name[op[0]]) & (trace.op_gpu == group.place.gpu))
     rows = rows[np.argsort(trace.ops.start[rows], kind="stable")]
     line = merge(trace.ops.start[rows], trace.ops.end[rows])
-    return int(covered(line, windows.start, windows.end).sum()) >= _FULL * group.place.total_ns
+    return int(covered(line, windows.start, windows.end).sum()) >= _NEARLY * group.place.total_ns
 
 
 def _in_turn(case: Case, group: Group) -> bool:

@@ -169,7 +169,8 @@ def norms_of_layout(busy: Busy) -> tuple[Index, Index]:
     format.
     """
     names = busy.case.facts.attribution.trace.op_names
-    converts = np.flatnonzero(busy.matches(lambda code: bool(_CONVERTS.search(names[code]))))
+    family = busy.case.facts.kinds.family
+    converts = np.flatnonzero(busy.matches(lambda code: family[code] != "gemm" and bool(_CONVERTS.search(names[code]))))
     norms = np.flatnonzero(busy.matches(lambda code: bool(_NCHW_NORM.search(names[code]))))
     return converts, norms if len(converts) else converts
 

@@ -60,6 +60,7 @@ _LEAST_NS = 200_000  # of a collective, beside its bytes over 1 GB/s: what takes
 _LESS = "communicate less: keep results sharded and gather only what is read, {halves}or use a faster link"
 _FEWER = "send fewer, larger messages (wider halos, fewer reductions){small}: short messages are mostly latency"
 _LATENCY_NS, _SMALL = 30_000, 64 << 10  # of a message, and bytes
+_MOSTLY, _MANY, _UNEQUAL = 0.1, 8, 5  # of the calls, a tenth are shorter; so many calls, and times as long
 _FEW, _TOO_LITTLE = 3, "too few collectives to tell transfer from waiting: record several steps on all ranks"
 _INFERENCE = (
     "no backward pass is recorded, so only another micro-batch can hide communication;"
@@ -133,7 +134,12 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
         most_bytes = int(sizes.max(initial=0))
         small = f" if these are below {format_bytes(_SMALL)}" * (most_bytes <= 0)  # unknown
         fewer = short and most_bytes <= _SMALL
-        remedy, most = _FEWER.format(small=small) if fewer else _LESS.format(halves=_HALVES * single), lost
+        less = _LESS.format(halves=_HALVES * single)
+        shortest, longest = int(np.quantile(length, _MOSTLY)), int(length.max())
+        if len(mine) >= _MANY and longest >= _UNEQUAL * shortest > 0 and (sizes <= 0).all():
+            why = f"calls take {format_ns(shortest)} to {format_ns(longest)}, so most may wait for other ranks"
+            less = f"compare the ranks first (nsysprof fleet): {why}; or {less}"
+        remedy, most = _FEWER.format(small=small) if fewer else less, lost
     else:
         waits, remedy = waits or _INFERENCE * (not _trains(case)), dialect_text(case, _EARLIER)
     found = counted(place, "communication-exposed", "exposed communication", text, remedy, lost, min(lost, most))

@@ -21,7 +21,7 @@ from nsysprof.statistics.judge import SLOW_ONES, judge
 from nsysprof.waits.facts import OVERHEAD
 from nsysprof.waits.windows import compute_ops
 
-MIN_SHARE = 0.02  # of all steps
+MIN_SHARE, _OF_PATTERN = 0.02, 0.05  # of all steps; of steps that were found by their pattern
 _COMPUTE = "longer compute"
 _MOST_SUMS = 4_000_000  # of kernels and steps
 _BETWEEN = 0.05  # of the time from step to step, without the longest pause; of a step, in a third of the pauses
@@ -40,7 +40,7 @@ def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
     slow = np.flatnonzero(np.isin(judged.of, SLOW_ONES))
     excess = place.length[slow] - judged.expected[slow]
     total = round(float(excess.sum()))
-    if not len(slow) or total < MIN_SHARE * place.total_ns:
+    if not len(slow) or total < (_OF_PATTERN if case.chosen.level.found else MIN_SHARE) * place.total_ns:
         return
     cause = _cause(case, place, slow)
     if cause == _COMPUTE:

@@ -134,7 +134,7 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
     often = ONCE if kind.set_up and (place.path == WHOLE or group.often != EVERY) else group.often
     lost = case.without(place, kind.whole(case, group)) if replays else None
     if lost is not None:  # kernels that would run at the same time may take longer then: that gain is not known
-        lost = np.minimum(lost, case.not_computing(place))
+        lost = np.minimum(lost, case.not_computing(place, talks=kind.name.startswith("communication")))
         alone = int(case.pieces["ns"][group.rows[idling(case)[group.rows]]].sum())
         if place.path == WHOLE and 2 * lost.sum() < alone and alone >= _LONG * place.total_ns:
             lost, replays = None, False  # the replay of a single pass may lack a dependency: the wait itself is known
@@ -204,7 +204,10 @@ def _tried(case: Case, kind: Kind, finding: Finding, group: Group, remedy: Remed
         return finding
     gain = int(gains.sum()) if remedy.most_ns is None else min(int(gains.sum()), remedy.most_ns)
     off = float(np.median(case.residual[place.windows])) * place.total_ns
-    if gain > int(case.not_computing(place).sum()) + off:
+    most = int(case.not_computing(place, talks=kind.name.startswith("communication")).sum())
+    if most < int(case.not_computing(place).sum()):
+        gain = min(gain, most)
+    if gain > most + off:
         return finding
     if gain < max(MIN_SHARE * place.total_ns, off) or (remedy.least and gain > _OTHERS * int(lost.sum())):
         return finding

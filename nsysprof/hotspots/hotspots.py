@@ -209,8 +209,13 @@ def hottest(
         for number, at in enumerate(order.tolist()):
             family = case.facts.kinds.family[int(busy.name[groups[number][0]])]
             launch = _Launch.of(known, int(main[number]), family)
-            if launch.full < 1 and known is not None and same[groups[number]].any():
-                launch = _Launch(why="takes as long with many blocks as with few")
+            if launch.full < 1 and known is not None:
+                mine = groups[number]
+                mainly = int(length[mine][known.of[op[mine]] == main[number]].sum())
+                if same[mine].any():
+                    launch = _Launch(why="takes as long with many blocks as with few")
+                elif 2 * mainly < length[mine].sum():
+                    launch = _Launch(why="its grids differ")
             every = [*sources.of(number)]
             spots.append(_spot(busy, (names[at], globs[number]), groups[number], begins, every, roofs, launch))
         _replay(case, place, spots, tried)
