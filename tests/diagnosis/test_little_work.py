@@ -158,9 +158,16 @@ def test_gpus_that_idle_outside_of_steps_that_were_found(
         ([("pinning", S - 1)], 9, 0, 1, S, ""),
         ([("pinning", S)], S // 10 + 1, 0, 1, S, ""),
         ([("pinning", S)], 9, 0, 1, 4 * S + 4, ""),
-        ([], 9, 9 * S, S // 10 - 1, 10 * S, "too little GPU work to optimize: the first GPU operation comes 9.00 s"),
-        ([], 9, 9 * S - 1, 9, 10 * S, ""),
-        ([], 9, 9 * S, S // 10, 10 * S, ""),
+        (
+            [],
+            9,
+            17 * S // 2,
+            S // 2 - 1,
+            10 * S,
+            "too little GPU work to optimize: the first GPU operation comes 8.50 s",
+        ),
+        ([], 9, 17 * S // 2 - 1, 9, 10 * S, ""),
+        ([], 9, 9 * S, S // 2, 10 * S, ""),
         ([], 9, 5 * S, 9, 5 * S, "too little GPU work to optimize: the first GPU operation comes 5.00 s"),
         ([], 9, 5 * S - 1, 9, 5 * S, ""),
         ([], 9, 190 * S, S - 1, 200 * S, "too little GPU work to optimize: the first GPU operation comes 190 s"),
@@ -186,7 +193,10 @@ def test_most_of_a_recording_may_be_before_its_work(
 def tried_case(gain: int, idle: int = 10_000, residual: float = 0.0, inflation: float = 1.0) -> Any:
     """Ten steps of 1 µs, which a change makes so many ns shorter in all."""
     every = np.arange(10)
-    shared = {"changed": lambda *_: np.where(every, 0, gain), "not_computing": lambda _: np.where(every, 0, idle)}
+    shared = {
+        "changed": lambda *_: np.where(every, 0, gain),
+        "not_computing": lambda *_, **__: np.where(every, 0, idle),
+    }
     return SimpleNamespace(**shared, residual=np.full(10, residual), inflation=inflation)
 
 

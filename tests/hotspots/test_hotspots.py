@@ -24,6 +24,7 @@ from tests.kit.counters import Counted, write_counters
 from tests.kit.gpu_samples import STEP_NS, gpu_samples
 from tests.kit.kineto import Event, annotation, call, gpu_op, operator, write_trace
 from tests.kit.reports import attributed, broken_down
+from tests.kit.program import Program
 from tests.kit.trace import Gpu, Item, Range, launch_kernel
 
 US, MS = 1_000, 1_000_000
@@ -140,6 +141,17 @@ def test_few_blocks_limit_a_kernel_by_occupancy(tmp_path: Path) -> None:
     table = answer.table
     assert (table.texts("grid").tolist()[0], table["blocks_per_sm"][0]) == ("33", 8)
     assert table["waves"][0] == pytest.approx(33 / 8 / 132, abs=1e-4)
+
+
+def test_grids_that_differ_say_nothing_of_a_kernel(trace: MakeTrace) -> None:
+    """Of three grids that take as long, none is the kernel's."""
+    made = Program()
+    for number in range(6):
+        with made.range(f"step{number}"):
+            for blocks in (1, 2, 3):
+                made.launch("k", 1_000_000, blocks=blocks)
+            made.wait()
+    assert found(trace(*made.items)).spots[0].limit == "unknown"
 
 
 def test_a_family_is_one_row(tmp_path: Path) -> None:
