@@ -23,8 +23,8 @@ from tests.kit.command_line import quietly
 from tests.kit.counters import Counted, write_counters
 from tests.kit.gpu_samples import STEP_NS, gpu_samples
 from tests.kit.kineto import Event, annotation, call, gpu_op, operator, write_trace
-from tests.kit.reports import attributed, broken_down
 from tests.kit.program import Program
+from tests.kit.reports import attributed, broken_down
 from tests.kit.trace import Gpu, Item, Range, launch_kernel
 
 US, MS = 1_000, 1_000_000
