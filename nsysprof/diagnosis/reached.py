@@ -122,13 +122,16 @@ class Sources:
         rates = {name: _rate(values[rows], self.busy.length[rows]) for name, values in (self._counted or {}).items()}
         moved = rates["dram_read_bytes"] + rates["dram_write_bytes"]
         shape, kinds = self._dtype(rows), self.busy.case.facts.kinds
-        fast, words = _unit(shape, "tensor core", kinds.family[int(self.busy.name[rows[0]])])
+        family = kinds.family[int(self.busy.name[rows[0]])]
+        fast, words = _unit(shape, "tensor core", family)
         units = [(rates["tensor_flops"], fast or "fp16", words or "FP16 on tensor cores")]
         units += [(rates["fp32_flops"], "fp32", "FP32 on CUDA cores"), (rates["fp64_flops"], "fp64", "FP64")]
         each = [(flops / self.roofs.flops(dtype), unit) for flops, dtype, unit in units]
         share, unit = max(((share, unit) for share, unit in each if share > 0), default=(np.nan, ""))
         flops = sum(flops for flops, *_ in units if not np.isnan(flops)) if unit else np.nan
         shares = {COMPUTE: share, MEMORY: moved / self.roofs.bytes_per_s}
+        if np.isnan(share) and family in ("gemm", "attention"):  # counted without FLOPs: bytes alone say no limit
+            shares = {}
         return _checked(Reached(COUNTERS, shares, unit, flops, moved), moved, self.roofs)
 
 

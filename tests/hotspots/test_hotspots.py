@@ -314,6 +314,15 @@ def test_counters_come_before_what_was_sampled(trace: MakeTrace, tmp_path: Path)
     assert counted("4096x1x1", times=2).spots[0].basis == "GPU metrics"
 
 
+def test_bytes_alone_say_no_limit_of_a_product(tmp_path: Path) -> None:
+    """Quick counters have no FLOPs: a matrix product that moves little is not limited by latency, its shapes decide."""
+    path = program(tmp_path)
+    h100 = {"gpus": [{"name": "NVIDIA H100"}]}
+    file = write_counters(tmp_path / "c.csv", [Counted("", MM, 1 << 20, 1 << 20, "4096x1x1")], environment=h100)
+    counted, shaped = (hotspots(attributed(path), counters=each).spots[0] for each in (file, None))
+    assert (counted.limit, counted.basis) == (shaped.limit, "shapes")
+
+
 def test_counters_of_another_gpu_are_refused(trace: MakeTrace, tmp_path: Path) -> None:
     """Named, they are an error; beside the report a warning ignores them."""
     path = streaming(trace, H200)
