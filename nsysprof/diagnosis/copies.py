@@ -214,7 +214,7 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
         return  # they run beside compute already: the link is the limit
     op = _op(case)[group.rows]
     small = int(np.median(case.facts.copy_sizes[op[op >= 0]])) <= SMALL
-    if case.dialect == "cuda" and len(np.unique(streams)) > 1:  # several streams overlap them already
+    if case.dialect not in ("pytorch", *DIRECTIVES) and _pipelined(case, group):
         if small:
             yield Remedy(_CHUNKS, Changes(remove=[group.cause]), BOUND)
         return
@@ -225,6 +225,14 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
     compute = int(covered(case.lines[group.place.gpu].compute, windows.start, windows.end).sum())
     if texts is _KEEP or compute >= _WORTH * group.place.total_ns:
         yield Remedy(dialect_text(case, texts), Changes(remove=[group.cause]), BOUND, compute)
+
+
+def _pipelined(case: Case, group: Group) -> bool:
+    """Whether several streams each copy and compute, so that copies overlap other streams' kernels already."""
+    trace = case.facts.attribution.trace
+    here = trace.op_gpu == group.place.gpu
+    copies, kernels = (np.unique(trace.ops.stream[here & (trace.ops.kind == kind)]) for kind in (MEMCPY, KERNEL))
+    return len(np.intersect1d(copies, kernels)) > 1
 
 
 def _gather(case: Case, group: Group) -> Iterable[Remedy]:
@@ -311,8 +319,8 @@ def _fills(case: Case, group: Group, op: Index) -> bool:
     trace, windows = case.facts.attribution.trace, case.windows.take(group.place.windows)
     rows = np.flatnonzero((trace.ops.name == trace.ops.name[op[0]]) & (trace.op_gpu == group.place.gpu))
     rows = rows[np.argsort(trace.ops.start[rows], kind="stable")]
-    line = merge(trace.ops.start[rows], trace.ops.end[rows])
-    return int(covered(line, windows.start, windows.end).sum()) >= _NEARLY * group.place.total_ns
+    line, part = merge(trace.ops.start[rows], trace.ops.end[rows]), _NEARLY if len(rows) >= _MANY else _FULL
+    return int(covered(line, windows.start, windows.end).sum()) >= part * group.place.total_ns
 
 
 def _in_turn(case: Case, group: Group) -> bool:
