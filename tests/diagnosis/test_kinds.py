@@ -1036,8 +1036,7 @@ def test_copies_in_several_streams_overlap_already(trace: MakeTrace, size: int, 
         program.wait()
 
     found = [each for each in diagnosis_of(trace(*steps(act).items)).findings if each.kind == "exposed-copy"]
-    assert found
-    assert {each.remedy.partition(":")[0] for each in found} == {remedy}
+    assert {each.remedy.partition(":")[0] for each in found if each.remedy} == ({remedy} if remedy else set())
 
 
 def test_sizes_are_exact_or_about(trace: MakeTrace) -> None:
