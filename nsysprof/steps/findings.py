@@ -16,6 +16,7 @@ from nsysprof.summaries.gpu_metrics import clock_change
 
 _ALL_OF_IT = 0.05  # of the excess of a step: with no more or less than that one culprit stands for all of it
 _MOST = 0.5  # of the steps: for so many a reason holds for all
+_BY_CLOCK = 0.75  # of the extra time: the clock is the cause if it explains so much at least
 _MAX_NUMBERS, _NAME, _FEW_PATHS = 8, 80, 3
 LATENCY = "launch and queue latency"
 
@@ -119,8 +120,9 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
         text = f"since step {at:,}, steps take {by:.2f} times as long as before"
         cause, culprit, ns = _most_of(excess.table(answer.facts), by > 1)
         before, after = rows.take(slice(at)), rows.take(slice(at, None))
-        if by > 1 and np.mean(same_for_all_kernels(excess, np.unique(excess.step)) if len(excess.step) else 0) > _MOST:
-            text += f", because all kernels slowed down {_together(before, after)}"
+        fell = _slower_clock(before, after, by)
+        if fell and np.mean(same_for_all_kernels(excess, np.unique(excess.step)) if len(excess.step) else 0) > _MOST:
+            text += f", because all kernels slowed down together (GPU clock {fell})"
         else:
             what = join_words_of(cause, one_line(culprit, _NAME))
             text += f", most of all {'+' if ns > 0 else '-'}{format_ns(abs(ns))} {what}" * bool(cause)
@@ -156,7 +158,7 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
         stretches = int((np.diff(clock) > 1).sum()) + 1
         text = (
             f"{plural(len(clock), 'step')} in {plural(stretches, 'place')} are not counted as slow, "
-            f"because all kernels slowed down {_together(typical, some)}; they {_growth(grew, 'take')}"
+            f"because all kernels slowed down {_together(typical, some, 1 + grew)}; they {_growth(grew, 'take')}"
         )
         yield Finding(*place, CLASSES[CLOCK], text, steps=clock.tolist())
 
@@ -173,12 +175,20 @@ def _clocks(before: ColumnTable, after: ColumnTable) -> str:
     return f"; GPU clock {change}" * bool(change)
 
 
-def _together(before: ColumnTable, after: ColumnTable) -> str:
-    """How all kernels slow down: by the clock of the GPU, as is usual, unless samples say that it stayed the same."""
+def _slower_clock(before: ColumnTable, after: ColumnTable, times: float) -> str:
+    """How far the sampled clock fell, if that explains why steps take ``times`` as long; nothing otherwise."""
     one, other = (_median(rows["clock_hz"]) for rows in (before, after))
-    if change := clock_change(one, other):
+    explained = one / max(other, 1) - 1
+    return clock_change(one, other) if 0 < _BY_CLOCK * (times - 1) <= explained else ""
+
+
+def _together(before: ColumnTable, after: ColumnTable, times: float) -> str:
+    """How all kernels slow down: by the clock if samples explain it, possibly by the clock if there are no samples."""
+    if change := _slower_clock(before, after, times):
         return f"together (GPU clock {change})"
-    return "together (GPU clock)" if np.isnan(other - one) else "together at the same GPU clock"
+    if any(np.isnan(_median(rows["clock_hz"])) for rows in (before, after)):
+        return "together (possibly the GPU clock)"
+    return "together" + " at the same GPU clock" * (not _clocks(before, after))
 
 
 def _growth(part: float, verb: str) -> str:

@@ -94,7 +94,7 @@ def program(slow: dict[int, str], count: int = 80) -> Program:
                 if way == "allocate":
                     made.call("cudaMalloc", 2 * MS)
                 for at in range(12):
-                    longer = 40 if way == "kernel" and at == 5 else 1.15 if way == "clock" else 1
+                    longer = 40 if way == "kernel" and at == 5 else {"clock": 1.15, "twice": 2}.get(way, 1)
                     made.launch(f"gemm_{at % 4}", round(60 * US * longer * rng.uniform(0.995, 1.005)))
             with made.range("loss"):
                 made.copy(2, 4, 2 * US)
@@ -218,21 +218,36 @@ def test_a_sampled_clock_says_by_how_much(trace: MakeTrace) -> None:
     [said] = [each.text for each in findings(answer) if each.kind == "clock"]
     assert "all kernels slowed down together (GPU clock 1.41 → 1.25 GHz); they take" in said
     assert not any("GHz" in each.text for each in findings(plain))
-    same = steps_of(trace(*items, gpu_samples({"clock_hz": [1_410_000_000] * len(times)})))
-    [said] = [each.text for each in findings(same) if each.kind == "clock"]
-    assert "all kernels slowed down together at the same GPU clock; they take" in said
+    [said] = [each.text for each in findings(plain) if each.kind == "clock"]
+    assert "all kernels slowed down together (possibly the GPU clock); they take" in said
+    for then, said in ((1_410_000_000, " at the same GPU clock"), (1_700_000_000, ""), (1_375_000_000, "")):
+        hz = [then if low <= at < high - STEP_NS else 1_410_000_000 for at in times]
+        other = findings(steps_of(trace(*items, gpu_samples({"clock_hz": hz}))))
+        [text] = [each.text for each in other if each.kind == "clock"]
+        assert f"all kernels slowed down together{said}; they take" in text
 
 
 def test_steps_at_a_lower_clock_from_some_step_on(trace: MakeTrace) -> None:
-    """All kernels slow down, not the one that takes longest; one kernel that alone does is named."""
-    clock, kernel = (
-        findings(steps_of(trace(*program(dict.fromkeys(range(60, 120), way), 120).items)))
-        for way in ("clock", "kernel")
+    """All kernels slow down as far as the sampled clock does; else what takes longest is named, as is one kernel."""
+
+    def said(way: str, before: int = 0, after: int = 0) -> str:
+        items = program(dict.fromkeys(range(60, 120), way), 120).items
+        plain = steps_of(trace(*items)).steps
+        at, end = plain["start_ns"].tolist()[60], int(plain["start_ns"].max())
+        hz = [before if time < at else after for time in range(0, end, STEP_NS)]
+        sampled = [gpu_samples({"clock_hz": hz})] if before else []
+        [text] = [each.text for each in findings(steps_of(trace(*items, *sampled))) if each.kind == "change"]
+        return text.removeprefix("since step 60, steps take ")
+
+    low, high, little = 1_250_000_000, 1_410_000_000, 1_375_000_000
+    assert said("clock", high, low) == (
+        "1.12 times as long as before, because all kernels slowed down together (GPU clock 1.41 → 1.25 GHz)"
     )
-    [said] = [each.text for each in clock if each.kind == "change"]
-    assert said.startswith("since step 60, steps take 1.12 times as long as before, because all kernels")
-    [said] = [each.text for each in kernel if each.kind == "change"]
-    assert said.endswith("compute, gemm_1")
+    assert said("twice", high, little).endswith("; GPU clock 1.41 → 1.38 GHz")
+    assert said("clock", low, high).endswith("; GPU clock 1.25 → 1.41 GHz")
+    others = said("clock"), said("clock", high, high), said("twice", high, little), said("clock", low, high)
+    assert all(", most of all +" in text and "because" not in text for text in others)
+    assert said("kernel").endswith("compute, gemm_1")
 
 
 def test_every_so_many_steps(trace: MakeTrace) -> None:
