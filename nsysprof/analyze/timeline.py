@@ -21,6 +21,7 @@ from nsysprof.attribution.split import device_labels, stream_labels
 from nsysprof.core.arrays import Bytes, Index, Ints, Ints32, slices
 from nsysprof.core.columns import sums
 from nsysprof.core.intervals import busy_columns, column, column_edges, merge
+from nsysprof.core.text import plural
 from nsysprof.core.units import format_bytes
 from nsysprof.kernels.classify import OpGroups
 from nsysprof.summaries.gpu_metrics import drawn_metrics, means
@@ -128,7 +129,7 @@ def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
         breakdown=breakdown,
         edges=edges,
         streams=tuple(_stream_lanes(trace, breakdown.groups, lanes, edges)),
-        levels=tuple(_level_lanes(trace, edges)),
+        levels=tuple(_level_lanes(trace, edges, notes)),
         ranges=tuple(ranges),
         zoom=zoom_in(breakdown),
         wait_ns=_longest_wait(trace),
@@ -279,14 +280,20 @@ def _stream_lanes(trace: Trace, groups: OpGroups, lanes: list[list[int]], edges:
         yield StreamLane(label, int(trace.stream_process[streams[0]]), busy, longest, len(streams))
 
 
-def _level_lanes(trace: Trace, edges: Ints) -> Iterator[LevelLane]:
-    """Make lanes of the memory and of the metrics of each GPU that were recorded; of metrics, at most `MAX_LANES`."""
+def _level_lanes(trace: Trace, edges: Ints, notes: list[str]) -> Iterator[LevelLane]:
+    """Make lanes of the memory and of the metrics of each GPU that were recorded; of metrics, at most `MAX_LANES`.
+
+    ``notes`` gets a note if there are more.
+    """
     for label, (process, time, size) in gpu_memory(trace).items():
         live, peak = most_live(time, size, edges[:-1], edges[1:]), int(size.max())
         yield LevelLane(f"{label} · memory, up to {format_bytes(peak)}", process, live, peak)
-    for label, process, samples, percent in islice(drawn_metrics(trace), MAX_LANES):
+    drawn = drawn_metrics(trace)
+    for label, process, samples, percent in islice(drawn, MAX_LANES):
         level = np.nan_to_num(means(samples, percent, edges[:-1], edges[1:])).astype(np.int64)
         yield LevelLane(f"{label}, up to 100 %", process, level, 100)
+    if more := sum(1 for _ in drawn):
+        notes.append(f"{plural(more, 'more lane')} of GPU metrics {'is' if more == 1 else 'are'} not drawn")
 
 
 def _range_lanes(breakdown: Breakdown, edges: Ints) -> tuple[list[RangeLane], list[str]]:

@@ -439,3 +439,8 @@ def test_sampled_metrics_have_lanes_of_their_gpu(trace: MakeTrace) -> None:
         ("GPU 0 · DRAM, up to 100 %", [35] * 4, 100),
     ]
     assert not shown(trace(launch_kernel("k", (0, 1), (0, 400_000), id=1), gpu_samples(values, gpu=1))).levels
+    kernels = [launch_kernel("k", (0, 1), (0, 400_000), id=gpu + 1, device=gpu) for gpu in range(9)]
+    samples = [gpu_samples(values, gpu=gpu, first_id=3 * gpu) for gpu in range(9)]
+    answer = shown(trace(*kernels, *samples), columns=4)
+    assert len(answer.levels) == MAX_LANES == 16
+    assert answer.notes == ("2 more lanes of GPU metrics are not drawn",)
