@@ -320,13 +320,17 @@ def _bound(difference: Difference, span: Mapping[str, Any], busy: Mapping[str, A
 
 
 def _sampled_clock(difference: Difference) -> Iterator[str]:
-    """State the difference of the sampled GPU clocks, and by how much kernels that compute get slower or faster."""
+    """State the difference of the sampled GPU clocks, and what it means for the kernels of the same GPU."""
     base, new = (side.clock_hz for side in difference.pair.sides)
     if change := clock_change(base, new):
         part, takes = (format_share(abs(each - 1)) for each in (new / base, base / new))
-        lower, longer = ("lower", "longer") if new < base else ("higher", "shorter")
+        lower, slower = ("lower", "slower") if new < base else ("higher", "faster")
         name = difference.pair.new_name
-        yield f"the GPU clock is {part} {lower} in {name} ({change}), so that kernels take up to {takes} {longer}"
+        text = f"the GPU clock is {part} {lower} in {name} ({change})"
+        gpus = [{gpu and gpu.name for gpu in side.described_gpus} for side in difference.pair.sides]
+        if gpus[0] == gpus[1] and len(gpus[0]) == 1 and all(gpus[0]):  # cycles of other GPUs do other amounts of work
+            text += f", which alone makes compute-bound kernels up to {takes} {slower}"
+        yield text
 
 
 def _recorded(difference: Difference) -> Iterator[str]:

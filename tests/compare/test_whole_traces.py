@@ -17,7 +17,7 @@ from tests.conftest import MakeTrace
 from tests.kit.calls import GEMM, run
 from tests.kit.command_line import Run
 from tests.kit.gpu_samples import gpu_samples
-from tests.kit.trace import Items, Kernel, Launch, Memcpy, MpiCall, launch_kernel, launch_memcpy
+from tests.kit.trace import Gpu, Items, Kernel, Launch, Memcpy, MpiCall, launch_kernel, launch_memcpy
 
 SOLVE, FETCH = "solve(float*, int)", "fetch(float*)"
 
@@ -56,17 +56,20 @@ def both(trace: MakeTrace) -> tuple[Path, Path]:
 def test_a_lower_clock_is_said(trace: MakeTrace) -> None:
     """Where it was sampled on both sides, and differs by 2 % and more."""
     fast, slow, same = (
-        trace(*program(300), gpu_samples({"clock_hz": [hz] * 9}), name=f"{hz}.sqlite")
+        trace(*program(300), gpu_samples({"clock_hz": [hz] * 9}), Gpu(0, "A100"), name=f"{hz}.sqlite")
         for hz in (1_410_000_000, 1_250_000_000, 1_400_000_000)
     )
     said = "the GPU clock is 11 % lower in"
     [text] = [text for text in said_of(fast, slow) if "GPU clock" in text]
     assert text.startswith(said)
-    assert text.endswith(" (1.41 → 1.25 GHz), so that kernels take up to 13 % longer")
+    assert text.endswith(" (1.41 → 1.25 GHz), which alone makes compute-bound kernels up to 13 % slower")
     [text] = [text for text in said_of(slow, fast) if "GPU clock" in text]
-    assert text.endswith(" (1.25 → 1.41 GHz), so that kernels take up to 11 % shorter")
+    assert text.endswith(" (1.25 → 1.41 GHz), which alone makes compute-bound kernels up to 11 % faster")
     assert not any("GPU clock" in text for text in said_of(fast, same))
     assert not any("GPU clock" in text for text in said_of(*both(trace)))
+    other = trace(*program(300), gpu_samples({"clock_hz": [1_980_000_000] * 9}), Gpu(0, "H100"), name="other.sqlite")
+    [text] = [text for text in said_of(fast, other) if "the GPU clock is" in text]
+    assert text.endswith(" (1.41 → 1.98 GHz)")
 
 
 def test_reports_without_ranges_are_compared_whole(trace: MakeTrace) -> None:
