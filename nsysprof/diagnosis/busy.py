@@ -7,9 +7,11 @@ from functools import cached_property
 import numpy as np
 
 from nsysprof.core.arrays import Index, Ints, Ints32, Mask
+from nsysprof.core.intervals import covered, merge
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.kinds import counted, each_step
+from nsysprof.diagnosis.launch_bound import launching_time
 from nsysprof.trace.trace import COPYING
 from nsysprof.waits import edits
 from nsysprof.waits.facts import LATE_HOST
@@ -94,10 +96,15 @@ class Busy:
         """The smaller of both. Kernels that fill the steps of a recorder that slows the CPU hide that in a replay."""
         if gains is None:
             return ns
-        replayed, total = int(gains.sum()), self.place.total_ns
-        if self.alone.sum() >= _FULL * total:
-            replayed = max(replayed, round(total - (total - replayed) / self.case.inflation))
-        return max(min(ns, replayed), 0)
+        full = self.alone.sum() >= _FULL * self.place.total_ns
+        return max(min(ns, int(gains.sum()) + (self._of_recorder if full else 0)), 0)
+
+    @cached_property
+    def _of_recorder(self) -> int:
+        """What the recorder adds to launching in the steps, ns: in a replay, launches hide what kernels gain."""
+        launching, windows = launching_time(self.case, self.place), self.case.windows.take(self.place.windows)
+        line = merge(launching.start, launching.end)
+        return round((1 - 1 / self.case.inflation) * int(covered(line, windows.start, windows.end).sum()))
 
     def _length_of(self, op: Index) -> Ints:
         ops = self.case.facts.attribution.trace.ops

@@ -9,6 +9,7 @@ from nsysprof.core.columns import distinct, pick
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bandwidth, format_bytes
+from nsysprof.diagnosis.busy import starts_in
 from nsysprof.diagnosis.case import Case, made_once
 from nsysprof.diagnosis.finding import BOUND
 from nsysprof.diagnosis.kinds import (
@@ -41,6 +42,7 @@ _FEW = 16  # kernels of one pass: each copied array is used by one of them, and 
 _HIDES = 4  # times the compute: it hides little of copies that take longer
 _WORTH = 0.05  # of the steps: with less compute the link is the limit
 _BESIDES = 0.25  # as long as copies, other work that overlap could hide beside them
+_PART = 0.05  # of all copies and kernels of the steps: a stream with so many of both is a lane of a pipeline
 _FULL = 0.95  # of the steps: copies of both directions that are apart as much take turns
 _NEARLY = 0.9  # of the steps: from here on the link is the limit, whatever runs beside
 ONLY_BYTES = "so only copying fewer bytes helps"
@@ -228,11 +230,17 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
 
 
 def _pipelined(case: Case, group: Group) -> bool:
-    """Whether several streams each copy and compute, so that copies overlap other streams' kernels already."""
+    """Whether several streams of a process each make many of the steps' copies and kernels, so that copies overlap
+    other streams' kernels already.
+    """
     trace = case.facts.attribution.trace
-    here = trace.op_gpu == group.place.gpu
-    copies, kernels = (np.unique(trace.ops.stream[here & (trace.ops.kind == kind)]) for kind in (MEMCPY, KERNEL))
-    return len(np.intersect1d(copies, kernels)) > 1
+    here = np.flatnonzero(trace.op_gpu == group.place.gpu)
+    here = here[starts_in(case, group.place, trace.ops.start[here])]
+    many = np.ones(len(trace.streams), bool)
+    for kind in (MEMCPY, KERNEL):
+        of_stream = np.bincount(trace.ops.stream[here[trace.ops.kind[here] == kind]], minlength=len(many))
+        many &= (of_stream > 0) & (of_stream >= _PART * of_stream.sum())
+    return bool(np.bincount(trace.stream_process[many], minlength=1).max() > 1)
 
 
 def _gather(case: Case, group: Group) -> Iterable[Remedy]:

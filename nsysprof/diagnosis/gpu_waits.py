@@ -60,7 +60,7 @@ _LEAST_NS = 200_000  # of a collective, beside its bytes over 1 GB/s: what takes
 _LESS = "communicate less: keep results sharded and gather only what is read, {halves}or use a faster link"
 _FEWER = "send fewer, larger messages (wider halos, fewer reductions){small}: short messages are mostly latency"
 _LATENCY_NS, _SMALL = 30_000, 64 << 10  # of a message, and bytes
-_MOSTLY, _MANY, _UNEQUAL = 0.1, 8, 5  # of the calls, a tenth are shorter; so many calls, and times as long
+_MOSTLY, _MANY = 0.1, 8  # of the calls, a tenth are shorter; of so many
 _FEW, _TOO_LITTLE = 3, "too few collectives to tell transfer from waiting: record several steps on all ranks"
 _INFERENCE = (
     "no backward pass is recorded, so only another micro-batch can hide communication;"
@@ -136,7 +136,8 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
         fewer = short and most_bytes <= _SMALL
         less = _LESS.format(halves=_HALVES * single)
         shortest, longest = int(np.quantile(length, _MOSTLY)), int(length.max())
-        if len(mine) >= _MANY and longest >= _UNEQUAL * shortest > 0 and (sizes <= 0).all():
+        unequal = 2 * shortest * len(mine) < int(length.sum()) and shortest > 0
+        if len(mine) >= _MANY and unequal and (sizes <= 0).all():
             why = f"calls take {format_ns(shortest)} to {format_ns(longest)}, so most may wait for other ranks"
             less = f"compare the ranks first (nsysprof fleet): {why}; or {less}"
         remedy, most = _FEWER.format(small=small) if fewer else less, lost

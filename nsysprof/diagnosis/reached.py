@@ -22,6 +22,7 @@ COMPUTE, MEMORY = "compute", "memory"
 # What kernels reach of data-sheet peaks at best: large products in half precision 76 %, and copies and element-wise
 # kernels 91 %, of an H200 (analysis and programs on one).
 REACHABLE = {COMPUTE: 0.76, MEMORY: 0.91}
+NEAR = 0.4  # of a peak: from here on it is what limits a kernel
 COUNTERS, SHAPES, METRICS = "counters", "shapes", "GPU metrics"
 _SURE = 0.5  # of the time of kernels: with less of it known, this says nothing
 _TENSOR_CORES, _ISSUE = "tensor cores", "instruction issue"
@@ -130,8 +131,8 @@ class Sources:
         share, unit = max(((share, unit) for share, unit in each if share > 0), default=(np.nan, ""))
         flops = sum(flops for flops, *_ in units if not np.isnan(flops)) if unit else np.nan
         shares = {COMPUTE: share, MEMORY: moved / self.roofs.bytes_per_s}
-        if np.isnan(share) and family in ("gemm", "attention"):  # counted without FLOPs: bytes alone say no limit
-            shares = {}
+        if np.isnan(share) and family in ("gemm", "attention") and not shares[MEMORY] >= NEAR:
+            return Reached(COUNTERS, {}, unit, flops, moved, "its counters have no FLOPs")  # bytes alone say no limit
         return _checked(Reached(COUNTERS, shares, unit, flops, moved), moved, self.roofs)
 
 

@@ -25,7 +25,7 @@ from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose, s
 from nsysprof.diagnosis.finding import BOUND, REPLAYED
 from nsysprof.diagnosis.geometry import FEW_WARPS, MIN_EMPTY, PIPELINED, few_blocks, held_warps, part_used, same_time
 from nsysprof.diagnosis.kinds import MIN_SHARE
-from nsysprof.diagnosis.reached import SHAPES, Reached, Roofs, Sources, roofs_of
+from nsysprof.diagnosis.reached import NEAR, SHAPES, Reached, Roofs, Sources, roofs_of
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import CounterFile, counters_beside, read_counters
 from nsysprof.formats.samples import read_bench_samples
@@ -37,7 +37,6 @@ from nsysprof.trace.trace import Trace
 from nsysprof.waits.changes import Changes
 
 TRIED = 10  # kernels that are replayed, the longest first
-NEAR = 0.4  # of a peak: from here on it is what limits a kernel
 SHORTEST_NS = 3_000  # launching work on all multiprocessors and waiting for the last takes about as long
 _WORTH = 0.95  # of its time: what is nearer to a limit is at it
 OCCUPANCY, LATENCY, UNKNOWN = "occupancy", "latency", "unknown"
@@ -211,10 +210,14 @@ def hottest(
             launch = _Launch.of(known, int(main[number]), family)
             if launch.full < 1 and known is not None:
                 mine = groups[number]
-                mainly = int(length[mine][known.of[op[mine]] == main[number]].sum())
-                if same[mine].any():
+                few = few_blocks(known)[known.of[op[mine]]]
+                alike, some, mainly = (
+                    2 * int(length[mine][each].sum()) >= int(length[mine].sum())
+                    for each in (same[mine], few, known.of[op[mine]] == main[number])
+                )
+                if alike:
                     launch = _Launch(why="takes as long with many blocks as with few")
-                elif 2 * mainly < length[mine].sum():
+                elif not some and not mainly:
                     launch = _Launch(why="its grids differ")
             every = [*sources.of(number)]
             spots.append(_spot(busy, (names[at], globs[number]), groups[number], begins, every, roofs, launch))

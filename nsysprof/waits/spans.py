@@ -10,7 +10,7 @@ from nsysprof.attribution.range_work import index_work
 from nsysprof.core.arrays import Floats, Index, Ints, Mask
 from nsysprof.core.intervals import merge
 from nsysprof.core.units import format_share
-from nsysprof.trace.trace import Trace
+from nsysprof.trace.trace import FOUND, Trace
 from nsysprof.waits.moments import Moments
 from nsysprof.waits.replay import Network, Times, as_usual, replay
 from nsysprof.waits.streams import UNEXPLAINED_NS
@@ -41,7 +41,8 @@ class Spans:
 
     ``windows``: rows sorted by GPU, path and start; ``begin`` and ``stop``: the moments of the windows; ``ops`` of each
     window, from position ``first`` on; ``computes`` marks the ops that compute; ``heads``: the first window of each GPU
-    and path; ``until``: the op of another step that ends each window, -1 for none (the other step may have no window).
+    and path; ``until``: the op of another step that ends each window, -1 for none (the other step may have no window);
+    ``by_end``: of each head, whether its windows end in turn, whichever step ends (see `gpu_windows`).
     """
 
     windows: Windows
@@ -52,6 +53,7 @@ class Spans:
     heads: Index
     computes: Mask
     until: Index
+    by_end: Mask
 
     def bounds(self, times: Times) -> tuple[Ints, Ints]:
         """Return the start and end of each window in a replay, by the rule of `step_windows`."""
@@ -66,7 +68,8 @@ class Spans:
         done = np.maximum(computed, np.minimum(done, follows))
         start, end = times.at(self.begin), np.maximum(done, times.at(self.stop))
         joined = self.windows.start < self.windows.begin  # to the one before, by the pause in between
-        for rows in np.split(np.arange(len(done)), self.heads[1:]):
+        for rows, sorts in zip(np.split(np.arange(len(done)), self.heads[1:]), self.by_end.tolist(), strict=True):
+            end[rows] = np.sort(end[rows]) if sorts else end[rows]
             before = np.maximum.accumulate(end[rows])[:-1]
             start[rows[1:]] = np.where(joined[rows[1:]], before, np.maximum(start[rows[1:]], before))
         return start, np.maximum(start, end)
@@ -109,8 +112,12 @@ def spans_of(attribution: Attribution, windows: Windows, rows: Index, network: N
     computes = compute_ops(trace, communication)[ops]
     of_op = np.full(len(trace.ops) + 1, -1, np.int64)
     of_op[ops] = place
-    until = np.where(of_op[windows.last] == np.arange(len(windows)), -1, windows.last).astype(np.intp)
-    return Spans(windows, begin, stop, ops, first, np.flatnonzero(new[: len(windows)]), computes, until)
+    heads = np.flatnonzero(new[: len(windows)])
+    found = np.append(trace.ranges.kind, 0)[windows.range] == FOUND
+    by_end = np.logical_and.reduceat(found, heads)
+    own = (of_op[windows.last] == np.arange(len(windows))) | (found & (trace.ops.end[windows.last] == windows.done))
+    until = np.where(own, -1, windows.last).astype(np.intp)
+    return Spans(windows, begin, stop, ops, first, heads, computes, until, by_end)
 
 
 def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans) -> tuple[str, str | None] | None:

@@ -607,8 +607,8 @@ def test_a_cold_first_iteration_is_no_cost_of_each(trace: MakeTrace, slow: int, 
 
 
 @pytest.mark.parametrize(("busy", "told"), [(20, True), (1, False)])
-def test_kernels_that_fill_the_gpu_gain_what_recording_hides(trace: MakeTrace, busy: int, told: bool) -> None:
-    """CPU code takes as long as each step: a replay of shorter kernels gains nothing; unrecorded, code is shorter."""
+def test_kernels_that_fill_the_gpu_are_told_without_a_gain(trace: MakeTrace, busy: int, told: bool) -> None:
+    """A call of another thread blocks in each step: a replay of shorter kernels gains nothing, however full the GPU."""
 
     def act(program: Program) -> None:
         for _ in range(busy):
@@ -617,8 +617,7 @@ def test_kernels_that_fill_the_gpu_gain_what_recording_hides(trace: MakeTrace, b
 
     found = diagnosis_of(trace(*steps(act).items)).findings
     mine = [each for each in found if each.cause == "attention in FP32"]
-    assert [each.basis for each in mine] == [BOUND] * told
-    assert all(3 * each.gain_ns == pytest.approx(each.total_ns) for each in mine)
+    assert [(each.basis, each.gain_ns) for each in mine] == [(UNTRIED, 0)] * told
     assert all(each.remedy.startswith("if bfloat16 is precise enough") for each in mine)
 
 
@@ -1024,19 +1023,33 @@ def test_copies_in_turn_with_other_work_can_overlap_it(
     assert advice in first.text
 
 
-@pytest.mark.parametrize(("size", "remedy"), [(64 << 10, "copy and compute larger chunks"), (64 << 20, "")])
-def test_copies_in_several_streams_overlap_already(trace: MakeTrace, size: int, remedy: str) -> None:
-    """Streams that copy, compute and copy back in turn have nothing to move to a separate stream."""
+@pytest.mark.parametrize(
+    ("size", "streams", "remedy"),
+    [
+        (64 << 10, (13, 14), "copy and compute larger chunks"),
+        (64 << 20, (13, 14), ""),
+        (64 << 20, (13,), "keep the data on the GPU"),
+    ],
+)
+def test_copies_in_several_streams_overlap_already(
+    trace: MakeTrace, size: int, streams: tuple[int, ...], remedy: str
+) -> None:
+    """Streams that copy, compute and copy back in turn have nothing to move to a separate stream; one stream has, also
+    if another one is used once.
+    """
 
     def act(program: Program) -> None:
-        for stream in (13, 14):
+        for stream in streams:
             program.copy(1, size, 2 * MS, stream=stream)
             program.launch("k", MS // 4, stream=stream)
             program.copy(2, size, 2 * MS, stream=stream)
         program.wait()
 
-    found = [each for each in diagnosis_of(trace(*steps(act).items)).findings if each.kind == "exposed-copy"]
-    assert {each.remedy.partition(":")[0] for each in found if each.remedy} == ({remedy} if remedy else set())
+    program = steps(act)
+    program.copy(1, size, MS, stream=15)
+    program.launch("k", MS, stream=15)
+    found = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "exposed-copy"]
+    assert remedy in {re.split("[:,]", each.remedy)[0] for each in found if each.remedy} or not (remedy or found)
 
 
 def test_sizes_are_exact_or_about(trace: MakeTrace) -> None:
@@ -1273,17 +1286,22 @@ def test_rows_of_pointwise_kernels_end_where_their_names_begin_again(trace: Make
         assert "pointwise" not in {each.kind for each in found}  # no compiler fuses what a library launches between
 
 
-def test_a_gpu_that_is_full_gains_by_arithmetic(trace: MakeTrace) -> None:
-    """Half of a step converts layouts; in a replay, launches that the recorder slows down hide that."""
+def test_a_full_gpu_gains_what_recording_adds_to_launches(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a step converts layouts; in a replay, launches that take as long as recorded hide a part of that."""
 
     def act(program: Program) -> None:
         for _ in range(4):
-            program.code(480 * US)
+            for _ in range(10):
+                program.code(80 * US)
+                program.launch("k", US)
             in_a_row(PRODUCT, TO_NHWC)(program)
 
-    found = diagnosis_of(trace(*steps(act).items)).findings
-    [layout] = [each for each in found if each.kind == "channels-last"]
-    assert layout.gain_ns == layout.lost_ns == 4 * SCORES * STEPS
+    path, gains = trace(*steps(act).items), []
+    for factor in (1.0, 1.2, 9.0):
+        monkeypatch.setattr("nsysprof.diagnosis.case._NSYS", factor)
+        [layout] = [each for each in diagnosis_of(path).findings if each.kind == "channels-last"]
+        gains.append(layout.gain_ns)
+    assert 0 < gains[0] < gains[1] < gains[2] == layout.lost_ns
 
 
 def test_what_costs_little_beside_others_and_has_no_remedy_is_not_told(trace: MakeTrace) -> None:
@@ -2598,20 +2616,23 @@ def test_one_long_read_is_no_loader(trace: MakeTrace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ns", "longest", "remedy"),
+    ("ns", "longest", "often", "remedy"),
     [
-        (25 * US, 25 * US, "send fewer, larger messages"),
-        (200 * US, 200 * US, "communicate less"),
-        (200 * US, 1_000 * US, "compare the ranks first (nsysprof fleet): calls take 200 µs to 1.00 ms"),
+        (25 * US, 25 * US, 0, "send fewer, larger messages"),
+        (200 * US, 200 * US, 0, "communicate less"),
+        (200 * US, 1_000 * US, 1, "communicate less"),
+        (200 * US, 1_000 * US, 3, "compare the ranks first (nsysprof fleet): calls take 200 µs to 1.00 ms"),
     ],
 )
-def test_short_messages_take_as_long_as_their_latency(trace: MakeTrace, ns: int, longest: int, remedy: str) -> None:
-    """Collectives beside too little compute: of these only short ones cost their number, unequal ones may wait."""
+def test_short_messages_take_as_long_as_their_latency(
+    trace: MakeTrace, ns: int, longest: int, often: int, remedy: str
+) -> None:
+    """Collectives beside too little compute: of these only short ones cost their number; unequal ones may wait."""
     program = Program()
     for number in range(STEPS):
         with program.range(f"step{number}"):
             for turn in range(8):
-                program.launch("ncclDevKernel_SendRecv", longest if turn > 4 else ns)
+                program.launch("ncclDevKernel_SendRecv", longest if turn < often else ns)
                 program.launch("stencil", 5 * US)
     found = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "communication-exposed"]
     assert [each.remedy.startswith(remedy) for each in found] == [True]

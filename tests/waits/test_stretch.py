@@ -1,10 +1,12 @@
 """A stretch of a trace is replayed as the whole is: unchanged as recorded, and changed by as much."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.waits.facts import read_facts
 from nsysprof.waits.program import Program
@@ -18,12 +20,12 @@ from tests.kit.trace import Range, launch_kernel, launch_memcpy
 STEPS = 12
 
 
-def program_of(path: Path, select: str) -> Program:
+def program_of(path: Path, select: str, merge: Sequence[str] | None = None) -> Program:
     """The steps of a report; what a stretch needs is read while it is open."""
     attribution = attributed(path)
     kinds = classify(load_rules(None), attribution.trace.op_names)
-    picked = choose_windows(attribution, kinds.communication, select, None)
-    return Program(read_facts(picked.attribution, kinds, None), picked.windows, None)
+    picked = choose_windows(attribution, kinds.communication, select, merge)
+    return Program(read_facts(picked.attribution, kinds, None), picked.windows, merge)
 
 
 def slow_code() -> made.Program:
@@ -65,6 +67,18 @@ def test_a_changed_stretch_gains_what_its_steps_gain_in_the_whole(trace: MakeTra
 
     assert gains(whole)[rows].min() > 100 * made.US
     assert (gains(part)[stretch.asked] == gains(whole)[rows]).all()
+
+
+def test_iterations_that_end_in_another_order_are_replayed_as_recorded(trace: MakeTrace) -> None:
+    """Iterations alternate between two streams, of which one takes longer: ends in turn are the steps'."""
+    program = made.Program()
+    for number in range(16):
+        for name in "ab":
+            program.launch(name, (made.MS, 17 * made.MS // 10)[number % 2], stream=7 + number % 2)
+    program.wait("cudaDeviceSynchronize")
+    whole = program_of(trace(*program.items), "iteration*", DEFAULT_MERGE)
+    assert len(whole.windows) == 16
+    assert whole.residual.max() < 0.01
 
 
 def test_a_step_that_another_without_a_window_ends_is_replayed_as_recorded(trace: MakeTrace) -> None:
