@@ -324,12 +324,12 @@ def _sampled_clock(difference: Difference) -> Iterator[str]:
     base, new = (side.clock_hz for side in difference.pair.sides)
     if change := clock_change(base, new):
         part, takes = (format_share(abs(each - 1)) for each in (new / base, base / new))
-        lower, slower = ("lower", "slower") if new < base else ("higher", "faster")
+        lower, more = ("lower", "more") if new < base else ("higher", "less")
         name = difference.pair.new_name
         text = f"the GPU clock is {part} {lower} in {name} ({change})"
         gpus = [{gpu and gpu.name for gpu in side.described_gpus} for side in difference.pair.sides]
         if gpus[0] == gpus[1] and len(gpus[0]) == 1 and all(gpus[0]):  # cycles of other GPUs do other amounts of work
-            text += f", which alone makes compute-bound kernels up to {takes} {slower}"
+            text += f", which alone makes compute-bound kernels take up to {takes} {more} time"
         yield text
 
 

@@ -135,11 +135,13 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
         small = f" if these are below {format_bytes(_SMALL)}" * (most_bytes <= 0)  # unknown
         fewer = short and most_bytes <= _SMALL
         less = _LESS.format(halves=_HALVES * single)
-        shortest, longest = int(np.quantile(length, _MOSTLY)), int(length.max())
-        unequal = 2 * shortest * len(mine) < int(length.sum()) and shortest > 0
+        shortest, longest = (int(np.quantile(length, part)) for part in (_MOSTLY, 1 - _MOSTLY))
+        unequal = 2 * shortest * len(mine) < int(np.minimum(length, longest).sum()) and shortest > 0
         if len(mine) >= _MANY and unequal and (sizes <= 0).all():
-            why = f"calls take {format_ns(shortest)} to {format_ns(longest)}, so most may wait for other ranks"
-            less = f"compare the ranks first (nsysprof fleet): {why}; or {less}"
+            calls = f"calls take {format_ns(shortest)} to {format_ns(longest)}"
+            less = (
+                f"compare the ranks first (nsysprof fleet): {calls}, much of which may be waits for others; or {less}"
+            )
         remedy, most = _FEWER.format(small=small) if fewer else less, lost
     else:
         waits, remedy = waits or _INFERENCE * (not _trains(case)), dialect_text(case, _EARLIER)

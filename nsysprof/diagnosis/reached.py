@@ -131,7 +131,7 @@ class Sources:
         share, unit = max(((share, unit) for share, unit in each if share > 0), default=(np.nan, ""))
         flops = sum(flops for flops, *_ in units if not np.isnan(flops)) if unit else np.nan
         shares = {COMPUTE: share, MEMORY: moved / self.roofs.bytes_per_s}
-        if np.isnan(share) and family in ("gemm", "attention") and not shares[MEMORY] >= NEAR:
+        if np.isnan(share) and family in ("gemm", "attention") and shares[MEMORY] < NEAR:
             return Reached(COUNTERS, {}, unit, flops, moved, "its counters have no FLOPs")  # bytes alone say no limit
         return _checked(Reached(COUNTERS, shares, unit, flops, moved), moved, self.roofs)
 

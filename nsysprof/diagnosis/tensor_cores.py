@@ -63,7 +63,7 @@ _MOE, _MUCH, _FEWER = re.compile(r"(?i)fused_?moe|moe\w*gemm"), 0.25, 0.5
 _LARGER = "quantize the weights to 8 bits (FP8, INT8), or increase the batch size (each read then serves more tokens)"
 # Of aligned products: 4.8 on an H200 for a width of 4,096 in place of 4,095, in half precision.
 _ALIGNED_SPEEDUP = 5.0
-_FULL = 0.95  # of the steps in which kernels run: a replay may take calls that wait for a full queue for work
+_FULL = 0.95  # of the steps in which kernels run: CPU code that a replay shows as long may wait for a full queue
 
 
 def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
@@ -117,7 +117,8 @@ def _faster(
     gain, ns, total = busy.gained(busy.op[rows], shorter), int(busy.length[rows].sum()), busy.place.total_ns
     if busy.enough(gain):
         yield busy.finding(kind, cause, text, remedy, gain, ns)
-    elif 2 * ns >= total and busy.alone.sum() >= _FULL * total:  # so full a GPU hides how long the CPU needs
+    elif 2 * ns >= total and busy.alone.sum() >= _FULL * total:
+        text += "; in a replay the CPU takes as long, so shorter kernels alone save little"
         yield busy.finding(kind, cause, text, remedy, int(shorter.sum()), ns).untried()
 
 

@@ -217,7 +217,10 @@ def hottest(
                 )
                 if alike:
                     launch = _Launch(why="takes as long with many blocks as with few")
-                elif not some and not mainly:
+                elif some and not mainly:
+                    full = float(np.average(part_used(known)[known.of[op[mine]]], weights=length[mine]))
+                    launch = _Launch(full, f"few blocks on {known.sms:,} multiprocessors for most of its time")
+                elif not mainly:
                     launch = _Launch(why="its grids differ")
             every = [*sources.of(number)]
             spots.append(_spot(busy, (names[at], globs[number]), groups[number], begins, every, roofs, launch))

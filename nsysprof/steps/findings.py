@@ -116,10 +116,11 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
     """What is no slow step: changes, drift, numbers in names, warm-up, the clock."""
     place, judged = (chain.path, chain.gpu, chain.pid), chain.judgement
     rows = answer.columns("steps").take(chain.rows)
-    for (at, by), excess in zip(judged.changes, chain.changed, strict=True):
+    borders = [0, *(at for at, _ in judged.changes), len(rows)]
+    for number, ((at, by), excess) in enumerate(zip(judged.changes, chain.changed, strict=True)):
         text = f"since step {at:,}, steps take {by:.2f} times as long as before"
         cause, culprit, ns = _most_of(excess.table(answer.facts), by > 1)
-        before, after = rows.take(slice(at)), rows.take(slice(at, None))
+        before, after = (rows.take(slice(*borders[row : row + 2])) for row in (number, number + 1))
         fell = _slower_clock(before, after, by)
         if fell and np.mean(same_for_all_kernels(excess, np.unique(excess.step)) if len(excess.step) else 0) > _MOST:
             text += f", because all kernels slowed down together (GPU clock {fell})"

@@ -62,9 +62,9 @@ def test_a_lower_clock_is_said(trace: MakeTrace) -> None:
     said = "the GPU clock is 11 % lower in"
     [text] = [text for text in said_of(fast, slow) if "GPU clock" in text]
     assert text.startswith(said)
-    assert text.endswith(" (1.41 → 1.25 GHz), which alone makes compute-bound kernels up to 13 % slower")
+    assert text.endswith(" (1.41 → 1.25 GHz), which alone makes compute-bound kernels take up to 13 % more time")
     [text] = [text for text in said_of(slow, fast) if "GPU clock" in text]
-    assert text.endswith(" (1.25 → 1.41 GHz), which alone makes compute-bound kernels up to 11 % faster")
+    assert text.endswith(" (1.25 → 1.41 GHz), which alone makes compute-bound kernels take up to 11 % less time")
     assert not any("GPU clock" in text for text in said_of(fast, same))
     assert not any("GPU clock" in text for text in said_of(*both(trace)))
     other = trace(*program(300), gpu_samples({"clock_hz": [1_980_000_000] * 9}), Gpu(0, "H100"), name="other.sqlite")

@@ -250,6 +250,18 @@ def test_steps_at_a_lower_clock_from_some_step_on(trace: MakeTrace) -> None:
     assert said("kernel").endswith("compute, gemm_1")
 
 
+def test_a_clock_that_falls_and_rises_again_explains_both_changes(trace: MakeTrace) -> None:
+    """Each change compares the steps up to the next one: the clock of later steps says nothing of it."""
+    items = program(dict.fromkeys(range(60, 120), "clock"), 240).items
+    plain = steps_of(trace(*items)).steps
+    low, high = plain["start_ns"].tolist()[60], plain["start_ns"].tolist()[120]
+    times = range(0, int(plain["start_ns"].max()), STEP_NS)
+    samples = gpu_samples({"clock_hz": [1_250_000_000 if low <= at < high else 1_410_000_000 for at in times]})
+    fell, rose = (each.text for each in findings(steps_of(trace(*items, samples))) if each.kind == "change")
+    assert fell.endswith("because all kernels slowed down together (GPU clock 1.41 → 1.25 GHz)")
+    assert rose.endswith("; GPU clock 1.25 → 1.41 GHz")
+
+
 def test_every_so_many_steps(trace: MakeTrace) -> None:
     """A checkpoint every 20th step is a period, not five surprises."""
     answer = steps_of(trace(*program(dict.fromkeys(range(19, 120, 20), "sleep"), 120).items))

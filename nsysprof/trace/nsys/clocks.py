@@ -61,6 +61,7 @@ def _early(work: Work, called: Ints, launch: Ints32, device: Ints) -> Iterator[t
 def _late(work: Work, called: Ints, returned: Ints, launch: Ints32, device: Ints) -> Iterator[tuple[int, int]]:
     """Yield devices whose copies to pageable memory all end after their calls, which wait for them, by about the same;
     and how much earlier (negative ns) they are to end: with their calls. No op then starts before its launch.
+    A device needs other ops, too: only these show when ops start.
     """
     rows = np.flatnonzero(np.isin(work.kind, trace.COPYING))
     rows = rows[(work.copies.destination == _PAGEABLE) & (work.kind[rows] == trace.MEMCPY) & (launch[rows] >= 0)]
