@@ -312,7 +312,7 @@ def _link(case: Case, group: Group) -> str:
             f"; copies run at {speed}: pin these buffers, and overlap both directions and kernels in separate streams"
         )
     if not slow and "pinned" in group.cause and _in_turn(case, group):
-        parts = "if kernels can work on parts of the data, overlap both directions and kernels in separate streams"
+        parts = "overlap both directions and kernels in separate streams, if kernels can work on parts of the data"
         return f"; copies run at {speed}: {parts}"
     if not slow:
         little = f" and there is little compute to hide them, {ONLY_BYTES}"

@@ -138,7 +138,7 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
         shortest, longest = (int(np.quantile(length, part)) for part in (_MOSTLY, 1 - _MOSTLY))
         unequal = 2 * shortest * len(mine) < int(np.minimum(length, longest).sum()) and shortest > 0
         if len(mine) >= _MANY and unequal and (sizes <= 0).all():
-            calls = f"calls take {format_ns(shortest)} to {format_ns(longest)}"
+            calls = f"collectives take {format_ns(shortest)} to {format_ns(longest)}"
             less = (
                 f"compare the ranks first (nsysprof fleet): {calls}, much of which may be waits for others; or {less}"
             )

@@ -2622,7 +2622,7 @@ def test_one_long_read_is_no_loader(trace: MakeTrace) -> None:
         (25 * US, 25 * US, 0, "send fewer, larger messages"),
         (200 * US, 200 * US, 0, "communicate less"),
         (200 * US, 1_000 * US, 1, "communicate less"),
-        (200 * US, 1_000 * US, 3, "compare the ranks first (nsysprof fleet): calls take 200 µs to 1.00 ms"),
+        (200 * US, 1_000 * US, 3, "compare the ranks first (nsysprof fleet): collectives take 200 µs to 1.00 ms"),
     ],
 )
 def test_short_messages_take_as_long_as_their_latency(
