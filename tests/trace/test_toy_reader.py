@@ -56,12 +56,12 @@ class ToyReader(Reader):
 
     @classmethod
     def claims(cls, path: Path) -> bool:
-        """Files that are called so; a real format is known by what a file holds."""
+        """Claim files by their ending; a real reader recognizes a format by its content."""
         return path.suffix in cls.endings
 
     @classmethod
     def open(cls, path: Path, **options: Path | None) -> Report:
-        """Open a trace; `About` is what it says of the machine."""
+        """Open a trace; `About` describes the machine and the program."""
         return Report(path, path, cls(path), About(command="toy program"))
 
     def steps(self) -> int:
