@@ -195,37 +195,39 @@ def summary(parts: dict[str, list[Row]]) -> dict[str, tuple[int, int]]:
         out[f"planted faults ({command}): wrong remedy"] = _count(
             [row for row in mine if row["bar"] == "named"], "wrong_remedy"
         )
-        out[f"planted faults ({command}): no gain above 8 % without a visible fault"] = _count(
+        out[f"steps without a visible fault ({command}): no gain above 8 % claimed"] = _count(
             [row for row in mine if row["bar"] == "silent"], "right"
         )
     programs = [row for row in parts.get("remedies", []) if row["variant"] == "bad"]
     for recorder in ("nsys", "pytorch"):
-        for later, where in ((0, ""), (1, ", remedy inside a kernel")):
-            out[f"programs with a known remedy ({recorder}{where}): first advice and its gain right"] = _count(
+        for later, where in ((0, ""), (1, " inside a kernel")):
+            which = f"programs with a known remedy{where}, recorded by {recorder}"
+            out[f"{which}: first advice and its gain are right"] = _count(
                 [row for row in programs if row["recorder"] == recorder and row["later"] == later], "right"
             )
     tuned = [row for row in parts.get("remedies", []) if row["variant"] == "good" and "right" in row]
-    out["programs after the fix (nsys): no gain above 8 % of the step"] = _count(tuned, "right")
+    out["programs with their remedy, recorded by nsys: no gain above 8 % of the step claimed"] = _count(tuned, "right")
     out["programs with a known remedy: same first remedy in both recordings"] = twins(parts.get("remedies", []))
     labels = parts.get("labels", [])
     for verdicts in (("useful",), ("useless",), ("misleading", "wrong")):
         mine = [row for row in labels if row["verdict"] in verdicts]
-        out[f"findings labelled {' or '.join(verdicts)}: same path and cause"] = _count(mine, "same_cause")
-        out[f"findings labelled {' or '.join(verdicts)}: same path, cause and advice"] = _count(mine, "same_advice")
+        which = f"findings labelled {' or '.join(verdicts)}"
+        out[f"{which}: still there (same path and cause)"] = _count(mine, "same_cause")
+        out[f"{which}: still there with the same advice"] = _count(mine, "same_advice")
     every = parts.get("recordings", [])
-    out["recordings: no traceback, exit codes of 0 or 3"] = (
+    out["recordings: exit code 0 or 3, without a traceback"] = (
         sum(not row["tracebacks"] and {row["analyze"], row["why"], row["text"]} <= {0, 3} for row in every), len(every)
     )  # fmt: skip
     out["recordings: cause named for idle time above 10 %"] = _count(
         [row for row in every if row["idle_named"] != ""], "idle_named"
     )
-    out["recordings: steps and their share of busy time named"] = _count(every, "steps_said")
+    out["recordings: steps named, with their share of busy time"] = _count(every, "steps_said")
     out["recordings: same first finding in analyze and why"] = _count(
         [r for r in every if r["same_first"] != ""], "same_first"
     )
     out["findings: same gain in analyze and why"] = (sum(r["equal"] for r in every), sum(r["in_both"] for r in every))
     tried = [row for row in every if row["forecast"] != "none"]
-    out["findings: same gain in forecast"] = (sum(row["forecast"] == "equal" for row in tried), len(tried))
+    out["findings: same gain in analyze and forecast"] = (sum(row["forecast"] == "equal" for row in tried), len(tried))
     return {name: value for name, value in out.items() if value[1]}
 
 

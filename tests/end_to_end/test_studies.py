@@ -293,7 +293,7 @@ def claims_of_scaling() -> Iterator[str]:
     matrix = 8 * 8 * 32768**2
     yield (
         f"one score matrix for all 64 heads (8 x 8) would take {format_bytes(4 * matrix)} in fp32. "
-        f"In fp16, this matrix takes {format_bytes(2 * matrix)}"
+        f"In fp16, a score matrix takes {format_bytes(2 * matrix)}"
     )
     yield f"fits into the {format_bytes(150109880320)} of the GPU"
     for dtype in ("fp32", "fp16"):

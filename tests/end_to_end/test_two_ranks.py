@@ -127,7 +127,7 @@ def claims() -> Iterator[str]:
     for row in ranks.to_dict("records"):
         parts = [format_ns(row[f"{name}_ns"]) for name in ("blocking", "late_peer", "transfer")]
         yield f"of {parts[0]} on rank {row['rank']} ({parts[1]} late peer, {parts[2]} transfer)"
-    yield f"depends on {format_share(ranks['blocking_ns'].sum() / ranks['exposed_ns'].sum())} of the exposed"
+    yield f"{format_share(ranks['blocking_ns'].sum() / ranks['exposed_ns'].sum())} of the exposed communication delays"
     saved = (steps["own_max_ns"] - steps["own_mean_ns"]).mean()
     share = (steps["own_max_ns"] - steps["own_mean_ns"]).sum() / steps["span_max_ns"].sum()
     yield f"Batches of equal length would save at most {format_share(share)}"

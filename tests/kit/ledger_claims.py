@@ -140,12 +140,12 @@ def _a_call() -> Iterator[str]:
         off = value("math", 4096, "dram_bytes", cause) / expected - 1
         if expected >= 500 << 20:
             assert (abs(off) < 0.03) == (cause != MASK_ADD)
-    yield "within 3 % for every cause that moves 500 MiB or more"
+    yield "For every cause that moves 500 MiB or more, measured and expected traffic agree within 3 %"
     others = [cause for cause in _DOES if cause not in (QK, SOFTMAX, PV)]
     spent = sum(value("math", 4096, "ns", cause) for cause in others)
     count = sum(_DOES[cause][0] for cause in others)
     share = format_share(spent / value("math", 4096, "busy_ns"))
-    yield f"{count} of the 20 kernels only prepare, mask, guard and copy; they take {share} of the busy time"
+    yield f"{count} of the 20 kernels only prepare, mask, guard or copy data; together, they take {share} of the"
     yield f"L2 cache**: a small, fast memory ({format_bytes(L2_BYTES)}"
     told = " ".join(" ".join(pair["findings"]) for pair in step_figures(WHOLE).pairs.values())
     assert f"the L2 cache ({format_bytes(L2_BYTES)})" in told
@@ -257,12 +257,12 @@ def rows_of_benchmarks() -> Iterator[str]:
 
 
 def _launches() -> Iterator[str]:
-    yield f"the host finishes a call of `math` after {clock('math', 4096, 'CPU')}, and the GPU after"
+    yield f"the host finishes a call of `math` after {clock('math', 4096, 'CPU')}, but the GPU only after"
     yield f"{clock('math', 4096, 'span')}. If kernels"
     yield f"needs {clock('math_reduced', 1024, 'CPU')} for the 15 launches, and the GPU"
     yield f"{clock('math_reduced', 1024, 'busy')} for the work"
     span, busy = step_figures(PRECISION).ratio(1024).split(", ")
-    yield f"by span ({span.strip('()')}) is no clear change; the speed-up by busy time ({busy}) is clear"
+    yield f"by span ({span.strip('()')}) counts as no clear change. The speed-up by busy time ({busy}) is clear"
     told = json.loads(kept_gap("why-math-is-slow", PRECISION))
     [pair] = [each for each in told["pairs"] if each["pair"].endswith("math_reduced::S1024")]
     assert any("n = 34 and 37 are worth 5 and 6 independent" in text for text in pair["findings"])

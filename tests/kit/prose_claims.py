@@ -169,8 +169,8 @@ def claims_of_decoding() -> Iterator[str]:
     [shape], [token] = at.shapes, decode.shapes
     yield f"vocabulary of {int(at.ns(shape, 'math', 'vocab')):,}"
     seq, every, three = int(at.ns(shape, "math", "seq")), ("math", "flash", "cudnn", "auto"), ("math", "flash", "cudnn")
-    for head, column in ((f"prompt of {seq:,} tokens, as a CUDA graph", "graph_median_ns"),
-                         (f"prompt of {seq:,} tokens, called from Python", "median_ns")):  # fmt: skip
+    for head, column in ((f"prefill of {seq:,} tokens, as a CUDA graph", "graph_median_ns"),
+                         (f"prefill of {seq:,} tokens, called from Python", "median_ns")):  # fmt: skip
         yield row(head, *(format_ns(at.ns(shape, name, column)) for name in every))
     sizes = [format_bytes(at.ns(shape, name, "temporary_bytes")) for name in every]
     yield row("memory in addition to weights and inputs", *sizes)
@@ -181,7 +181,7 @@ def claims_of_decoding() -> Iterator[str]:
     names = ("flash", "cudnn")
     prompt = [at.speed(shape, "math", name, digits=1) for name in names]
     decoded = [decode.speed(token, "math", name, "eager", 1) for name in names]
-    yield f"the prompt is {prompt[0]} as fast with `flash` as with `math`, and {prompt[1]} with `cudnn`"
+    yield f"prefill is {prompt[0]} as fast with `flash` as with `math`, and {prompt[1]} with `cudnn`"
     yield f"`cudnn` is {at.speed(shape, 'flash', 'cudnn')} as fast as `flash`. Called"
     calls = {at.speed(shape, "math", name, "eager", 1) for name in names}
     yield f"Called from Python, `flash` and `cudnn` are {' '.join(calls)} as fast as `math`"

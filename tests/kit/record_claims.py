@@ -94,7 +94,7 @@ def claims_of_operator_cost() -> Iterator[str]:
     once = moved.drop(reread).dropna()
     yield f"within {percent(np.ceil(100 - 100 * once.min()) / 100)} of the counters"
     yield f"({once.min():.2f} to {once.max():.2f} of the counted bytes, {len(once)} operators)"
-    yield f"exceed the counted bytes by at most {percent(moved.max() - 1, 1)}"
+    yield f"was still in the cache, and then by at most {percent(moved.max() - 1, 1)}"
     yield f"({span(moved[reread[:3]], 2)} of the counted bytes)"
     shares = [f"{moved[name]:.2f}" for name in ("conv_f32", "batch_norm", "embedding")]
     yield f"({shares[0]}, {shares[1]} and {shares[2]} of the counted bytes)"
@@ -203,7 +203,7 @@ def claims_of_slow_steps() -> Iterator[str]:
     yield f"`steady` ({usual['steady']:.1f} ms per step) is GPU-bound, and"
     yield f"`launches` ({usual['launches']:.1f} ms per step) is CPU-bound"
     doses = [f"{100 * dose:.0f}" for dose in sorted(set(real["dose"]))]
-    yield f"doses ({doses[0]}, {doses[1]} or {doses[2]} % of a step)"
+    yield f"doses ({doses[0]}, {doses[1]} and {doses[2]} % of a step)"
     third = real[real["dose"] == 0.3].groupby("program")["found"].mean()
     assert third.to_dict() == {"launches": 0, "steady": 0.5}
     yield "`steps` finds half of the steps that take 30 % longer than usual"
@@ -213,7 +213,7 @@ def claims_of_slow_steps() -> Iterator[str]:
     yield "every step that takes at least 30 % longer than expected, with no false alarms"
     limits = some.groupby(some["noise"].str.startswith("heavy"))["slow_from"]
     least, most = (100 * (each - 1) for each in (limits.min(), limits.max()))
-    yield f"at least {least[False]:.0f} to {most[False]:.0f} % longer"
+    yield f"slow steps is {least[False]:.0f} to {most[False]:.0f} % above"
     yield f"({least[True]:.0f} to {most[True]:.0f} % with heavy tails)"
     yield f"median error of the extra time is {percent(some['off_by'].median(), 1)} of a step"
     step = int(written("slow-steps/planted.py", r"STEP_NS = ([\d_]+) \* US")[0])
@@ -238,8 +238,8 @@ def _rows_of_slow_steps(real: Any, made: Any) -> Iterator[str]:
             named = [f"{each['named'].sum():.0f} of {each['found'].sum()}"] if key == "kind" else []
             yield row(value if key == "kind" else percent(value), *cells, *named)
     found = real.groupby("program")["found"].sum()
-    yield f"calls {found['steady']} steps of `steady` slow, all of them injected"
-    yield f"steps of `launches`, {found['launches']} of them injected"
+    yield f"calls {found['steady']} steps of `steady` slow (all of them injected)"
+    yield f"steps of `launches` ({found['launches']} of them injected)"
     for key in ("noise", "kind"):
         for value, each in made.groupby(key):
             doses = each.groupby("dose")["found"]
@@ -264,7 +264,7 @@ def claims_of_planted_faults() -> Iterator[str]:
     yield f"In {counts[0]} of the {counts[1]} cases that `why` named"
     yield f"We injected {rows['fault'].nunique()} faults"
     near, near_ns = written("planted-faults/judge.py", r"NEAR, NEAR_NS = (\S+), (\S+) ")
-    yield f"agrees with the added step time within {percent(float(near))} or {int(near_ns) / 1e6:.1f} ms"
+    yield f"agrees with the added time within {percent(float(near))} or {int(near_ns) / 1e6:.1f} ms"
     clean = rows["step_ms"][rows["dose"] == 0].median()
     yield f"In a clean step, the GPU works for {clean:.1f} ms, about twice as long as the host"
     at = rows.set_index(["fault", "dose"])
@@ -272,7 +272,7 @@ def claims_of_planted_faults() -> Iterator[str]:
     compute = [f"{fewer[0][dose]:.1f}" for dose in (100, 300)]
     missing = [f"{fewer[1][dose] - fewer[2][dose]:.1f}" for dose in (100, 300)]
     yield f"does not name {missing[0]} ms (dose 100) and {missing[1]} ms (dose 300) of the added time"
-    yield f"kernels takes {' and '.join(compute)} ms of this unexplained time"
+    yield f"kernels takes {' and '.join(compute)} ms of this unnamed time"
     less = -rows["added_compute_ms"][rows["fault"].isin(["sync_then_python", "pinned_out"]) & (rows["named_ms"] > 0)]
     yield f"compute takes {less.min():.1f}–{less.max():.1f} ms less"
     least = (rows["added_ms"] / (rows["window_ms"] - rows["added_ms"]))[rows["verdict"].str.startswith("named")].min()

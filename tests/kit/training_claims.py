@@ -59,7 +59,7 @@ def _ledger_of_training(whole: str, fourth: str) -> Iterator[str]:
     own, fraction = math - flash + fused, f"{math:.1f} / ({math:.1f} − {math - flash + fused:.1f})"
     yield f"attention takes [{percent(own / math)} of the GPT's step](ledger/gap.csv): {own:.1f} ms of {math:.1f} ms"
     yield f"With `flash`, attention takes {fused:.1f} ms"
-    yield f"attention becomes {format_ratio(own / fused)} as fast, but the whole step becomes only {whole}"
+    yield f"attention becomes {format_ratio(own / fused)} as fast, but the whole step only {whole}"
     limit = round(math, 1) / (round(math, 1) - round(own, 1))
     yield f"would be {format_ratio(limit)} ({fraction}); `flash_attn_4` reaches {fourth}"
     yield f"With `flash`, {flash:.1f} ms of the step remain"
@@ -114,7 +114,7 @@ def _losses_of_training() -> Iterator[str]:
         said = name.replace("as in gpt2.py", "nothing"), f"{each['highest_after_20']:.2f}", each["at_step"]
         yield row(*said, "yes" if each["jump"] else "no")[:-2]
     last = [named[name]["last_10"] for name in ("gradients clipped at 1", "20 steps of warm-up", "as in gpt2.py")]
-    yield f"(the last ten losses have a mean of {last[0]:.2f} and {last[1]:.2f} instead of {last[2]:.2f})"
+    yield f"losses is {last[0]:.2f} and {last[1]:.2f}, respectively, instead of {last[2]:.2f})"
     assert "AdamW with beta2 0.95" in named
     yield "with beta2 0.95"
 
@@ -143,4 +143,4 @@ def _backward() -> Iterator[str]:
     yield f"`flash` needs {sizes[0]} of temporary memory instead of {sizes[1]}"
     times = [format_ns(each.ns(shape, "flash_attn_4")) for each in (fixed, at)]
     ratio = fixed.speed(shape, "flash", "flash_attn_4", digits=1)
-    yield f"takes {times[0]} instead of {times[1]} with deterministic gradients, and is {ratio} as fast"
+    yield f"takes {times[0]} instead of {times[1]}, and is {ratio} as fast"
