@@ -8,7 +8,7 @@ import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.columns import ColumnTable, Texts
-from nsysprof.core.text import one_line, plural, quote_path, visible
+from nsysprof.core.text import one_line, quote_path, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.finding import BOUND, Finding
@@ -52,7 +52,8 @@ def hotspots_text(answer: Hotspots, top: int = 10, *, full: bool = False, markdo
         parts.append(
             Rows(spots_table(answer, rows), "kernel family" if answer.by == "family" else "kernel", len(answer.spots))
         )
-    left = [plural(answer.others, "more path or GPU")] if answer.others else []
+    others = "1 more path or GPU" if answer.others == 1 else f"{answer.others} more paths or GPUs"
+    left = [others] if answer.others else []
     return answer_lines(parts, answer.warnings, more=left, full=full, markdown=markdown)
 
 
