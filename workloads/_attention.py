@@ -55,8 +55,8 @@ class Problem:
     def __post_init__(self) -> None:
         """Raises `WorkloadError` for sizes that do not go together."""
         if self.heads % (self.kv_heads or self.heads):
-            hint = "--heads is a multiple of --kv-heads"
-            raise WorkloadError(f"{self.heads} heads cannot share {self.kv_heads} of keys", hint)
+            hint = "--heads must be a multiple of --kv-heads"
+            raise WorkloadError(f"{self.heads} query heads cannot share {self.kv_heads} key heads evenly", hint)
         if window_of(self.mask) and self.keys != self.seq:
             raise WorkloadError("a window would leave queries without keys", "leave out --kv-seq, or the window")
 
@@ -79,9 +79,9 @@ class Problem:
     def require(self, what: str, *masks: str, dropout: bool = False) -> None:
         """Raises RuntimeError, which makes it unsupported, where ``what`` has not this mask, or no dropout."""
         if self.mask != NONE and self.mask.partition(":")[0] not in masks:
-            raise RuntimeError(f"{what} has no mask {self.mask}")
+            raise RuntimeError(f"{what} does not support mask {self.mask}")
         if self.dropout and not dropout:
-            raise RuntimeError(f"{what} has no dropout")
+            raise RuntimeError(f"{what} does not support dropout")
 
     def dense_mask(self) -> torch.Tensor | None:
         """The mask as a tensor, with causality in it; None where there is none but that."""
@@ -211,7 +211,7 @@ def _sequence_first(backend: str, module: str, problem: Problem, *, dropout: boo
     problem.require(package, "window", dropout=dropout)
     window = window_of(problem.mask)
     if (problem.causal or window) and problem.keys != problem.seq:
-        raise RuntimeError(f"{package} aligns its masks to the last key, not to the first, as asked for here")
+        raise RuntimeError(f"{package} aligns masks to the last key, but this workload aligns them to the first")
     how: dict[str, Any] = {"causal": problem.causal}
     if window:
         how["window_size"] = (window - 1, 0 if problem.causal else window - 1)
@@ -239,17 +239,19 @@ def _tiled(name: str, problem: Problem) -> Attend:
 
 
 BACKENDS: dict[str, Backend] = {
-    "math": Backend("PyTorch's unfused one, in float32 inside", _sdpa, partial(_only, "MATH"), "math"),
-    "math_reduced": Backend("math that may stay in half precision", _sdpa, _reduced_math, named="math", exact=False),
+    "math": Backend("PyTorch's unfused attention, computed in float32", _sdpa, partial(_only, "MATH"), "math"),
+    "math_reduced": Backend(
+        "math, but in half precision where possible", _sdpa, _reduced_math, named="math", exact=False
+    ),
     "flash": Backend(
-        "FlashAttention 2 in PyTorch, with Ampere's instructions", _sdpa, partial(_only, "FLASH_ATTENTION"), "flash"
+        "FlashAttention 2 in PyTorch, with Ampere instructions", _sdpa, partial(_only, "FLASH_ATTENTION"), "flash"
     ),
     "efficient": Backend(
         "memory-efficient attention", _sdpa, partial(_only, "EFFICIENT_ATTENTION"), "memory efficient"
     ),
     "cudnn": Backend("cuDNN's fused attention", _sdpa, partial(_only, "CUDNN_ATTENTION"), "cudnn"),
-    "auto": Backend("whatever PyTorch picks", _sdpa),
-    "naive": Backend("scores, mask, softmax and weighted sum, each an operation of its own", _naive, exact=False),
+    "auto": Backend("the backend that PyTorch selects", _sdpa),
+    "naive": Backend("scores, mask, softmax and weighted sum as separate operations", _naive, exact=False),
     "flex": Backend("FlexAttention, compiled", _flex, compiled=True),
     "flash_attn": Backend(
         "the flash-attn package: FlashAttention 2",
@@ -257,7 +259,7 @@ BACKENDS: dict[str, Backend] = {
         install="pip install flash-attn",
     ),
     "flash_attn_4": Backend(
-        "the flash-attn-4 package: FlashAttention 4, from Hopper on",
+        "the flash-attn-4 package: FlashAttention 4, for Hopper and newer",
         _flash_attn_4,
         install="pip install 'nsysprof[flash-attn-4]'",
     ),
@@ -268,7 +270,7 @@ BACKENDS: dict[str, Backend] = {
 def _untiled(name: str, make: Callable[[Any], Attend], problem: Problem) -> Attend:
     """Make a backend with fixed tiles."""
     if getattr(problem, "tile_keys", 0):
-        raise RuntimeError(f"{name} has no tiles to choose")
+        raise RuntimeError(f"{name} has no tile sizes to choose from")
     return make(problem)
 
 
@@ -285,16 +287,14 @@ AXES = {
 }
 FLAGS = {"causal": Flag("mask the future", "causal", "full")}
 CHOICES = {
-    "mask": Choice("", "which keys are seen", "none|causal|padding|window:N|bool|float", NONE, read_mask),
-    "kv_heads": Choice("KV", "heads of keys and values, 0: as many as heads", "N", 0, number_of("kv_heads", int)),
-    "kv_seq": Choice("K", "length of keys and values, 0: as long as queries", "N", 0, number_of("kv_seq", int)),
-    "dropout": Choice("drop", "part of the weights that is dropped", "P", 0.0, number_of("dropout", float, 1.0)),
+    "mask": Choice("", "which keys each query sees", "none|causal|padding|window:N|bool|float", NONE, read_mask),
+    "kv_heads": Choice("KV", "number of key/value heads (0: as many as heads)", "N", 0, number_of("kv_heads", int)),
+    "kv_seq": Choice("K", "length of keys and values (0: as long as the queries)", "N", 0, number_of("kv_seq", int)),
+    "dropout": Choice("drop", "share of the attention weights to drop", "P", 0.0, number_of("dropout", float, 1.0)),
     "tile_keys": Choice(
-        "tile", "keys of a tile of the own kernels, 0: as they choose", "N", 0, number_of("tile_keys", int)
+        "tile", "keys per tile of the tiled kernels (0: their own choice)", "N", 0, number_of("tile_keys", int)
     ),
-    "score_scale": Choice(
-        "x", "factor of the queries, for scores that spread", "X", 1.0, number_of("score_scale", float)
-    ),
+    "score_scale": Choice("x", "factor of the queries, to widen the scores", "X", 1.0, number_of("score_scale", float)),
 }
 # What `Workload` has of texts and choices.
 DECLARED: dict[str, Any] = {
@@ -306,8 +306,8 @@ DECLARED: dict[str, Any] = {
     "base": ("math", "naive"),
     "trial": {"seq": 128},
     "reference": "attention",
-    "flops": "of the matrix products, masked scores not counted",
-    "traffic": "the score matrices of unfused backends as often as they must be moved",
+    "flops": "matrix products only, without masked scores",
+    "traffic": "every necessary read and write of the score matrices in unfused backends",
     "unit": "score matrices",
 }
 _ITEM_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
@@ -317,7 +317,7 @@ _BY_TENSOR = (*_UNFUSED, "flash", "efficient", "cudnn", "auto")  # those that ta
 # in float32, and holds scores, weights and the result of checking them for rows that are masked as a whole.
 _SCORES = {"math": (3, 0), "math_reduced": (0, 3), "naive": (0, 2)}
 _SCORES_BACKWARD = 2  # more of them
-_MASKED = "causal counting (all scores are counted, a mask would halve them)"
+_MASKED = "the causal flag (all scores are counted; a causal mask would halve them)"
 
 
 def attention_cost(at: Case, *, block: bool = False) -> Cost:

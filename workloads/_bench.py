@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 START_ANEW = 75
 # What the samples mean, for those who read them later.
 _RULES = {
-    "eager": "from an event on an idle GPU to one after the call: launching is a part of it",
-    "graph": "replay of one captured call, queued while the GPU is still busy: launching is no part of it",
-    "cache": "cold: at least twice the L2 cache is overwritten before every call; warm: it is not",
-    "sample": "mean of calls_per_sample calls, each timed by itself",
+    "eager": "from an event on the idle GPU to an event after the call; includes launching",
+    "graph": "replay of one captured call, queued while the GPU is still busy; excludes launching",
+    "cache": "cold: a buffer of at least twice the L2 size is overwritten before every call; warm: it is not",
+    "sample": "mean of calls_per_sample calls, which are timed one by one",
 }
-_CROWDED = "memory does not suffice beside the other backends"
-_KILLED_TOGETHER = "the process was killed while it was measured together with others"
+_CROWDED = "not enough memory while the other backends are loaded"
+_KILLED_TOGETHER = "the process was killed while this backend was measured together with others"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,7 +104,7 @@ def _start(path: Path, progress: Progress, run: int, order: Sequence[str]) -> Gp
     here = _surroundings(device, watch)
     if progress.environment is not None and (differ := _differences(progress.environment, here)):
         raise WorkloadError(
-            f"the rest was measured elsewhere: {'; '.join(differ)}", "nsysprof bench --force starts over"
+            f"the sweep began under other conditions: {'; '.join(differ)}", "nsysprof bench --force starts over"
         )
     watched = {"answers": watch is not None, "reason": why}
     rules = {**_RULES, "throttled": RULE}
@@ -140,9 +140,7 @@ def _surroundings(device: str, watch: GpuWatch | None) -> dict[str, Any]:
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     now = json.loads(json.dumps(now))
     names = sorted({*before, *now})
-    return [
-        f"{name} {before.get(name)} then, {now.get(name)} now" for name in names if before.get(name) != now.get(name)
-    ]
+    return [f"{name} was {before.get(name)}, is {now.get(name)}" for name in names if before.get(name) != now.get(name)]
 
 
 def _measure(path: Path, progress: Progress, setting: Setting) -> None:

@@ -151,7 +151,7 @@ def captured(step: Step) -> torch.cuda.CUDAGraph:
     step.reset()
     most = _SAME if step.repeats else sys.float_info.max
     if not all(error <= most for error in errors.values()):
-        raise GraphError(f"a replay does not compute what the call does: off by {list(errors.values())}")
+        raise GraphError(f"the replay and the call give different results: relative errors {list(errors.values())}")
     return graph
 
 

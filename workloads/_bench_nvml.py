@@ -27,7 +27,7 @@ THROTTLED = sum(REASONS)
 RULE = (
     "a sample is left out when the driver reports one of "
     + ", ".join(f"{name} (0x{bit:x})" for bit, name in REASONS.items())
-    + " right after it; the power cap (0x4) is recorded and kept"
+    + " right after it; samples at the power cap (0x4) are recorded and kept"
 )
 _SM, _MEMORY, _GPU_TEMPERATURE = 1, 2, 0
 
@@ -69,7 +69,7 @@ def watch_gpu() -> tuple[GpuWatch | None, str | None]:
     known = {name: _answer(ask) for name, ask in asked.items()}
     answering = {name: ask for name, ask in asked.items() if known[name] is not None}
     if not answering:
-        return None, "the driver answers none of the questions"
+        return None, "the driver answers no query"
 
     def read() -> dict[str, Any]:
         return {"t": round(time.time(), 3), **{name: _answer(ask) for name, ask in answering.items()}}
@@ -91,7 +91,7 @@ def _handle(nvml: Any) -> Any:
         except nvml.NVMLError:
             return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
     if nvml.nvmlDeviceGetCount() != 1:
-        raise LookupError("several GPUs, and it is unknown which one this torch uses")
+        raise LookupError("there are several GPUs, and it is unknown which of them torch uses")
     return nvml.nvmlDeviceGetHandleByIndex(0)
 
 

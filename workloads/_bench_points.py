@@ -89,7 +89,7 @@ def read(path: Path) -> Progress:
     except OSError as error:
         raise WorkloadError(f"cannot read {path}: {error.strerror}", f"ls -l {path}") from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise WorkloadError(f"{path} is not the file of a sweep: {error}", _AGAIN) from None
+        raise WorkloadError(f"{path} is not a sweep file: {error}", _AGAIN) from None
     return progress
 
 

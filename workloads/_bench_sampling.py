@@ -23,7 +23,7 @@ from _measure import Step
 from _refusal import BackendError, refusals
 from _workload import Backend
 
-_NOT_TRIED = "CUDA was broken by another backend meanwhile"
+_NOT_TRIED = "another backend broke CUDA first"
 
 
 @dataclass
@@ -178,7 +178,7 @@ def _timed(backend: Backend, clock: Callable[[Any], float], what: Any) -> float:
     with refusals(backend), backend.settings():
         ns = clock(what)
         if not 0 < ns < math.inf:
-            raise RuntimeError(f"the clock says that a call took {ns} ns")
+            raise RuntimeError(f"the clock gave an impossible time for a call: {ns} ns")
         return ns
 
 

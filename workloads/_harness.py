@@ -204,7 +204,7 @@ def _negative(runs: Sequence[Mapping[str, Any]]) -> str:
     if wrong:
         return f"wrong results, not measured: {', '.join(wrong)}"
     if not any(run["status"] == "measured" for run in runs):
-        return "nothing was measured, the table says why"
+        return "nothing was measured: the table has the reasons"
     return ""
 
 

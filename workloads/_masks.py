@@ -31,7 +31,7 @@ def read_mask(text: str) -> Mapping[str, Any]:
     name, _, width = text.partition(":")
     if text in (PADDING, *DENSE) or (name == WINDOW and width.isdecimal() and int(width) > 0):
         return {"mask": text}
-    raise ValueError(f"{text!r} is none of none, causal, padding, window:N, bool and float")
+    raise ValueError(f"{text!r} is not one of: none, causal, padding, window:N, bool, float")
 
 
 def window_of(mask: str) -> int | None:

@@ -135,7 +135,7 @@ def _verdict(backend: Backend, got: Results, want: Results, plan: Plan) -> dict[
         if not math.isfinite(error):
             wrong.append(f"{name} holds NaN or infinity")
         elif error > allowed:
-            wrong.append(f"{name} is {error:.1e} off the float64 reference, {allowed:.1e} is allowed")
+            wrong.append(f"{name} differs from the float64 reference by {error:.1e} (tolerance: {allowed:.1e})")
     errors = {name: error if math.isfinite(error) else None for name, error in found.items()}
     checked = {"errors": errors, "tolerances": tolerances}
     return checked | {"status": "wrong", "reason": "; ".join(wrong)} if wrong else checked

@@ -36,7 +36,7 @@ class Attention(torch.nn.Module):  # type: ignore[misc]
         if backend not in BACKENDS:
             raise ValueError(f"no backend {backend!r}: one of {', '.join(BACKENDS)}")
         if width % heads:
-            raise ValueError(f"a width of {width} is no multiple of {heads} heads")
+            raise ValueError(f"a width of {width} is not a multiple of {heads} heads")
         self.heads, self.backend, self.causal = heads, backend, causal
         self.qkv, self.proj = (torch.nn.Linear(width, times * width, bias) for times in (3, 1))
 

@@ -28,14 +28,14 @@ def check_target(path: Path, *, force: bool) -> None:
     """Raises `WorkloadError` when results could not be written to ``path`` later, or would replace something."""
     try:
         if path.exists() and not path.is_file():
-            raise WorkloadError(f"{path} is not a regular file", "--results FILE, a new one")
+            raise WorkloadError(f"{path} is not a regular file", "name a new file with --results")
         if path.exists() and path.stat().st_size and not force:
             raise WorkloadError(f"{path} exists", "--force replaces it")
         part = _part(path)
         part.touch()
         part.unlink()
     except OSError as error:
-        raise WorkloadError(f"cannot write {path}: {error.strerror}", "--results FILE, elsewhere") from None
+        raise WorkloadError(f"cannot write {path}: {error.strerror}", "name another file with --results") from None
 
 
 def write(path: Path, results: Mapping[str, Any]) -> None:
@@ -186,14 +186,14 @@ def _legend(results: Mapping[str, Any]) -> str:
     options = results["options"]
     clock = next(run["latency_clock"] for run in results["runs"])
     few = options["iterations"] < _FEW
-    spread = "and, in brackets, the least and the most" if few else "± half the interquartile range"
+    spread = "(in brackets: minimum and maximum)" if few else "± half the interquartile range"
     lines = [
         f"latency: median of {options['iterations']} calls {spread} ({clock}).",
-        "error: relative norm of the difference to float64, of the result nearest to what is allowed.",
+        "error: relative norm of the difference from float64, for the result that is closest to its tolerance.",
     ]
     if options["device"] == "cuda":
         lines += [
-            "before: held without inputs after a first call, such as workspaces; temporary: what one call needs",
-            "at its peak beyond that, its inputs and its outputs.",
+            "before: memory held after a first call, without the inputs (such as workspaces); temporary: peak memory",
+            "of one call, without this memory, the inputs and the outputs.",
         ]
     return "\n".join(lines)

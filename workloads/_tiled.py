@@ -178,9 +178,9 @@ def _check_tensors(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor)
             f" {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}"
         )
     if (*q.shape[:2], q.shape[3]) != (*k.shape[:2], k.shape[3]):
-        raise TiledError(f"{name} needs as many heads of keys as of queries, not {tuple(k.shape)} for {tuple(q.shape)}")
+        raise TiledError(f"{name} needs as many key heads as query heads, not {tuple(k.shape)} for {tuple(q.shape)}")
     if max(q.shape[2], k.shape[2]) * q.shape[3] >= 2**31:
-        raise TiledError(f"{name} needs heads of less than 2^31 numbers, not {tuple(q.shape)} and {tuple(k.shape)}")
+        raise TiledError(f"{name} needs less than 2^31 numbers per head, not {tuple(q.shape)} and {tuple(k.shape)}")
     if not q.get_device() == k.get_device() == v.get_device() == torch.cuda.current_device():
         raise TiledError(f"{name} needs all tensors on the current GPU")
 
@@ -228,7 +228,7 @@ def loaded(source: str, symbols: Sequence[str], shared_bytes: int, options: tupl
 
     if torch.cuda.is_current_stream_capturing():
         raise TiledError(
-            f"{source} cannot be loaded while a CUDA graph is captured: call it before, with the same shape"
+            f"{source} cannot be loaded during CUDA graph capture: call it with this shape before the capture"
         )
     module = Module()
     module.load(compiled(source, options))
@@ -254,7 +254,7 @@ def _kernel(name: str, dtype: str, head_dim: int, index: int, tile: Tile) -> Ker
         print(f"{KERNELS / name}.cu: {said}", file=sys.stderr)
     if most < tile.threads:
         raise TiledError(
-            f"{name} has blocks of {tile.threads} threads, the registers of {device.name} suffice for {most}"
+            f"{name} has blocks of {tile.threads} threads, but the registers of {device.name} allow only {most}"
         )
     return Kernel(name, head_dim, tile, device, function)
 
@@ -289,7 +289,7 @@ def _include_options() -> tuple[str, ...]:
 def _require_cupy(name: str) -> None:
     """Raises `TiledError` naming the package to install where CuPy is missing or made for another CUDA."""
     if not torch.version.cuda:
-        raise TiledError(f"{name} needs a torch that is built with CUDA")
+        raise TiledError(f"{name} needs a CUDA build of torch")
     wanted = torch.version.cuda.split(".")[0]
     package = f"cupy-cuda{wanted}x"
     try:
@@ -300,6 +300,6 @@ def _require_cupy(name: str) -> None:
     found = str(cupy.cuda.runtime.runtimeGetVersion() // 1000)
     if found != wanted:
         raise TiledError(
-            f"{name} needs CuPy for CUDA {wanted} as torch is, the installed one is for CUDA {found}:"
+            f"{name} needs CuPy for CUDA {wanted}, like torch, but the installed CuPy is for CUDA {found}:"
             f" pip uninstall cupy-cuda{found}x, then pip install {package}"
         )

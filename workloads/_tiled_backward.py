@@ -55,7 +55,7 @@ class Attention(torch.autograd.Function):  # type: ignore[misc]
         to autograd they would be constants.
         """
         if torch.is_grad_enabled():
-            raise TiledError("tiled_o6 has no gradients of its gradients: leave out create_graph=True")
+            raise TiledError("tiled_o6 has no second derivatives: leave out create_graph=True")
         tensors = [*ctx.saved_tensors, _tiled.plain(grad_out)]
         gradients = [torch.empty_like(each) for each in tensors[:3]]
         launch(tensors, gradients, *ctx.mask)

@@ -240,7 +240,7 @@ STAGES: dict[str, Stage] = {
         arguments="_tiled_tma",
     ),
     "tiled_o6": Stage(
-        "own kernel: + softmax beside products, tiles dealt head by head",
+        "own kernel: + softmax overlaps with products, tiles assigned head by head",
         _o6_tiles,
         one_per_multiprocessor,
         dtypes=("fp16", "bf16"),
@@ -282,17 +282,19 @@ def fitting_tile(
     lacking, tiles = "", STAGES[name].tiles(dtype, head_dim)
     if columns and columns not in [tile.columns for tile in tiles]:
         widths = " or ".join(str(width) for width in dict.fromkeys(tile.columns for tile in tiles))
-        raise TiledError(f"{name} has for {dtype} of head dimension {head_dim} tiles of {widths} keys, not {columns}")
+        raise TiledError(f"{name} has tiles of {widths} keys for {dtype} and head dimension {head_dim}, not {columns}")
     if load and STAGES[name].by_load:
         tiles = [tile for tile in tiles if load.fills(tile.rows, device)] or tiles[-1:]
     for tile in [tile for tile in tiles if columns in (0, tile.columns)]:
         if tile.threads > device.threads:
-            lacking = f"{tile.threads} threads a block, {device.name} has {device.threads}"
+            lacking = f"{tile.threads} threads per block; {device.name} has {device.threads}"
         elif tile.shared_bytes > device.shared_bytes:
-            lacking = f"{tile.shared_bytes:,} bytes of shared memory a block, {device.name} has {device.shared_bytes:,}"
+            lacking = (
+                f"{tile.shared_bytes:,} bytes of shared memory per block; {device.name} has {device.shared_bytes:,}"
+            )
         else:
             return tile
-    raise TiledError(f"{name} needs for {dtype} of head dimension {head_dim} {lacking}")
+    raise TiledError(f"for {dtype} and head dimension {head_dim}, {name} needs {lacking}")
 
 
 def macros(dtype: str, head_dim: int, tile: Tile) -> dict[str, int]:
@@ -322,5 +324,5 @@ def launch_grid(name: str, tile: Tile, heads: int, queries: int, device: Device)
     grid = STAGES[name].grid(-(-queries // tile.rows), heads, device)
     for size, most, axis in zip(grid, (2**31 - 1, 65535, 65535), "xyz", strict=True):
         if size > most:
-            raise TiledError(f"{name} needs {size:,} blocks along {axis}, CUDA has {most:,}: too many rows or heads")
+            raise TiledError(f"{name} needs {size:,} blocks along {axis}, CUDA allows {most:,}: too many rows or heads")
     return grid

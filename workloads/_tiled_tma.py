@@ -69,7 +69,7 @@ def tensor_map(address: int, heads: int, rows: int, columns: int, box_rows: int,
         _OUTSIDE_IS_ZERO,
     )
     if code:
-        raise TiledError(f"no tensor map for {heads} x {rows} x {columns} numbers: the driver says error {code}")
+        raise TiledError(f"no tensor map for {heads} x {rows} x {columns} numbers: the driver returns error {code}")
     return made
 
 

@@ -74,8 +74,8 @@ def number_of(name: str, kind: type[int | float], below: float = 2.0**63) -> Cal
         except ValueError:
             value = -1
         if not 0 <= value < below:
-            most = f" below {below:g}" if below < 2.0**63 else ""
-            raise ValueError(f"{text!r} is not a {'whole ' if kind is int else ''}number from 0 up{most}")
+            most = f", below {below:g}" if below < 2.0**63 else ""
+            raise ValueError(f"{text!r} is not a {'whole ' if kind is int else ''}number of 0 or more{most}")
         return {name: value}
 
     return read
@@ -168,7 +168,7 @@ class Workload:
     base: tuple[str, ...] = ()
     trial: Mapping[str, int] = field(default_factory=dict)
     reference: str = ""
-    flops: str = "as the workload counts them"
+    flops: str = "as counted by the workload"
     traffic: str = ""
     unit: str = ""
     tokens_shown: bool = False
@@ -331,15 +331,15 @@ def _parser(workload: Workload, says: str | None) -> argparse.ArgumentParser:
     parser.set_defaults(backward=False)
     if workload.mode:
         add(f"--{workload.mode.option}", dest="backward", action="store_true", help=workload.mode.says)
-    says = "allow deterministic algorithms alone: what has none is unsupported"
+    says = "use deterministic algorithms only; backends without one are unsupported"
     add("--deterministic", action="store_true", help=says)
     add("--device", choices=("cuda", "cpu"), default="cuda", help="where to run (cuda)")
     add("--warmup", type=_at_least(0), default=5, metavar="N", help="calls before the measured ones (5)")
     add("--iterations", type=_at_least(1), default=20, metavar="N", help="measured calls (20)")
-    add("--seed", type=_at_least(0), default=0, metavar="N", help="of the random tensors (0)")
+    add("--seed", type=_at_least(0), default=0, metavar="N", help="seed of the random tensors (0)")
     add("--results", type=Path, metavar="FILE", help="write all numbers as JSON, to a new file")
     add("--force", action="store_true", help="let --results replace a file")
-    add("--describe", nargs="?", const="[]", metavar="GRIDS", help="print what this workload is, as JSON")
+    add("--describe", nargs="?", const="[]", metavar="GRIDS", help="print a description of this workload as JSON")
     return parser
 
 
@@ -350,7 +350,7 @@ def _at_least(smallest: int) -> Callable[[str], int]:
         except ValueError:
             value = smallest - 1
         if not smallest <= value < 2**63:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {smallest} up")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {smallest} or more")
         return value
 
     return whole_number

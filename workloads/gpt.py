@@ -49,13 +49,13 @@ _TOLERANCES = {"fp16": 1e-2, "bf16": 8e-2, "fp32": 1e-4}
 
 def head_dim(at: Case) -> int:
     """The size of a head. Raises `WorkloadError` for sizes that make no model."""
-    hint = "--width is a multiple of --heads, and that one of --kv-heads"
+    hint = "--width must be a multiple of --heads, and --heads a multiple of --kv-heads"
     if at.width % at.heads or at.heads % at.kv_heads:
-        raise WorkloadError(f"no model has width {at.width} with {at.heads} heads and {at.kv_heads} of keys", hint)
+        raise WorkloadError(f"width {at.width}, {at.heads} heads and {at.kv_heads} key heads do not fit together", hint)
     if at.width // at.heads % 2:
         raise WorkloadError(f"rotary positions need heads of an even size, not {at.width // at.heads}", hint)
     if at.backward and (at.decode or at.cuda_graph):
-        raise WorkloadError("--train has neither --decode nor --cuda-graph", "leave out one of them")
+        raise WorkloadError("--train works with neither --decode nor --cuda-graph", "leave out one of them")
     return int(at.width // at.heads)
 
 
@@ -445,11 +445,11 @@ WORKLOAD = Workload(
         "batch": Axis("B", "batch", 1),
         "layers": Axis("L", "layers", 4),
         "heads": Axis("H", "heads", 8),
-        "kv_heads": Axis("K", "heads of keys and values", 2),
+        "kv_heads": Axis("K", "number of key/value heads", 2),
         "width": Axis("W", "width of the model", 512),
-        "vocab": Axis("V", "tokens that there are", 8192),
+        "vocab": Axis("V", "size of the vocabulary", 8192),
         "seq": Axis("S", "tokens of the prompt", 512),
-        "new_tokens": Axis("N", "tokens that a decoding call adds", 1),
+        "new_tokens": Axis("N", "new tokens per decoding call", 1),
     },
     sweep="seq",
     backends={
@@ -459,7 +459,7 @@ WORKLOAD = Workload(
     cost=cost,
     prepare=prepare,
     flags={
-        "decode": Flag("new tokens by a KV cache, instead of the prompt", "decode", "", default=False),
+        "decode": Flag("generate tokens with a KV cache, not the prompt", "decode", "", default=False),
         "cuda_graph": Flag("replay a CUDA graph of each step", "cuda graph", "", default=False),
         "compile": Flag("torch.compile the model", "compiled", "", default=False),
     },
@@ -468,8 +468,8 @@ WORKLOAD = Workload(
     base=("math", "naive"),
     trial={"seq": 64, "width": 128, "vocab": 256},
     reference="the whole model",
-    flops="of all products, masked scores not counted",
-    traffic="what a decoding call reads again for each new token",
+    flops="all matrix products, without masked scores",
+    traffic="the data that a decoding call reads again for each new token",
     tokens_shown=True,
 )
 

@@ -81,10 +81,10 @@ def _check_dropout(problem: Problem, tensors: Sequence[torch.Tensor], attend: At
     count, part = int(seen.sum()), 1 - float(kept.sum() / seen.sum())
     spread = 6 * (problem.dropout * (1 - problem.dropout) / count) ** 0.5
     if abs(part - problem.dropout) > spread + 1e-3:
-        raise RuntimeError(f"{part:.1%} of the weights are dropped where {problem.dropout:.1%} are asked for")
+        raise RuntimeError(f"{part:.1%} of the weights are dropped instead of {problem.dropout:.1%}")
     scale = float(some[kept].sum() / all_of_them[kept].sum()) * (1 - problem.dropout)
     if abs(scale - 1) > 0.01:
-        raise RuntimeError(f"the weights that stay are {scale:.3f} of what they should be")
+        raise RuntimeError(f"the remaining weights are {scale:.3f} times their expected values")
 
 
 def _step(tensors: Sequence[torch.Tensor], attend: Attend, device: str) -> Step:

@@ -42,7 +42,7 @@ def test_the_module_attends_alike_by_all_backends() -> None:
     for other in found[1:]:
         assert all(torch.allclose(one, two, atol=1e-4) for one, two in zip(found[0], other, strict=True))
     for wrong in ({"backend": "fast"}, {"width": 33}):
-        with pytest.raises(ValueError, match=r"no backend 'fast'|33 is no multiple"):
+        with pytest.raises(ValueError, match=r"no backend 'fast'|33 is not a multiple"):
             attention(**{"width": 32, "heads": 4, **wrong})
 
 

@@ -140,10 +140,10 @@ def test_a_decoding_call_reads_weights_and_cache() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--width 66", "no model has width 66 with 4 heads and 2 of keys"),
-        ("--kv-heads 3", "no model has width 64 with 4 heads and 3 of keys"),
+        ("--width 66", "width 66, 4 heads and 2 key heads do not fit together"),
+        ("--kv-heads 3", "width 64, 4 heads and 3 key heads do not fit together"),
         ("--width 20", "rotary positions need heads of an even size, not 5"),
-        ("--train --decode", "--train has neither --decode nor --cuda-graph"),
+        ("--train --decode", "--train works with neither --decode nor --cuda-graph"),
     ],
 )
 def test_sizes_that_make_no_model_are_refused(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,4 +156,4 @@ def test_sizes_that_make_no_model_are_refused(arguments: str, said: str, capsys:
     assert message == f"gpt: {said}"
     assert hint.startswith("  hint: ")
     assert main(WORKLOAD, ["--describe", '[{"width": [66]}]']) == 1
-    assert capsys.readouterr().err.startswith("no model has width 66")
+    assert capsys.readouterr().err.startswith("width 66, 8 heads")

@@ -39,7 +39,7 @@ def test_tiles_are_chosen_where_there_are_some() -> None:
     from _tiled_stages import STAGES
 
     for name in BACKENDS.keys() - STAGES.keys():
-        with pytest.raises(RuntimeError, match=f"{name} has no tiles to choose"):
+        with pytest.raises(RuntimeError, match=f"{name} has no tile sizes to choose from"):
             BACKENDS[name].make(problem(tile_keys=32))
 
 
@@ -145,15 +145,19 @@ def test_dropout_is_checked(tmp_path: Path) -> None:
     from sdpa import _check_dropout
 
     for run in runs("--backend math naive flex --dropout 0.1 0.5 --backward", tmp_path):
-        expected = ("unsupported", "FlexAttention has no dropout") if run["backend"] == "flex" else ("measured", None)
+        expected = (
+            ("unsupported", "FlexAttention does not support dropout")
+            if run["backend"] == "flex"
+            else ("measured", None)
+        )
         assert (run["status"], run["reason"]) == expected
     at = problem(dropout=0.25, seq=64, head_dim=16, dtype="fp32")
     tensors = [torch.randn(3, 4, 64, 16) for _ in range(3)]
     right = BACKENDS["naive"].make(at)
     _check_dropout(at, tensors, right)
-    with pytest.raises(RuntimeError, match=r"0\.0% of the weights are dropped where 25\.0% are asked for"):
+    with pytest.raises(RuntimeError, match=r"0\.0% of the weights are dropped instead of 25\.0%"):
         _check_dropout(at, tensors, lambda q, k, v, dropout=0.0: right(q, k, v))
-    with pytest.raises(RuntimeError, match=r"the weights that stay are 0\.750 of what they should be"):
+    with pytest.raises(RuntimeError, match=r"the remaining weights are 0\.750 times their expected values"):
         _check_dropout(at, tensors, lambda q, k, v, dropout=0.0: right(q, k, v, dropout) * (1 - 0.25 * bool(dropout)))
 
 
@@ -188,8 +192,8 @@ def test_packages_get_the_sequence_before_the_heads(
     assert torch.equal(BACKENDS[backend].make(at)(q, k, v), q)
     assert called == [arguments]
     for refused, why in (
-        (problem(mask="bool", device="cuda"), "has no mask bool"),
-        (problem(kv_seq=4, device="cuda"), "aligns its masks to the last key"),
+        (problem(mask="bool", device="cuda"), "does not support mask bool"),
+        (problem(kv_seq=4, device="cuda"), "aligns masks to the last key"),
     ):
         with pytest.raises(RuntimeError, match=why):
             BACKENDS[backend].make(refused)
@@ -239,12 +243,12 @@ def test_scores_are_spread_and_algorithms_made_deterministic(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--mask window", "'window' is none of none, causal, padding, window:N, bool and float"),
-        ("--mask window:0", "'window:0' is none of"),
-        ("--kv-seq -1", "expected at least one argument|'-1' is not a whole number from 0 up"),
-        ("--kv-heads 1.5", "'1.5' is not a whole number from 0 up"),
-        ("--dropout 1", "'1' is not a number from 0 up below 1"),
-        ("--score-scale nan", "'nan' is not a number from 0 up"),
+        ("--mask window", "'window' is not one of: none, causal, padding, window:N, bool, float"),
+        ("--mask window:0", "'window:0' is not one of"),
+        ("--kv-seq -1", "expected at least one argument|'-1' is not a whole number of 0 or more"),
+        ("--kv-heads 1.5", "'1.5' is not a whole number of 0 or more"),
+        ("--dropout 1", "'1' is not a number of 0 or more, below 1"),
+        ("--score-scale nan", "'nan' is not a number of 0 or more"),
     ],
 )
 def test_a_wrong_value_is_a_usage_error(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -263,7 +267,7 @@ def test_a_wrong_value_is_a_usage_error(arguments: str, said: str, capsys: pytes
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("--kv-heads 3", "4 heads cannot share 3 of keys"),
+        ("--kv-heads 3", "4 query heads cannot share 3 key heads evenly"),
         ("--mask window:4 --kv-seq 8", "a window would leave queries without keys"),
     ],
 )

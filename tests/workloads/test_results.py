@@ -74,10 +74,10 @@ def test_the_table_shows_each_run() -> None:
         "RUN::flash::S1024: wrong: too far",
         "RUN::flex::S1024, RUN::cudnn::S1024: unsupported: no compiler",
         "RUN::auto::S1024: out of memory: CUDA out of memory.",
-        "latency: median of 4 calls and, in brackets, the least and the most (cuda events).",
-        "error: relative norm of the difference to float64, of the result nearest to what is allowed.",
-        "before: held without inputs after a first call, such as workspaces; temporary: what one call needs",
-        "at its peak beyond that, its inputs and its outputs.",
+        "latency: median of 4 calls (in brackets: minimum and maximum) (cuda events).",
+        "error: relative norm of the difference from float64, for the result that is closest to its tolerance.",
+        "before: memory held after a first call, without the inputs (such as workspaces); temporary: peak memory",
+        "of one call, without this memory, the inputs and the outputs.",
     ]
 
 

@@ -142,7 +142,7 @@ def test_a_wrong_result_is_not_measured(
     assert statuses(found) == {"wrong": "wrong", "nan": "wrong", "math": "measured"}
     wrong, nan, _ = found["runs"]
     assert wrong["errors"]["output"] == pytest.approx(0.01, rel=0.1)
-    assert wrong["reason"] == "output is 1.0e-02 off the float64 reference, 2.0e-03 is allowed"
+    assert wrong["reason"] == "output differs from the float64 reference by 1.0e-02 (tolerance: 2.0e-03)"
     assert nan["errors"] == {"output": None}
     assert wrong["latency_ns"] == nan["latency_ns"] == []
     said = capsys.readouterr()
@@ -160,7 +160,7 @@ def test_wrong_gradients_are_found(add: Callable[..., None], tmp_path: Path) -> 
     code, found = run("mine", tmp_path, "--backward", "--dtype", "fp32")
     (only,) = found["runs"]
     assert (code, only["status"]) == (1, "wrong")
-    assert only["reason"].startswith("dq is ")
+    assert only["reason"].startswith("dq differs ")
     assert only["errors"]["output"] <= 1e-5 < only["errors"]["dq"]
     assert only["tolerances"] == pytest.approx({"output": 1e-5, "dq": 2e-5, "dk": 2e-5, "dv": 2e-5})
 
@@ -172,7 +172,7 @@ def test_the_residual_does_not_hide_a_wrong_attention(add: Callable[..., None], 
     wrong, fine = found["runs"]
     assert (wrong["status"], fine["status"]) == ("wrong", "measured")
     assert wrong["errors"]["branch"] > 2e-3
-    assert wrong["reason"].startswith("branch is ")
+    assert wrong["reason"].startswith("branch differs ")
 
 
 def test_settings_are_put_back(tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ def test_without_keys_nothing_is_seen(cupy: SimpleNamespace) -> None:
         ({"q": {"dtype": "float64"}}, "needs tensors of one type, not torch.float64, torch.float32"),
         ({each: {"dtype": "bfloat16"} for each in "qkv"}, "tiled_o0 computes fp16 and fp32, not bf16"),
         ({"k": {"size": (1, 2, 5, 16)}}, r"keys and values alike, not \(1, 2, 4, 16\), \(1, 2, 5, 16\)"),
-        ({each: {"size": (1, 1, 4, 16)} for each in "kv"}, "as many heads of keys as of queries"),
+        ({each: {"size": (1, 1, 4, 16)} for each in "kv"}, "as many key heads as query heads"),
         ({each: {"size": (2, 4, 16)} for each in "qkv"}, "needs .batch, heads, sequence, head dimension."),
     ],
 )
@@ -338,7 +338,7 @@ def test_nothing_is_loaded_into_a_graph(cupy: SimpleNamespace, monkeypatch: pyte
     attend(q, k, v)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     attend(q, k, v)
-    with pytest.raises(TiledError, match=r"tiled_o0 cannot be loaded while .* captured: call it before"):
+    with pytest.raises(TiledError, match=r"tiled_o0 cannot be loaded during CUDA graph capture"):
         attend(q.half(), k.half(), v.half())
     assert (len(cupy.compiled), len(cupy.launched)) == (1, 2)
 
@@ -402,7 +402,7 @@ def test_too_few_registers_are_told(cupy: SimpleNamespace) -> None:
     from _tiled_stages import TiledError
 
     cupy.threads = 128
-    with pytest.raises(TiledError, match=r"blocks of 256 threads, the registers of NVIDIA H200 suffice for 128"):
+    with pytest.raises(TiledError, match=r"blocks of 256 threads, but the registers of NVIDIA H200 allow only 128"):
         prepare("tiled_o0", causal=True)(*(torch.zeros(1, 1, 4, 16) for _ in range(3)))
 
 
@@ -411,11 +411,11 @@ def test_too_few_registers_are_told(cupy: SimpleNamespace) -> None:
     [
         (None, "13.0", "tiled_o2 needs CuPy: pip install cupy-cuda13x"),
         (None, "12.8", "tiled_o2 needs CuPy: pip install cupy-cuda12x"),
-        (13020, None, "tiled_o2 needs a torch that is built with CUDA"),
+        (13020, None, "tiled_o2 needs a CUDA build of torch"),
         (
             12090,
             "13.0",
-            "tiled_o2 needs CuPy for CUDA 13 as torch is, the installed one is for CUDA 12:"
+            "tiled_o2 needs CuPy for CUDA 13, like torch, but the installed CuPy is for CUDA 12:"
             " pip uninstall cupy-cuda12x, then pip install cupy-cuda13x",
         ),
         (

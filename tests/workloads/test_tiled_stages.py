@@ -179,10 +179,10 @@ def test_a_device_too_small_is_told_by_how_much(h200: Device) -> None:
     with pytest.raises(TiledError) as refused:
         fitting_tile("tiled_o3", "fp32", 64, replace(h200, name="a small GPU", shared_bytes=1024))
     assert str(refused.value) == (
-        f"tiled_o3 needs for fp32 of head dimension 64 {last.shared_bytes:,} bytes of shared memory a block,"
+        f"for fp32 and head dimension 64, tiled_o3 needs {last.shared_bytes:,} bytes of shared memory per block;"
         " a small GPU has 1,024"
     )
-    with pytest.raises(TiledError, match="512 threads a block, a small GPU has 256"):
+    with pytest.raises(TiledError, match="512 threads per block; a small GPU has 256"):
         fitting_tile("tiled_o1", "fp16", 64, replace(h200, name="a small GPU", threads=256))
 
 
@@ -228,7 +228,7 @@ def test_grids_cover_every_row(h200: Device) -> None:
     tile = fitting_tile("tiled_o3", "fp16", 64, h200)
     assert launch_grid("tiled_o3", tile, 8, 4096, h200) == (8, 64, 1)
     assert launch_grid("tiled_o3", tile, 24, 65, h200) == (24, 2, 1)
-    with pytest.raises(TiledError, match=r"tiled_o3 needs 65,536 blocks along y, CUDA has 65,535"):
+    with pytest.raises(TiledError, match=r"tiled_o3 needs 65,536 blocks along y, CUDA allows 65,535"):
         launch_grid("tiled_o3", tile, 1, 65536 * 64, h200)
 
 
@@ -245,5 +245,5 @@ def test_the_keys_of_a_tile_can_be_chosen(h200: Device) -> None:
     from _tiled_stages import TiledError, fitting_tile
 
     assert [fitting_tile("tiled_o1", "fp16", 64, h200, columns).columns for columns in (0, 64, 32)] == [64, 64, 32]
-    with pytest.raises(TiledError, match="tiled_o5 has for fp16 of head dimension 64 tiles of 64 keys, not 128"):
+    with pytest.raises(TiledError, match="tiled_o5 has tiles of 64 keys for fp16 and head dimension 64, not 128"):
         fitting_tile("tiled_o5", "fp16", 64, h200, 128)
