@@ -301,7 +301,7 @@ def plan_cpu_totals(breakdown: Breakdown, top: int) -> Bars:
         Column("itself", list(map(format_ns, own.tolist()))),
     ]
     share = format_share(merged["exclusive_cpu_ns"][most] / total) if total else "None"
-    title = f"{share} of the CPU time in ranges is self time of {first}"
+    title = f"{share} of the CPU time in ranges is spent in {first} itself"
     parts = [("itself", WHOLE, np.zeros_like(own), own), ("in inner ranges", IDLE, own, whole)]
     return _bars(breakdown, title, rows, "CPU time of all instances", parts, columns)
 

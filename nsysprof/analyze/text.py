@@ -34,7 +34,7 @@ _OF_ONE_PROCESS = re.compile(r"No .+ events collected|Not all (?!CUDA|NVTX).+ ev
 _OF_GPU_WORK = re.compile(r"CUDA|CUPTI|NVTX|GPU|driver|Unified Memory", re.IGNORECASE)
 _LEDGER = (
     Column("fate", "where the GPU ops were launched from", head="launched from"),
-    Column("ops", "how many they are", head="GPU ops"),
+    Column("ops", "number of these GPU ops", head="GPU ops"),
     Column("sum_ns", "sum of their durations", head="sum"),
     Column("share", "share of all GPU ops"),
 )
@@ -43,14 +43,14 @@ _KERNEL_COLUMNS = (
     Column("kind", "family, unit and cause", head="family"),
     Column("count", "number of GPU ops"),
     Column("sum_ns", "sum of durations", head="sum"),
-    Column("share", "of the time of all GPU ops", head="of GPU time"),
-    Column("median_ns", "of the durations", head="median"),
-    Column("min_ns", "of the durations", head="min"),
-    Column("max_ns", "of the durations", head="max"),
-    Column("api_median_ns", "of the calls that launched them", "launch", lambda ns: format_ns(ns) if ns >= 0 else ""),
-    Column("queue_median_ns", "from their return to the start", "queue", lambda ns: format_ns(ns) if ns >= 0 else ""),
+    Column("share", "share of GPU op time", head="of GPU time"),
+    Column("median_ns", "median duration", head="median"),
+    Column("min_ns", "minimum duration", head="min"),
+    Column("max_ns", "maximum duration", head="max"),
+    Column("api_median_ns", "median time of launching calls", "launch", lambda ns: format_ns(ns) if ns >= 0 else ""),
+    Column("queue_median_ns", "median queue delay", "queue", lambda ns: format_ns(ns) if ns >= 0 else ""),
 )
-_LAUNCHES = "launch: median of the host call that launched it; queue: median of the time from its return to the start."
+_LAUNCHES = "launch: median time of the launching host call; queue: median time from its return to the op's start."
 
 
 def summary(
@@ -89,7 +89,7 @@ def summary(
         about = [*report_lines(report), work_line(breakdown), *graph_sentences(breakdown)]
         if unread := report.reader.not_read():
             about.append(
-                f"recorded and not read: {join_words([f'{name} ({rows:,})' for name, rows in unread.items()])}"
+                f"recorded but not read: {join_words([f'{name} ({rows:,})' for name, rows in unread.items()])}"
             )
         parts.insert(2, "\n".join(wrap(line, "", "  ", width) for line in about))
         parts += [_ledger(breakdown), _family_rows(breakdown, most), *_summaries(breakdown, most, width)]

@@ -80,9 +80,9 @@ class GraphCounts:
             belong = self.captured_kernels if self.kernels else self.captured
             shown = "as shown" if graphs == "captured" else "see --graphs captured"
             yield f"{what} of CUDA graphs: " + (
-                f"{belong:,} belong{'s' * (belong == 1)} to ranges at capture, {shown}"
+                f"{belong:,} {'was' if belong == 1 else 'were'} captured inside ranges, {shown}"
                 if belong
-                else "none belongs to a range at capture"
+                else "none was captured inside a range"
             )
         if self.outside:
             yield (

@@ -40,7 +40,7 @@ def plan_roofline(results: BenchResults) -> marks.Roofs | marks.Message:
             "A roofline needs the device's FLOP/s and bandwidth.",
             "Measure them with:  nsysprof bench --measure-peaks",
         ]
-        suspects = ["See the warnings for the peaks that are too low."]
+        suspects = ["The warnings list the peaks that are too low."]
         return marks.Message(marks.Heading(title, below), suspects if ceilings else sentences)
     dtypes = lines.dtypes_of(frame)
     notes = [
@@ -101,7 +101,7 @@ def plan_violins(results: BenchResults) -> marks.Violins:
     notes = [
         "thick: middle half of the samples; white: median",
         "below the line: a second set of samples of the same backend, interleaved with the first (A/A)",
-        "numbers at the edges: samples farther out",
+        "numbers at the edges: how many samples are outside the axis",
     ]
     count = results.results["configuration"].nunique()
     if count > len(groups):

@@ -19,7 +19,7 @@ _SHAPE = "configuration of the measurement"
 _RATES = "throughput at the median: 10^12 FLOP/s; 10^9 B/s of traffic; tokens (batch × seq) per second"
 _OF_BANDWIDTH = "memory bandwidth (data-sheet peak or measured), and the share that the call reaches"
 _COUNTED = "samples used; samples left out because the GPU was throttled; outliers (kept)"
-_BOUND = "limiting resource (compute or memory, whichever takes longer at peak speed), and the ratio of these times"
+_BOUND = "limiting resource (compute or memory, whichever takes longer at peak speed); longer time ÷ shorter time"
 _ERROR = "relative error vs. float64, tolerance, and their ratio, for the output with the largest ratio"
 _MATRICES = "size of all score matrices in this dtype; peak memory as a multiple of this size"
 RESULTS = table(
@@ -127,7 +127,7 @@ EXPONENTS = table(
     "exponents.csv",
     "a row per sweep, backend and metric",
     {
-        "sweep": "the common part of its configurations",
+        "sweep": "settings that all its configurations share",
         "backend dtype metric": "backend, dtype and metric of the fit",
         "points": "number of configurations",
         "exponent low high": "fitted exponent of S, with its 95 % confidence interval",
@@ -141,7 +141,7 @@ CROSSOVERS = table(
     "crossovers.csv",
     "a row per sweep and pair of backends",
     {
-        "sweep": "the common part of its configurations",
+        "sweep": "settings that all its configurations share",
         "kind dtype": "eager or graph; data type",
         "winner loser": "the overtaking and the overtaken backend",
         "status": (

@@ -238,7 +238,7 @@ def _tiny_run(workload: Path, about: Described, device: str) -> tuple[dict[str, 
 def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iterator[Check]:
     runs = {run["backend"]: run for run in results["runs"]}
     works = [name for name, run in runs.items() if run["status"] == "measured"]
-    instead = f"leave it out: {' '.join(f'--backend {name}' for name in works)}" if works else _INSTALL_TORCH
+    instead = f"leave out others: {' '.join(f'--backend {name}' for name in works)}" if works else _INSTALL_TORCH
     yield Check(
         about.says, "ok" if works else "missing", f"on {device}: {', '.join(works) or 'no backend'}",
         None if works else _INSTALL_TORCH,

@@ -140,7 +140,7 @@ def process_sentences(processes: Sequence[Process], injection: Injection) -> Ite
         if about.limited:
             yield f"{each.shown}: recorded until {about.stopped}; --steps A:B records a range of steps"
         if injection.steps and about.state == "ended" and not about.stopped and about.steps < injection.steps[0]:
-            yield f"{each.shown} made {plural(about.steps, 'optimizer step')}: --steps begins later"
+            yield f"{each.shown} ended after {plural(about.steps, 'optimizer step')}, before the first step of --steps"
     forks = sum(each.about.forks for each in processes)
     workers = sum(each.about.worker for each in processes)
     if forks and injection.record:

@@ -108,7 +108,7 @@ def _refuse(
     if instance and (len(instance) > 2 or skip):
         raise typer.BadParameter("use --instance once (for both sides) or twice (once per side), without --skip")
     if instance and slowest:
-        raise typer.BadParameter("give --instance or --slowest")
+        raise typer.BadParameter("give --instance or --slowest, not both")
     if (base is None) != (new is None):
         raise typer.BadParameter("--base and --new go together")
     if base is not None and select is not None:

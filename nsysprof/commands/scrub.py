@@ -36,15 +36,15 @@ def scrub(
     """Copy REPORT without private data about the machine, its user and its other processes.
 
     Removed: environment variables, arguments, host, user and working folder, network addresses, ids of GPUs and
-    adapters, other processes, the program's output, the folders of paths, and unknown tables, columns and properties.
-    All texts also lose credentials (tokens of well-known services, private keys, password=…, --password …, cookies,
-    user:…@host and queries of URLs), mail addresses, and hosts with their domain.
+    adapters, other processes, the program's output, the folder part of paths, and unknown tables, columns and
+    properties. All texts also lose credentials (tokens of well-known services, private keys, password=…,
+    --password …, cookies, and user:…@host and the query in URLs), mail addresses, and host names with a domain.
 
     Kept by design: names of ranges, kernels, functions and CUDA calls (--names cuts paths and addresses out of them).
-    These names may contain a customer's name, or an unmarked or base64-encoded password or key. Also kept: payloads of
-    ranges, names of program, modules, threads and domains, models of GPU and CPU, and versions of driver, system and
-    nsys.
-    PCI addresses, process and thread numbers, and all times (including times of day) also stay.
+    These names may contain a customer's name, or an unmarked or base64-encoded password or key. Also kept: range
+    payloads; the names of the program, modules, threads and domains; the GPU and CPU models; and the versions of the
+    driver, the system and nsys. PCI addresses, process and thread numbers, and all times (including times of day) also
+    stay.
     """
     from nsysprof.errors import NsysprofError
     from nsysprof.results.folder import OTHER_NAME, new_files

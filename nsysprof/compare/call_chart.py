@@ -299,10 +299,10 @@ def _subtitle(comparison: Comparison, calls: Sequence[MedianCall]) -> str:
     of = f"{base:,}" if base == new else f"{base:,} and {new:,}"
     difference = comparison.differences[comparison.largest]
     chosen = f"the call with the median {difference.clock} of n = {of} calls"
-    until = "the first GPU op of the next one"
+    lasts = "until the first GPU op of the next one"
     if difference.clock != SPAN:
-        until = "its end, from the end of the previous step"
-    what = [chosen if max(base, new) > 1 else "the only call of each", f"a {difference.noun} lasts until {until}"]
+        lasts = "from the end of the previous step to its own end"
+    what = [chosen if max(base, new) > 1 else "the only call of each side", f"a {difference.noun} lasts {lasts}"]
     if difference.whole:
         what = ["n = 1, from the start of the first GPU op to the end of the last"]
     return " · ".join([*compared_reports(comparison), *what])

@@ -234,7 +234,7 @@ def _elsewhere(difference: Difference, clocks: Mapping[str, Mapping[str, Any]]) 
     times = format_ratio(1 / clocks[SPAN]["ratio"])
     if where:
         text = f"the GPU work of a step takes {times} as long from the first operation to the last ({base} to {new})"
-        yield f"{text}; the rest is time {where}, mostly {cause}"
+        yield f"{text}; the rest of the difference is time {where}, mostly {cause}"
 
 
 def _signed(ns: float) -> str:
@@ -314,7 +314,7 @@ def _bound(difference: Difference, span: Mapping[str, Any], busy: Mapping[str, A
         return
     by_span, by_busy = span["ratio"], busy["ratio"]
     if not math.isnan(by_span + by_busy) and _apart(by_span, by_busy):
-        ratios = f"{format_ratio(by_span)} by {difference.clock}, but {format_ratio(by_busy)} by busy"
+        ratios = f"{format_ratio(by_span)} by {difference.clock}, but {format_ratio(by_busy)} by busy time"
         texts[-1] += f", so the ratio is {ratios}"
     yield "; ".join(texts)
 

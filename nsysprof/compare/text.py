@@ -122,7 +122,7 @@ def pair_table(comparison: Comparison, most: int | None = None) -> TextTable:
     clock = " or ".join(f"by {each}" for each in dict.fromkeys(pair.clock for pair in comparison.sides))
     head = [label, *heads, clock, "by busy", f"{heads[1]} is", "most of the difference"]
     more = len(comparison.differences) - len(rows)
-    note = f"median call {clock}, and {heads[0]}/{heads[1]}" + (f"; {more:,} more pairs: --full" if more else "")
+    note = f"median call {clock}; ratios: {heads[0]} ÷ {heads[1]}" + (f"; {more:,} more pairs: --full" if more else "")
     return TextTable(head, rows, "lrrrrll", note)
 
 
@@ -292,7 +292,7 @@ def _expected(difference: Difference) -> TextTable:
     shapes = [f"expected bytes per call for {model.text}" for model in difference.models if model]
     note = f"{' and '.join(dict.fromkeys(shapes))}; % of the GPU's memory bandwidth"
     if any("cache" in row[1:] for row in rows):
-        note += "; cache: above the memory bandwidth"
+        note += "; cache: the rate exceeds the memory bandwidth"
     return TextTable(head, rows, "lrrrr", note)
 
 

@@ -316,8 +316,8 @@ def _others(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
         families = join_words(unknown.groupby("family")["new_ns"].sum().sort_values(ascending=False).index[:2].tolist())
         yield Doubt(
             UNJUDGED,
-            f"unknown whether {format_share(share)} of the kernel time of {names[1]} does the same "
-            f"work, because the grids of {families} kernels do not always grow with the work",
+            f"for {format_share(share)} of the kernel time of {names[1]}, it is unknown whether the work is the "
+            f"same: the grids of {families} kernels do not always grow with the work",
         )
 
 

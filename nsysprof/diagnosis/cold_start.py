@@ -80,7 +80,7 @@ _ERRORS = {1: "InvalidValue", 2: "MemoryAllocation", 9: "InvalidConfiguration", 
 _SOME_FAILED = 0.05  # of the calls of a name
 _FIXES = {
     2: "use less GPU memory",
-    9: "launch grids, blocks and shared memory within the limits of this GPU",
+    9: "keep grids, blocks and shared memory within the limits of this GPU",
     209: "compile for the compute capability of this GPU",
     701: "use fewer registers (__launch_bounds__) or fewer threads per block",
     **dict.fromkeys(_CRASHES, "find the faulty kernel with compute-sanitizer"),

@@ -111,7 +111,7 @@ class Sources:
         dtype, unit = _unit(self._dtype(rows), kinds.math_unit[code], kinds.family[code])
         shares = {COMPUTE: flops / self.roofs.flops(dtype), MEMORY: moved / self.roofs.bytes_per_s}
         if kinds.family[code] == "attention" and np.isnan(flops) and not np.isnan(moved):
-            return Reached(SHAPES, {}, unit, flops, moved, "not recorded whether attention is causal")
+            return Reached(SHAPES, {}, unit, flops, moved, "the recording does not show whether attention is causal")
         if kinds.family[code] not in ("gemm", "attention") and "conv" not in kinds.cause[code]:
             shares.pop(COMPUTE) if not np.isnan(
                 shares[MEMORY]
@@ -150,7 +150,7 @@ def _checked(found: Reached, moved: float, roofs: Roofs) -> Reached:
         if share > 1:
             cache = roofs.gpu.l2_bytes if roofs.gpu else None
             fits = kind == MEMORY and found.basis == SHAPES and cache and moved <= cache
-            why = "its shapes" if found.basis == SHAPES else "counters of other work under its name"
+            why = "its shapes" if found.basis == SHAPES else "counters of other work with the same name"
             why = "sampled values" if found.basis == METRICS else "the measured peak" if roofs.measured else why
             why = f"its {format_bytes(moved)} may stay in the L2 cache" if fits else f"suspect: {why}"
             return replace(found, shares={}, suspect=f"{format_share(share)} of the {kind} peak is impossible; {why}")

@@ -199,7 +199,7 @@ def _check(report: Report, to: str, output: Path, default: Path, *, force: bool)
         _NEEDS[to]()
     inside = f"name another place, such as -o {quote(str(output / default))}"
     if to == "perfetto" and output.is_dir():
-        raise NsysprofError(f"{output}: a folder, not to be replaced", inside)
+        raise NsysprofError(f"{output} is a folder, which export does not replace", inside)
     parent = output.absolute().parent
     if writable_around(parent, _ELSEWHERE) != parent:
         raise NsysprofError(f"{output}: there is no folder {output.parent}", f"mkdir -p {quote(str(output.parent))}")
@@ -209,7 +209,7 @@ def _check(report: Report, to: str, output: Path, default: Path, *, force: bool)
         if output.exists() and file.exists() and output.samefile(file):
             raise NsysprofError(f"{output} is the report itself, which is never overwritten", _ELSEWHERE)
     if to != "perfetto" and not output.is_dir():
-        raise NsysprofError(f"{output}: a file, not to be replaced", _ELSEWHERE)
+        raise NsysprofError(f"{output} is a file, which export does not replace", _ELSEWHERE)
     if to == "perfetto" and not _is_trace(output):
         raise NsysprofError(f"{output} is not replaced, because nsysprof export did not write it", _ELSEWHERE)
     empty = to != "perfetto" and _is_empty(output, inside)

@@ -335,7 +335,7 @@ def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, .
         shift = [epoch or 0 for epoch in epochs]
         clock = "the clocks of the ranks are aligned by the start times in the reports"
     else:
-        shift, clock = [-start for start in starts], "each rank from its own first iteration"
+        shift, clock = [-start for start in starts], "the time axis of each rank starts at its own first iteration"
     lengths = [each.part.timeline_ns[1] - each.part.timeline_ns[0] for each in ranks]
     begins = [start + by for start, by in zip(starts, shift, strict=True)]
     if max(begins) - min(begins) > _MAX_APART * max(lengths):

@@ -189,8 +189,8 @@ def _lanes_subtitle(fleet: Fleet) -> str:
 
 
 FLEET_CHARTS: tuple[Chart[Fleet], ...] = (
-    Chart("fleet_heatmap.png", "Own time by rank and range", plan_heatmap),
-    Chart("fleet_timeline.png", "Ranks over time, a lane each", plan_rank_lanes),
+    Chart("fleet_heatmap.png", "Time by rank and range, excluding exposed communication", plan_heatmap),
+    Chart("fleet_timeline.png", "Ranks over time, one lane per rank", plan_rank_lanes),
 )
 
 

@@ -112,7 +112,7 @@ def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread
     for row in rows:
         interval = "too few iterations for a test"
         if row.basis != BY_SPREAD:
-            sure = "in all of them" if row.basis == BY_EACH else "at 95 % for all ranks together"
+            sure = "in all of them" if row.basis == BY_EACH else "with 95 % confidence for all ranks together"
             often = f"longer in {row.slower:,} of {row.compared:,} iterations"
             interval = f"{often}, {format_ratio(row.low)} to {format_ratio(row.high)} {sure}"
         z = f", robust z = {row.z:.1f}" if np.isfinite(row.z) else ""

@@ -23,20 +23,20 @@ _SPREAD_ROWS = 12
 
 _RANK_COLUMNS = (
     Column("label", "the rank with its mark", "rank"),
-    Column("span_median_ns", "median over iterations", "span each"),
-    Column("own_median_ns", "median over iterations", "own each"),
-    Column("ratio", "own time relative to the other ranks", "vs. others"),
+    Column("span_median_ns", "span: median over iterations", "span each"),
+    Column("own_median_ns", "time excluding exposed communication: median over iterations", "own each"),
+    Column("ratio", "own each ÷ median of the other ranks", "vs. others"),
     Column("times_slowest", "iterations", "slowest", "{:,}".format),
-    Column("compute_share", "of the time of the iterations", "compute"),
-    Column("exposed_share", "of the time of the iterations", "comm."),
-    Column("copies_share", "of the time of the iterations", "copies"),
-    Column("idle_share", "of the time of the iterations", "idle"),
+    Column("compute_share", "share of iteration time", "compute"),
+    Column("exposed_share", "share of iteration time", "comm."),
+    Column("copies_share", "share of iteration time", "copies"),
+    Column("idle_share", "share of iteration time", "idle"),
 )
 _SPARE = ("copies", "idle", "compute", "span each")  # who waits for whom is more than these
 _SPREAD_COLUMNS = (
     Column("path", "path of the range", "range", lambda path: one_line(path, _NAME_WIDTH)),
-    Column("iterations", "how many there are", None, "{:,}".format),
-    Column("own", "own time per iteration over ranks", "own each", align="r"),
+    Column("iterations", "number of iterations", None, "{:,}".format),
+    Column("own", "time excluding exposed communication per iteration, over ranks", "own each", align="r"),
     Column("max_over_min", "between ranks", "max/min", format_ratio),
     Column("slowest", "the rank that is the slowest most often", "slowest most often", align="r"),
 )
@@ -129,7 +129,7 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
     if waits:
         caused = int(ranks["caused_ns"].sum())
         columns += [
-            Column("waiting_share", "of the time in collectives", "waiting"),
+            Column("waiting_share", "share of the time in collectives", "waiting"),
             Column("caused_ns", "", "awaited", lambda ns: format_share(ns / caused) if caused else ""),
         ]
     return show_columns(columns, rows, note=" ".join(notes), spare=_SPARE)

@@ -176,7 +176,7 @@ def forecast(
     picked = choose_windows(attribution, kinds.communication, select, merge_names)
     attribution = picked.attribution
     if not len(picked.windows):
-        some = "analyze lists ranges with GPU work" if len(attribution.trace.ops) else "steps judges CPU steps"
+        some = "analyze lists ranges with GPU work" if len(attribution.trace.ops) else "steps finds slow CPU steps"
         raise NsysprofError(f"nothing in {select or 'this report'} runs on a GPU", f"nsysprof {some}")
     case = case_of(attribution, select, kinds, merge_names, chosen=picked)
     program = case.program
@@ -184,7 +184,7 @@ def forecast(
     program.know(np.concatenate([np.empty(0, np.intp), *(step.ranges for step in steps)]))
     limit, needed = attribution.trace.arena.limit, _BYTES * len(attribution.trace.ops)
     if limit is not None and needed > limit:
-        program.notes.append(f"the replay needs about {format_bytes(needed)} of memory, over the limit")
+        program.notes.append(f"the replay needs about {format_bytes(needed)} of memory, more than the limit")
     if doubt := program.doubt:
         raise AbstainError(*doubt)
     answer = _answered(case, steps, question, record, as_profiled)

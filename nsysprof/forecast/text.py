@@ -57,7 +57,7 @@ def parts_table(answer: Forecast) -> TextTable:
     before, after = sum(answer.before.ns), sum(answer.after.ns)
     parts = [*zip(PARTS, answer.before.ns, answer.after.ns, strict=True)]
     rest = round(answer.base_ns) - before, round(answer.forecast_ns) - after
-    parts.append(("median step beyond this one", *rest))  # no step is the median of both
+    parts.append(("median step minus this step", *rest))  # no step is the median of both
     rows = [
         [name, _signed(now, ""), _signed(then, ""), _signed(then - now, "+")]
         for name, now, then in (*parts, ("step", round(answer.base_ns), round(answer.forecast_ns)))

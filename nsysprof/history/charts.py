@@ -26,7 +26,7 @@ from nsysprof.results.table import TextTable
 
 MAX_PANELS, _NAME, _PART, _TITLE = 3, 70, 44, 150
 _COLOURS = {"run": MEMORY, "first run of a slower level": MORE, "first run of a faster level": LESS,
-            "change of the machine": WHOLE, "taken back by the next runs": OTHERS}  # fmt: skip
+            "change of the machine": WHOLE, "undone by the next runs": OTHERS}  # fmt: skip
 
 
 def plan_history(answer: History) -> Plan:

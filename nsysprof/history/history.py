@@ -300,7 +300,7 @@ def _apart(runs: Sequence[Run], groups: Sequence[Sequence[int]]) -> Iterator[str
         ]
         share = min(shares_of(first.kernels, main.kernels))
         work = f"common kernels take {format_share(share)} of their time" if share < MIN_ALIKE else "other shapes"
-        yield f"a series of their own: {_named(runs, group)}: {join_words(differs) if differs else work}"
+        yield f"separate series: {_named(runs, group)}: {join_words(differs) if differs else work}"
 
 
 def _named(runs: Sequence[Run], rows: Sequence[int]) -> str:

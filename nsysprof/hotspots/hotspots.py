@@ -219,9 +219,9 @@ def hottest(
                     launch = _Launch(why="takes as long with many blocks as with few")
                 elif some and not mainly:
                     full = float(np.average(part_used(known)[known.of[op[mine]]], weights=length[mine]))
-                    launch = _Launch(full, f"few blocks on {known.sms:,} multiprocessors for most of its time")
+                    launch = _Launch(full, f"too few blocks for {known.sms:,} multiprocessors during most of its time")
                 elif not mainly:
-                    launch = _Launch(why="its grids differ")
+                    launch = _Launch(why="its launches have different grids")
             every = [*sources.of(number)]
             spots.append(_spot(busy, (names[at], globs[number]), groups[number], begins, every, roofs, launch))
         _replay(case, place, spots, tried)

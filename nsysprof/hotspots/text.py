@@ -89,7 +89,7 @@ def spot_words(spot: Spot) -> str:
 def _takes(spot: Spot, whole: str) -> str:
     if spot.share < _SEVERAL:
         return f"takes {format_share(min(spot.share, 1))} of {whole}"
-    return f"runs for {spot.share:.3g} times the length of {whole}, several at a time"
+    return f"has launches that add up to {spot.share:.3g} times the length of {whole}, because several run at once"
 
 
 def whole_words(answer: Hotspots) -> str:

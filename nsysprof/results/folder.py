@@ -328,7 +328,7 @@ def writable_around(place: Path, hint: str = OTHER_FOLDER) -> Path:
     """
     there = next(each for each in (place, *place.absolute().parents) if os.path.lexists(each))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        why = "no permission to write there" if there.is_dir() else f"{there} is no folder"
+        why = "no permission to write there" if there.is_dir() else f"{there} is not a folder"
         raise NsysprofError(f"cannot write into {place}: {why}", hint)
     return there
 

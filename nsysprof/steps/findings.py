@@ -159,7 +159,7 @@ def _patterns(answer: Steps, chain: Chain) -> Iterator[Finding]:
         stretches = int((np.diff(clock) > 1).sum()) + 1
         text = (
             f"{plural(len(clock), 'step')} in {plural(stretches, 'place')} are not counted as slow, "
-            f"because all kernels slowed down {_together(typical, some, 1 + grew)}; they {_growth(grew, 'take')}"
+            f"because all kernels slowed down {_together(typical, some, 1 + grew)}; these steps {_growth(grew, 'take')}"
         )
         yield Finding(*place, CLASSES[CLOCK], text, steps=clock.tolist())
 

@@ -66,7 +66,7 @@ def steps_of(program: Program, changes: Changes) -> list[Step]:
                 "this report has no collective of two or more ranks, so the late rank is unknown",
                 "record all ranks of a node in one report: nsysprof capture -- torchrun …",
             )
-        made.append(Step("no-late-peer", "no rank late", none, edits.run_together))
+        made.append(Step("no-late-peer", "no late rank", none, edits.run_together))
     for option, texts in (("delay", changes.delay), ("gpu-delay", changes.gpu_delay)):
         act, whose = (_delay_host, "") if option == "delay" else (_delay_gpu, "of the GPU ")
         for text in texts:

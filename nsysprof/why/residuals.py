@@ -22,8 +22,8 @@ _HEADS = [
     "behind a GPU op",
     "over an event",
     "behind a launch",
-    "ends off by",
-    "at most",
+    "error of the end",
+    "largest error",
 ]
 
 

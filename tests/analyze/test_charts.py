@@ -507,7 +507,7 @@ def test_ranges_without_gpu_work_are_drawn_by_cpu_time(trace: MakeTrace) -> None
     """Bars are what ranges take, alone and with those inside, and the median instance with a mark at the longest."""
     items = [Range("step", at, at + length) for at, length in ((0, 100), (200, 300), (600, 200))]
     breakdown = broken_down(trace(*items, Range("inner", 210, 460), duration=1_000_000))
-    assert title_of(BREAKDOWN.figure(breakdown)) == "58 % of the CPU time in ranges is self time of step"
+    assert title_of(BREAKDOWN.figure(breakdown)) == "58 % of the CPU time in ranges is spent in step itself"
     assert title_of(COUNTS.figure(breakdown)) == "The longest instance of step takes 300 ns, the median one 200 ns"
     assert {"600 ns", "250 ns", "350 ns", "100 %", "42 %"} <= set(texts(BREAKDOWN.figure(breakdown)))
     assert title_of(TIMELINE.figure(breakdown)) == "4 ranges on the host and no GPU work at all"

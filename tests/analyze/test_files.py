@@ -466,7 +466,9 @@ def test_a_file_in_the_way_is_named(trace: MakeTrace, tmp_path: Path) -> None:
     """A file where the folder, or a folder around it, should be is an error with an advice."""
     with open_report(trace()) as report:
         for folder in (report.path, report.path / "below"):
-            with pytest.raises(NsysprofError, match=f"cannot write into .*{report.path.name} is no folder") as caught:
+            with pytest.raises(
+                NsysprofError, match=f"cannot write into .*{report.path.name} is not a folder"
+            ) as caught:
                 checked(folder, report, force=True)
             assert caught.value.hint == "choose another folder: -o DIR"
 

@@ -130,7 +130,7 @@ def test_summary_page_and_json_count_what_belongs_where(
     """The summary and the page say how many kernels belong to ranges at capture; the document has the counts."""
     found = answer(trace(*report(), GraphTrace(9_500, 9_600, 99), duration=END), graphs)
     first, whole = found.graph_counts.sentences(graphs)
-    assert first == f"4 kernels of CUDA graphs: 4 belong to ranges at capture, {shown}"
+    assert first == f"4 kernels of CUDA graphs: 4 were captured inside ranges, {shown}"
     assert whole.startswith("1 CUDA graph recorded as one operation: capture with --cuda-graph-trace=node")
     text = summary(found, full=True, width=500)
     assert first in text

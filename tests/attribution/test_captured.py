@@ -278,7 +278,7 @@ def test_what_is_not_known_is_named_with_what_would_tell(trace: MakeTrace) -> No
     assert sorted(owners(read(path))) == ["", "CAPTURE", "GRAPH", "GRAPH", "GRAPH"]
     counts, sentences = counted(path)
     assert counts == (4, 3, 1, 1, 1, 2, 1)
-    assert sentences[0] == "3 kernels of CUDA graphs: 1 belongs to ranges at capture, see --graphs captured"
+    assert sentences[0] == "3 kernels of CUDA graphs: 1 was captured inside ranges, see --graphs captured"
     assert "1 GPU op in CUDA graphs that were captured outside every range" in sentences[1]
     assert (
         "2 GPU ops in CUDA graphs whose capture is not in the report (child graphs, conditional nodes, or"

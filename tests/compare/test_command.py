@@ -43,7 +43,7 @@ math is as fast as flash at S=8 by span, with too few samples for a verdict: 1.0
   per call math runs 3 kernels, flash runs 1; matrix products run on FP32 units (CUDA cores) in math and on
     tensor cores in flash
   math at S=8 keeps the GPU busy for only 75 % of its span; flash is launch-bound: the GPU is busy for 26 % of
-    span, so the ratio is 1.00x by span, but 4.00x by busy
+    span, so the ratio is 1.00x by span, but 4.00x by busy time
   expected memory traffic per call at B=1 H=2 S=8 D=4, fp16, causal: math 1.50 KiB (6.0 times its score matrix
     of 256 B), flash 512 B
 
@@ -105,7 +105,7 @@ MARKDOWN = """\
 - no verdict: n = 1; at least 10 samples per side are needed
 - the causes mostly cancel: softmax -300 ns, waiting for CPU code +225 ns and Q·Kᵀ GEMM -200 ns
 - per call math runs 3 kernels, flash runs 1; matrix products run on FP32 units (CUDA cores) in math and on tensor cores in flash
-- math at S=8 keeps the GPU busy for only 75 % of its span; flash is launch-bound: the GPU is busy for 26 % of span, so the ratio is 1.00x by span, but 4.00x by busy
+- math at S=8 keeps the GPU busy for only 75 % of its span; flash is launch-bound: the GPU is busy for 26 % of span, so the ratio is 1.00x by span, but 4.00x by busy time
 - expected memory traffic per call at B=1 H=2 S=8 D=4, fp16, causal: math 1.50 KiB (6.0 times its score matrix of 256 B), flash 512 B
 
 | cause                    |   kernels |   math, ns |   flash, ns |   change, ns |   share |
@@ -408,7 +408,7 @@ def test_all_ledgers_or_the_largest_only(run: Run, trace: MakeTrace) -> None:
     math_and_flash(trace)
     one = run("report.sqlite", "report.sqlite", "-o", "x")
     assert one.out.count("total ") == 1
-    assert "by span, and base/new" in one.out
+    assert "by span; ratios: base ÷ new" in one.out
     assert len(one.out.splitlines()) <= 40
     every = run("report.sqlite", "report.sqlite", "--all", "-o", "x")
     assert every.out.count("total ") == 2

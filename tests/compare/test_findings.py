@@ -139,7 +139,7 @@ def test_a_launch_bound_side_makes_the_clocks_disagree() -> None:
     frame = clocks()
     frame.loc[frame["clock"] == "busy", "ratio"] = 22.9
     lines = sentences(gaps, frame, new_busy_ns=17_000)
-    ratios = "so the ratio is 8.00x by span, but 22.9x by busy"
+    ratios = "so the ratio is 8.00x by span, but 22.9x by busy time"
     assert f"flash at S=1024 is launch-bound: the GPU is busy for 34 % of span, {ratios}" in lines
 
 

@@ -93,7 +93,9 @@ def test_more_than_a_peak_is_refused(trace: MakeTrace, tmp_path: Path) -> None:
     file = write_counters(tmp_path / "c.csv", [Counted("", "k", round(1.2 * BANDWIDTH * 2e-3), 0, "264x1x1")])
     refused: Reached = next(Sources(busy, roofs_of(some, some.places[0]), [busy.op], read_counters(file)).of(0))
     assert refused.shares == {}
-    assert refused.suspect == "120 % of the memory peak is impossible; suspect: counters of other work under its name"
+    assert (
+        refused.suspect == "120 % of the memory peak is impossible; suspect: counters of other work with the same name"
+    )
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,8 @@ def test_what_is_never_replaced(run: Run, tmp_path: Path) -> None:
     for to, name, why in (
         ("perfetto", "run.sqlite", "the report itself"),
         ("csv", "run.sqlite", "the report itself"),
-        ("perfetto", "mine", "a folder, not to be replaced"),
-        ("parquet", "note", "a file, not to be replaced"),
+        ("perfetto", "mine", "is a folder, which export does not replace"),
+        ("parquet", "note", "is a file, which export does not replace"),
         ("csv", "mine", "has files that nsysprof export did not write: thesis.txt"),
         (
             "parquet",
@@ -155,7 +155,7 @@ def test_a_place_that_cannot_be_taken_is_refused_at_once(
         ("locked", "locked: no permission to write there", "name another place with -o"),
         ("locked/x", f"cannot write into {locked}: no permission", "name another place with -o"),
         ("locked/in/x", f"cannot write into {locked}/in: no permission", "name another place with -o"),
-        ("run.sqlite/x", "run.sqlite is no folder", "name another place with -o"),
+        ("run.sqlite/x", "run.sqlite is not a folder", "name another place with -o"),
     ):
         for force in ((), ("--force",)):
             message = known_failure(run("run.sqlite", "--to", "csv", "-o", name, *force))

@@ -252,7 +252,7 @@ def test_parts_add_up_to_the_headline() -> None:
     answer = of_kernels("RUN::math::S4096/iter*", "softmax=0.1")
     rows = parts_table(answer).rows
     assert rows[-1][1:3] == [format_ns(answer.base_ns), format_ns(answer.forecast_ns)]
-    assert rows[-2][0] == "median step beyond this one"
+    assert rows[-2][0] == "median step minus this step"
 
 
 def test_without_a_change_those_that_gain_most_are_listed() -> None:

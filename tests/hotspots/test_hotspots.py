@@ -241,7 +241,7 @@ def test_attention_whose_mask_is_not_recorded_has_no_flops(trace: MakeTrace) -> 
         items += launch_kernel(name, (at + 20, at + 30), (at + 40, at + MS), id=step + 1, grid=(4096, 1, 1),
                                block=(256, 1, 1), registers=32)  # fmt: skip
     [spot] = found(trace(*items, H200)).spots
-    assert (spot.limit, spot.reason) == ("unknown", "not recorded whether attention is causal")
+    assert (spot.limit, spot.reason) == ("unknown", "the recording does not show whether attention is causal")
     assert spot.flops_per_s != spot.flops_per_s
 
 
@@ -383,4 +383,6 @@ def test_kernels_that_run_at_the_same_time_have_no_share_of_a_step(tmp_path: Pat
     """Four streams at once take four times as long as a step, which is no share."""
     [spot, *_] = found(program(tmp_path)).spots
     assert spot_words(spot).startswith(f"{MM} takes 6")
-    assert spot_words(replace(spot, share=4.0)).startswith(f"{MM} runs for 4 times the length of each step, several at")
+    assert spot_words(replace(spot, share=4.0)).startswith(
+        f"{MM} has launches that add up to 4 times the length of each step"
+    )

@@ -216,15 +216,15 @@ def test_a_sampled_clock_says_by_how_much(trace: MakeTrace) -> None:
     assert answer.steps["clock_hz"].median() == 1_410_000_000
     assert answer.steps.loc[33, "clock_hz"] == pytest.approx(1_250_000_000)
     [said] = [each.text for each in findings(answer) if each.kind == "clock"]
-    assert "all kernels slowed down together (GPU clock 1.41 → 1.25 GHz); they take" in said
+    assert "all kernels slowed down together (GPU clock 1.41 → 1.25 GHz); these steps take" in said
     assert not any("GHz" in each.text for each in findings(plain))
     [said] = [each.text for each in findings(plain) if each.kind == "clock"]
-    assert "all kernels slowed down together (possibly the GPU clock); they take" in said
+    assert "all kernels slowed down together (possibly the GPU clock); these steps take" in said
     for then, said in ((1_410_000_000, " at the same GPU clock"), (1_700_000_000, ""), (1_375_000_000, "")):
         hz = [then if low <= at < high - STEP_NS else 1_410_000_000 for at in times]
         other = findings(steps_of(trace(*items, gpu_samples({"clock_hz": hz}))))
         [text] = [each.text for each in other if each.kind == "clock"]
-        assert f"all kernels slowed down together{said}; they take" in text
+        assert f"all kernels slowed down together{said}; these steps take" in text
 
 
 def test_steps_at_a_lower_clock_from_some_step_on(trace: MakeTrace) -> None:

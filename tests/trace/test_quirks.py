@@ -513,7 +513,7 @@ def test_tables_of_events_that_nothing_reads_are_counted(trace: MakeTrace) -> No
         assert report.reader.not_read() == {}
     with open_report(path) as report:
         assert report.reader.not_read() == {"SCHED_EVENTS": 2}
-        assert "recorded and not read: SCHED_EVENTS (2)" in summary(break_down(attribute(report)), full=True)
+        assert "recorded but not read: SCHED_EVENTS (2)" in summary(break_down(attribute(report)), full=True)
 
 
 def test_a_gpu_whose_clock_is_off(trace: MakeTrace) -> None:
