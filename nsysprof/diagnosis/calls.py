@@ -49,8 +49,8 @@ _REUSE = {
 LOST_GRAPHS, _HIDDEN = "CUDA graphs that are not recorded", 0.05  # a cause; of the time from first to last operation
 OVERLAP = "; start MPI_Isend and MPI_Irecv before independent work, and balance the ranks"
 _CACHE = (
-    "turn the caching allocator on: unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING, and call no"
-    " empty_cache() in the loop"
+    "turn the caching allocator on: unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING, and do"
+    " not call empty_cache() in the loop"
 )
 _OF_LAUNCHES, _RUNS, _LOOP = 4, 10, 100  # launches for each allocation, for each time that it frees, and in all
 _POOL = re.compile(r"[Aa]lloc(?:FromPool)?Async|FreeAsync")

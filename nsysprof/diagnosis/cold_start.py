@@ -62,7 +62,7 @@ _CHECK = "check the error codes of CUDA calls, and record until cudaDeviceSynchr
 _ENDED = "look at the program's output and exit code: it may have ended before its GPU work"
 _REPEAT = "run the work once as a warm-up, then record a second run with a realistic problem size"
 _MORE = "record several steps with a realistic problem size"  # where nothing is set up in the recording
-_THIS_CODE = "speed up this CPU code or move it to the GPU, if the program does this for all of its work"
+_THIS_CODE = "speed up this CPU code or move it to the GPU, unless the program runs it only once"
 _BEFORE_IT = "shorten the CPU code before the first GPU operation (a CPU profiler or ranges show what it does)"
 _COMPILED = "call the function once before, so that Julia compiles it, and record the second call"
 _FEW_STEPS = "record many steps after a warm-up, because the steps are only a small part of this recording"
@@ -197,7 +197,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     elif before is not None:
         text, remedy = before
     elif inside >= _MOSTLY * place.total_ns:
-        waits = f"a cold start: the GPU waits {format_ns(inside)} of the {format_ns(place.total_ns)} for set-up"
+        waits = f"a cold start: the GPU waits for set-up during {format_ns(inside)} of {format_ns(place.total_ns)}"
         text, remedy, dropped = f"{waits}, and is busy for {format_ns(busy)}", _WARM, []
     elif text := _tuning(case, span):
         remedy, dropped = _WARM, []

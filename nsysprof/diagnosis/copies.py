@@ -309,10 +309,11 @@ def _link(case: Case, group: Group) -> str:
         return f"; copies in this direction are almost continuous at {speed}, {ONLY_BYTES}, not faster kernels"
     if not slow and "pageable" in group.cause and _again(case, group) and _beside(case, group, op):
         return (
-            f"; copies run at {speed}: pin these buffers, and overlap both directions and kernels in separate streams"
+            f"; copies run at {speed}: pin these buffers, and run both copy directions and the kernels in"
+            " separate streams"
         )
     if not slow and "pinned" in group.cause and _in_turn(case, group):
-        parts = "overlap both directions and kernels in separate streams, if kernels can work on parts of the data"
+        parts = "run both copy directions and the kernels in separate streams, if kernels can work on parts of the data"
         return f"; copies run at {speed}: {parts}"
     if not slow:
         little = f" and there is little compute to hide them, {ONLY_BYTES}"

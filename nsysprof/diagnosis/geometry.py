@@ -55,11 +55,11 @@ _OF_LIBRARY = re.compile(
 )
 _SAME, _SOME = 1.25, 3  # times as long, of so many launches: as long with many blocks as with few
 _EVEN = "launch a multiple of {wave} blocks, or a grid of {wave} whose blocks loop over the work"
-_UNSPILLED = "keep values in registers ({registers}): smaller tiles, less unrolling, or a higher limit of registers"
+_UNSPILLED = "keep values in registers ({registers}): smaller tiles, less unrolling, or a higher register limit"
 _FULLER = {
     "shared memory": "use less shared memory per block ({shared:,} bytes), so that a multiprocessor holds more blocks",
-    "registers": "use fewer registers per thread ({registers}): smaller tiles, or __launch_bounds__; leave it as it is"
-    " if it is a tiled matrix product, which needs them",
+    "registers": "use fewer registers per thread ({registers}): smaller tiles, or __launch_bounds__; do not change"
+    " tiled matrix products, which need many registers",
     "warps": "use blocks of 128 to 256 threads, so that more blocks fit on a multiprocessor",
     "blocks": "use blocks of 128 to 256 threads, so that more warps fit on a multiprocessor",
 }

@@ -140,7 +140,8 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
         if len(mine) >= _MANY and unequal and (sizes <= 0).all():
             calls = f"collectives take {format_ns(shortest)} to {format_ns(longest)}"
             less = (
-                f"compare the ranks first (nsysprof fleet): {calls}, much of which may be waits for others; or {less}"
+                f"compare the ranks first (nsysprof fleet): {calls}, and much of this may be waiting for other "
+                f"ranks; or {less}"
             )
         remedy, most = _FEWER.format(small=small) if fewer else less, lost
     else:
@@ -161,7 +162,7 @@ def _for_others(case: Case, talks: Index) -> str:
         return ""
     most = int(more.argmax())
     of = f"{format_bytes(int(size[most]))} take {format_ns(int(length[most]))}"
-    return f"{of}, so it waits for other ranks: record warm steps on all ranks, and nsysprof fleet names the late rank"
+    return f"{of}, so it waits for other ranks: record warm steps on all ranks (nsysprof fleet names the late rank)"
 
 
 def _for_one(case: Case, place: Place) -> str:
@@ -260,7 +261,7 @@ def _queue(case: Case, group: Group) -> Iterable[Remedy]:
     each = _EACH * len(mine) >= int(starts_in(case, group.place, ops.start[kernels]).sum())
     if each and len(mine) >= _LOOP and 2 * int(pieces["ns"][group.rows[behind]].sum()) > group.waited_ns:
         name = calls.names[int(np.bincount(calls.name[mine]).argmax())]
-        text = f"do not call {name} after each kernel: launch the loop's kernels ahead, and synchronize once after it"
+        text = f"do not call {name} after each kernel: launch the whole loop, and synchronize once after the loop"
         text = dialect_text(case, WAIT) if case.dialect in DIRECTIVES else text
         yield Remedy(text, Changes(remove=[group.cause]), BOUND)
 

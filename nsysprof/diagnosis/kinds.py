@@ -286,7 +286,7 @@ def glob_of(path: str) -> str:
 
 
 DIRECTIVES = ("openacc", "openmp")  # these copy the arrays of each region by default, and back, and wait behind it
-BY_ROWS = "if these are rows of one array, allocate it as one contiguous block, so that one copy moves all of it"
+BY_ROWS = "if these are rows of one array, allocate the array as one contiguous block, so that one copy moves all of it"
 # What OpenMP calls the directives of OpenACC.
 _OPENMP = (
     ("an enter data", "a target enter data"),

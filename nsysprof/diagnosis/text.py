@@ -100,7 +100,7 @@ def _outside_text(diagnosis: Diagnosis) -> str:
     if idle < _IDLE * diagnosis.recorded_ns:
         return busy
     during = f" ({diagnosis.during})" * bool(diagnosis.during)
-    gap = f", {format_ns(diagnosis.gap_ns)} at once{during}" * (diagnosis.gap_ns < idle)
+    gap = f", {format_ns(diagnosis.gap_ns)} of it in one gap{during}" * (diagnosis.gap_ns < idle)
     who = "it idles" if one else "a GPU idles on average"
     return f"{busy}; outside the steps, {who} for {format_ns(idle)} of {format_ns(diagnosis.recorded_ns)}{gap}"
 
@@ -148,7 +148,7 @@ def nothing_text(diagnosis: Diagnosis) -> str:
 def _waits_text(diagnosis: Diagnosis, of: str) -> str:
     """The same where the GPU waits in the steps, or outside them."""
     if diagnosis.idle_share < _IDLE:
-        idle, gap = diagnosis.idle_outside_ns, f", {format_ns(diagnosis.gap_ns)} of it at once"
+        idle, gap = diagnosis.idle_outside_ns, f", {format_ns(diagnosis.gap_ns)} of it in one gap"
         once = gap * (diagnosis.gap_ns <= idle)  # the mean of several GPUs can be less than the longest gap of one
         during = f" ({diagnosis.during})" * bool(once and diagnosis.during)
         kernels = f", which compute most in {diagnosis.busiest}" * bool(diagnosis.busiest)
@@ -202,7 +202,7 @@ def gain_text(finding: Finding) -> str:
         return f"saves {'about' if finding.kind in KERNEL_KINDS - _IDLE_PART else 'at most'} {gain}{each}"
     low, high = (format_ns(of_step(ns)) for ns in (finding.gain_low_ns, finding.gain_high_ns))
     between = f", {low} to {high}" if low != high else ""
-    more = ", other CPU time included" * (finding.gain_ns > _MORE * finding.lost_ns)
+    more = ", including other CPU time" * (finding.gain_ns > _MORE * finding.lost_ns)
     return f"saves {gain}{each} in a replay{between}{more}"
 
 

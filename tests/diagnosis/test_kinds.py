@@ -873,7 +873,7 @@ def test_what_the_first_step_of_a_found_loop_waits_for_is_outside_the_steps(trac
             program.launch(name, 300 * US)
         if not number:
             program.call("cudaMallocHost", 2_000 * MS)
-    assert "at once (cudaMallocHost)" in headline(diagnosis_of(trace(*program.items)), "file")
+    assert "in one gap (cudaMallocHost)" in headline(diagnosis_of(trace(*program.items)), "file")
 
 
 def test_a_collective_is_named_that_runs_in_the_steps(trace: MakeTrace) -> None:
@@ -1006,7 +1006,7 @@ def test_weights_are_copied_once_however_many_they_are(trace: MakeTrace) -> None
         assert ("pinning itself takes time" in found.text) == (not remedy)
 
 
-@pytest.mark.parametrize(("back_ns", "advice"), [(6 * MS, "overlap both directions"), (0, "only copying fewer bytes")])
+@pytest.mark.parametrize(("back_ns", "advice"), [(6 * MS, "run both copy directions"), (0, "only copying fewer bytes")])
 def test_copies_in_turn_with_other_work_can_overlap_it(
     trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, back_ns: int, advice: str
 ) -> None:
@@ -1118,7 +1118,7 @@ def test_a_graph_may_save_more_than_its_launches_cost() -> None:
     path = Path(__file__).parents[2] / "traces/block.sqlite"
     found = diagnosis_of(path, "RUN::flash::S1024/iter*").findings
     first, *others = [gain_text(each) for each in found if each.gain_ns]
-    assert first == "saves 824 µs per step in a replay, other CPU time included"
+    assert first == "saves 824 µs per step in a replay, including other CPU time"
     assert not any("included" in each for each in others)
 
 
@@ -1546,7 +1546,7 @@ def test_what_is_long_before_the_gpu_works_is_told(trace: MakeTrace, load_ns: in
     most = told and not behind_ns
     assert nothing_text(diagnosis).startswith("Most of the recording is before" if most else "No wait to fix")
     several = replace(diagnosis, before=("", 0), idle_outside_ns=MS, gap_ns=2 * MS, recorded_ns=10 * MS, findings=())
-    assert "at once" not in nothing_text(several)
+    assert "in one gap" not in nothing_text(several)
 
 
 def test_idle_time_outside_found_steps_is_told(trace: MakeTrace) -> None:
