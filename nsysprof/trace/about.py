@@ -30,7 +30,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """A warning or error of nsys: the recorded ``count``, and the part of nsys that raised it."""
+    """A warning or error of nsys, with the recorded ``count`` and the part of nsys that raised it."""
 
     severity: Severity
     source: str

@@ -60,8 +60,8 @@ def operators_of_names(trace: Trace) -> OperatorCalls:
 
 
 def _around(trace: Trace, engines: Ints, nodes: Ints) -> tuple[Ints, Ints]:
-    """The engine's ranges that contain a node's range, and the index of the first such node of each: the engine's work
-    before and after it, such as the sum of a bias, belongs to that node, too.
+    """Return the engine's ranges that contain a node's range, and the index of the first node in each of them: the
+    engine's work before and after this node, such as the sum of a bias, also belongs to the node.
     """
     ranges, opener = trace.ranges, trace.range_openers
     found, place = [engines[:0]], [engines[:0]]

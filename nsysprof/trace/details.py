@@ -120,8 +120,8 @@ class OtherRanges:
 class AutogradOps:
     """PyTorch operators with an autograd sequence number, in any order.
 
-    ``thread`` globalTids; ``start``, ``end`` int64 ns; ``sequence`` counts per forward thread; ``backward`` bool;
-    ``forward_thread`` is the globalTid of the thread of the forward operator, 0 if not recorded.
+    ``thread`` globalTids; ``start``, ``end`` int64 ns; ``sequence`` numbers, which count per forward thread;
+    ``backward`` bool; ``forward_thread`` is the globalTid of the thread of the forward operator, 0 if not recorded.
     """
 
     thread: Ints
@@ -228,7 +228,7 @@ class HostCalls:
     ``thread`` codes of ``threads``, sorted globalTids; ``start``, ``end`` int64 ns; ``name`` codes of ``names``. The
     last rows are calls that enclose a launch recorded by another layer (runtime or driver); ``around`` has the rows of
     the enclosed launches in `Trace.launches`. Each pair counts as one call, which takes as long as the enclosing row.
-    ``whole``: whether these calls and the launches together are complete.
+    ``whole``: whether these calls, together with the launches, are all calls.
     """
 
     thread: AnyInts
@@ -378,7 +378,7 @@ class PageFaults:
 
     ``start``, ``end`` int64 ns, equal if no end was recorded; ``process`` globalPid; ``device`` CUDA id, -1 for a CPU;
     ``count`` int64 faults; ``cause`` int32 into ``causes``: the kind of GPU access, or the CPU instruction.
-    ``recorded``: whether (CPU, GPU) faults were recorded.
+    ``recorded``: whether faults of (the CPU, the GPU) were recorded.
     """
 
     start: Ints
@@ -420,8 +420,8 @@ class GpuSamples:
 @dataclass(frozen=True)
 class CpuSamples:
     """Samples of call stacks: ``thread`` (globalTid) and ``time`` of each sample; ``usual_ns``: the usual time between
-    two samples of a running thread; ``period``: of sampling; for each frame the ``sample``, ``depth`` (0: innermost)
-    and ``function``, a code of ``functions`` (name and file). All columns are int64.
+    two samples of a running thread; ``period``: the sampling period; for each frame the ``sample``, ``depth`` (0:
+    innermost) and ``function``, a code of ``functions`` (name and file). All columns are int64.
     """
 
     usual_ns: int
@@ -484,7 +484,7 @@ Number = TypeVar("Number", int, Ints)
 
 
 def packed(x: Number, y: Number, z: Number) -> Number:
-    """Pack a grid or block into one number, 0 beyond CUDA's limits, which are 63 bits (2^31 in x, 2^16 in y and z)."""
+    """Pack a grid or block into one number of 63 bits; 0 if it exceeds CUDA's limits (2^31 in x, 2^16 in y and z)."""
     return (x << 32 | y << 16 | z) * ((x >> 31 | y >> 16 | z >> 16) == 0)
 
 

@@ -54,7 +54,7 @@ def dialect(trace: Trace) -> str:
 
 
 def _of_lines(trace: Trace, kernels: list[str]) -> bool:
-    """Whether all kernels are named by a function and a line, and all GPU work is from the driver API."""
+    """Whether every kernel name has a function and a line, and the driver API launched all GPU work."""
     if trace.other_calls is None or not kernels or not all(map(_LINE.match, kernels)):
         return False
     names = [trace.other_calls.names.texts[name] for name in np.unique(trace.launches.name).tolist()]

@@ -34,8 +34,8 @@ def tells_of_dropped_events(diagnostic: Diagnostic) -> bool:
 class _Lanes:
     """Per stream: when its ops ``first`` start and ``last`` end, and the ``sum`` of their durations, int64 ns.
 
-    ``start`` and ``end`` are of the op read last. ``overlaps`` counts ops that end after the next op of their stream
-    starts, ``overlap_ns`` is the largest overlap; ``ops`` counts the ops read.
+    ``start`` and ``end`` are the times of the op that was read last. ``overlaps`` counts ops that end after the next op
+    of their stream starts, ``overlap_ns`` is the largest overlap; ``ops`` counts the ops read.
     """
 
     first: Ints
@@ -91,13 +91,13 @@ def _read_lanes(trace: Trace) -> _Lanes:
 
 
 def _chosen(ops: Ops, part: slice, ordered: Mask, kernels: bool) -> Ints:
-    """The rows of a part that are ``kernels`` or not, and run in the order of their stream."""
+    """The rows of a part whose ops run in stream order: only kernels, or only other ops."""
     keep = ((ops.kind[part] == KERNEL) == kernels) & ordered.take(ops.stream[part]) & ~ops.from_graph[part]
     return np.flatnonzero(keep) + (part.start or 0)
 
 
 def _read(lanes: _Lanes, ops: Ops, rows: Ints) -> bool:
-    """Add more ops, sorted by stream; returns False if those of a stream are not in time order."""
+    """Add more ops, sorted by stream; return False if the ops of a stream are not in time order."""
     if not len(rows):
         return True
     stream, start, end = ops.stream[rows], ops.start[rows], ops.end[rows]
@@ -138,7 +138,7 @@ def _of_launches(trace: Trace) -> Iterator[str]:
 
 
 def _of_recording(trace: Trace) -> Iterator[str]:
-    """The losses that nsys reports; it does not report how much was lost."""
+    """Data losses that nsys reports, without the amount (which nsys does not report)."""
     told = [each for each in trace.report.about.diagnostics if tells_of_dropped_events(each)]
     if told:
         texts = (one_line(each.text, 160) + (f" ({each.count:,} times)" if each.count > 1 else "") for each in told)

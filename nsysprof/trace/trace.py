@@ -61,7 +61,8 @@ class Device:
 class Stream:
     """A stream of a device; ``device`` is an index into `Trace.devices`; ``id`` is None if not recorded.
 
-    ``migrates``: whether the stream contains migrations by the driver to and from the device, without launches.
+    ``migrates``: whether the stream contains the driver's page migrations to and from the device, which have no
+    launches.
     """
 
     device: int
@@ -359,7 +360,7 @@ class Trace:
 
     @property
     def apart(self) -> bool:
-        """Return whether to compute answers in parallel threads: the trace is large, and memory suffices."""
+        """Return whether to compute answers in parallel threads: only if the trace is large and memory suffices."""
         return self.arena.roomy and len(self.ops) >= MIN_ROWS
 
     @cached_property
@@ -419,7 +420,7 @@ class Trace:
         return int(np.lexsort((self.op_name_rank, -total))[0])
 
     def settled(self, order: Index, *values: AnyInts) -> Index:
-        """Break ties of GPU op rows sorted by ``values``: by start, end, name, launch and stream, not by file order."""
+        """Break ties between ops sorted by ``values``: by start, end, name, launch and stream, not by file order."""
         equal = np.ones(max(len(order) - 1, 0), bool)
         for value in values:
             equal &= value[1:] == value[:-1]
@@ -448,7 +449,7 @@ class Trace:
         return busy
 
     def give_back(self) -> None:
-        """Drop what is soon computed again, and return freed memory to the system, if the trace is large."""
+        """If the trace is large, drop data that is quick to recompute, and return freed memory to the system."""
         if len(self.ops) >= MANY_ROWS:
             vars(self).pop("gpu_busy", None)
             give_back()
@@ -535,7 +536,9 @@ def tid_of(global_id: Id) -> Id:
 
 
 def recorded_as(trace: Trace, kind: Bytes) -> str:
-    """Name the recorders of these kinds of ranges: ``NVTX``, or ``NVTX, MPI``; ``found`` for found iterations."""
+    """Name the tools that recorded these kinds of ranges: ``NVTX``, or ``NVTX, MPI``; ``found`` if nsysprof detected
+    them.
+    """
     by = trace.report.reader.annotations
     words = {PUSH_POP: by, START_END: by, MPI: "MPI", OPENACC: "OpenACC", OPERATOR: "operator", MODULE: "module"}
     words[FOUND] = "found"

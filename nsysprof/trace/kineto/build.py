@@ -29,7 +29,7 @@ _WHOLE_US = 1000  # how much an event may stick out of the one around it where t
 @dataclass(frozen=True)
 class Threads:
     """The threads of a trace: ``ids``: the globalTid of each code of `Events.threads`; ``lost`` bool: whether the
-    thread is not recorded; ``main``: the globalPid of the process with the most calls; ``names``, by globalTid.
+    thread is unknown; ``main``: the globalPid of the process with the most calls; ``names``, by globalTid.
     """
 
     ids: Ints
@@ -68,7 +68,7 @@ def threads_of(events: Events) -> Threads:
 
 
 def _numbers(ids: list[int]) -> dict[int, int]:
-    """A 24-bit number for each id, the id itself if it fits."""
+    """A 24-bit number for each id: the id itself if it fits."""
     out = {each: each for each in ids if 0 < each < _ID}
     taken = set(out)
     for each in sorted(set(ids) - taken):
@@ -159,8 +159,8 @@ def build_trace(report: trace.Report, events: Events, threads: Threads, arena: C
 
 
 def _callers(host: dict[str, Array], calls: Ints, process: Ints, correlation: Ints) -> tuple[Ints, int]:
-    """For each GPU op the host event that launched it (the shortest call with its id), -1 for none; and the number of
-    ops without one because calls of several processes have their id.
+    """For each GPU op, the host event that launched it (the shortest call with its correlation id; -1 for none); and
+    the number of ops that have no launch because calls of several processes have the op's id.
     """
     link, start = host["link"][calls], host["start"][calls]
     order = np.lexsort((start, host["end"][calls] - start, process, link))
@@ -287,7 +287,7 @@ def _ranges(events: Events, thread: Ints) -> tuple[trace.Ranges, list[RangeName]
 
 
 def _crossed(start: Ints, end: Ints) -> int:
-    """How many of the ranges of a thread, in order, overlap another one without being inside it."""
+    """How many of a thread's ranges, in order, overlap another range without being inside it."""
     return int(crossing(start, end, enclosing(end)).sum()) if len(start) else 0
 
 

@@ -94,9 +94,9 @@ def read_host_activity(events: Events, threads: Threads) -> details.HostActivity
 
 
 def _halted(events: Events, threads: Threads, overhead: Ints) -> tuple[Ints, Ints]:
-    """Overhead without a recorded thread, once for each thread that it may have halted, and these threads.
+    """Rows of overhead without a recorded thread, once for each thread that it may have halted, and these threads.
 
-    They call CUDA in the trace's main process, and neither began nor ended a call meanwhile.
+    Such a thread calls CUDA in the trace's main process, and neither begins nor ends a call during the overhead.
     """
     host = events.host
     calls = np.flatnonzero(host["kind"] == CALL)
@@ -113,7 +113,7 @@ def _halted(events: Events, threads: Threads, overhead: Ints) -> tuple[Ints, Int
 
 
 def _called(name: str) -> str:
-    """What a Python function is called: ``acquire of _thread.lock``, ``dataloader.py __next__``."""
+    """The name of a Python function: ``acquire of _thread.lock``, ``dataloader.py __next__``."""
     if match := _OBJECT.fullmatch(name):
         return f"{match[1]} of {match[2]}" if match[2] else match[1]
     match = _PLACE.fullmatch(name)
@@ -159,8 +159,8 @@ def read_other_ranges(events: Events, threads: Threads, sources: Collection[str]
 
 
 def _threads_of_modules(events: Events, threads: Threads, rows: Ints) -> Ints:
-    """The globalTid for each module call: the thread whose operators are inside, -1 if there are none, if they are of
-    several threads, or if some are only partly inside.
+    """The globalTid for each module call: the thread whose operators are inside the call; -1 if no operators are
+    inside, if they belong to several threads, or if some are only partly inside.
     """
     host = events.host
     out = np.full(len(rows), -1)
@@ -217,7 +217,7 @@ def read_dependencies(events: Events, trace: Trace) -> details.Dependencies:
 
 
 def _at(link: Ints, called: Ints, correlation: int) -> int | None:
-    """The start of the call with that correlation id; None if there is none."""
+    """The start of the call with this correlation id; None if there is no such call."""
     at = int(np.searchsorted(link, correlation))
     return int(called[at]) if correlation > 0 and at < len(link) and link[at] == correlation else None
 
@@ -236,7 +236,7 @@ def read_collectives(events: Events) -> details.Collectives:
 
 
 def _named(collective: tuple[str, ...]) -> tuple[str, tuple[str, int]]:
-    """The kind of a collective, and its communicator in words with the number of its ranks."""
+    """The kind of a collective; its communicator, as a text and with the number of ranks."""
     kind, name, about, listed, recorded = collective
     ranks = [int(rank) for rank in re.findall(r"\d{1,9}", listed)] if "..." not in listed else []
     size = len(ranks) or max(whole(recorded, 0), 0)

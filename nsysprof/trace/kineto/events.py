@@ -206,7 +206,7 @@ def whole(value: Any, missing: int = -1) -> int:
 
 
 def _kind_by_name(category: str, name: str, known: dict[str, bool]) -> int | None:
-    """The kind of a Python function, or of an operator of 2021."""
+    """The kind of a Python function, or of an operator in a trace of 2021."""
     if category != _PYTHON:
         return ANNOTATION if _OWN_ANNOTATION.match(name) else OPERATOR
     if name.startswith(_MODULE):
@@ -230,7 +230,7 @@ def _ns(microseconds: Decimal | None) -> int | None:
 
 
 def _times(out: Events, event: Event) -> tuple[int, int] | None:
-    """Start and end of an event; None, and counted as a fault, without a start."""
+    """Start and end of an event; an event without a start gives None and counts as a fault."""
     start, length = _ns(event.ts), _ns(event.dur)
     if start is None:
         out.faults["without a time"] += 1

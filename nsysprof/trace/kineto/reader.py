@@ -54,7 +54,7 @@ class KinetoReader(Reader):
 
     @classmethod
     def claims(cls, path: Path) -> bool:
-        """Return whether a file starts like JSON, also if compressed; pipes are refused, because they may never end."""
+        """Return whether a file, compressed or not, starts like JSON; pipes are refused, because they may never end."""
         if not path.is_file():
             return False
         try:
@@ -231,7 +231,7 @@ _HINT = "give a trace from torch.profiler's export_chrome_trace, or an nsys repo
 
 
 def _refusal(path: Path, text: TraceText, events: Events) -> NsysprofError:
-    """Say what a JSON file looks like that is not a PyTorch profiler trace."""
+    """The error for a JSON file that is not a PyTorch profiler trace: says what the file looks like instead."""
     beside = text.beside
     shown = ", ".join(list(beside)[:4])
     if not text.found:

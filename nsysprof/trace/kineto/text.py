@@ -160,7 +160,7 @@ class TraceText:
                 yield decoder.decode(block).encode("utf-8", "replace")
 
     def _inflated(self, block: bytes, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """The text of a gzip file, of one member or several, as far as it goes."""
+        """The text of a gzip file (of one or several members), as far as it is readable."""
         inflate = zlib.decompressobj(31)
         while True:
             before = inflate.copy()
@@ -187,7 +187,7 @@ class TraceText:
                 return
 
     def _more(self) -> None:
-        """Read on, at least as much as there is unused text."""
+        """Read at least as much more text as is still unused."""
         block = next(self._blocks, None)
         if block is None:
             raise _Ended
@@ -211,8 +211,8 @@ class TraceText:
     def _value(self, most: int, *, skip: bool = False) -> bytes:
         """Take the JSON value that begins here; each character is scanned once.
 
-        If it has more than ``most`` characters, it is taken as ``null`` with ``skip``; otherwise `_TooLongError` is
-        raised.
+        A value of more than ``most`` characters is taken as ``null`` if ``skip`` is set; otherwise it raises
+        `_TooLongError`.
         """
         if self._next() not in b'{["':
             self._try_more(_SMALL)
@@ -297,7 +297,7 @@ class TraceText:
                     raise _Ended
 
     def _try_more(self, least: int) -> None:
-        """Read on if fewer than ``least`` characters are left and there are more."""
+        """Read more text (if the file has more) if fewer than ``least`` characters are left."""
         with suppress(_Ended):
             if len(self._text) - self._at < least:
                 self._more()
@@ -320,8 +320,8 @@ class TraceText:
     def _one(self) -> list[Event]:
         """Take one event, even if damaged; none if nothing in it can be read.
 
-        A damaged event may seem to continue far past its end. If the search for such ends took as much text as was read
-        since, the event is assumed to end where the next may begin.
+        A damaged event may seem to continue far past its end. Once the searches for such ends have scanned as much text
+        as was read, an event is assumed to end where the next event may begin.
         """
         behind = None if self._credit > 0 else _BETWEEN.search(self._text, self._at)
         try:

@@ -94,7 +94,7 @@ def _warnings(generation: Generation, meta: Mapping[str, str]) -> tuple[str, ...
 
 
 def _installed(folder: str | None, export_version: str | None) -> str | None:
-    """The version in the recording nsys's folder, in full if the exporting nsys is the same."""
+    """The version in the folder name of the recording nsys; in full if the same nsys exported the report."""
     match = INSTALLED.search(folder or "")
     if match is None:
         return None
@@ -179,7 +179,7 @@ def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
 
 
 def read_thread_names(source: Source) -> dict[int, str]:
-    """Return the name of each named globalTid (of several, the alphabetically last, because rows are unordered)."""
+    """Return the name of each named globalTid (the alphabetically last of several, because rows are unordered)."""
     rows = [(whole(tid), whole(name)) for tid, name in named_rows(source, "ThreadNames", "globalTid", "nameId")]
     texts = source.strings(sorted({name for _, name in rows if name is not None}))
     named = [(known(texts.get(name)), tid) for tid, name in rows if tid is not None and name is not None]
@@ -217,7 +217,7 @@ def _read_gpus(source: Source) -> tuple[Gpu, ...]:
 
 
 def _listed(info: str | None) -> list[dict[str, Any]]:
-    """The GPUs of the system property ``GpuInfo`` (JSON since 2023), for reports without a table of them."""
+    """The GPUs in the system property ``GpuInfo`` (JSON since 2023), for reports without a table of GPUs."""
     try:
         gpus = json.loads(info or "")["Gpus"]
         return [{name[:1].lower() + name[1:]: value for name, value in gpu.items()} for gpu in gpus]
@@ -250,7 +250,7 @@ def _gpu(values: list[Any], place: int) -> Gpu:
 
 
 def _count(value: object) -> int | None:
-    """A positive whole number, whichever way it is stored, or None for anything else."""
+    """A value as a positive whole number, regardless of its storage type; None if it is anything else."""
     number = whole(value)
     return number if number and number > 0 else None
 

@@ -96,7 +96,7 @@ def build_trace(
 
 
 def _never_popped(counts: dict[int, int], nvtx: NvtxRanges) -> Iterator[str]:
-    """Warnings of ranges that were folded, by the code of their name."""
+    """Warnings about folded ranges (see `_folded`), whose ``counts`` are by name code."""
     for name, count in list(counts.items())[:_MAX_NAMES_SHOWN]:
         more = f"the first and {count:,} later pushes are merged into one range"
         yield f"`{nvtx.names[name].text}` is never popped: {more}"
@@ -123,7 +123,7 @@ def _narrow(count: int) -> type[np.integer]:
 
 
 def _adopt(work: Work, process_ids: Coder, source: Source) -> Work:
-    """Assign GPU rows without a process id to the process with host calls, if there is only one."""
+    """Assign GPU rows without a process id to the process with host calls, if there is only one such process."""
     codes = {value: code for code, value in enumerate(process_ids.values.tolist())}
     if 0 not in codes:
         return work
@@ -139,7 +139,7 @@ def _adopt(work: Work, process_ids: Coder, source: Source) -> Work:
 
 
 def _in_order(work: Work, process_ids: Coder, arena: ColumnArena) -> Work:
-    """The same with devices and streams in the order of their numbers, regardless of file order."""
+    """The same work with devices and streams in the order of their numbers, regardless of file order."""
     pids = process_ids.values
     by_device = sorted(
         range(len(work.devices)), key=lambda at: (int(pids[work.devices[at][0]]), work.devices[at][1], at)
@@ -168,7 +168,7 @@ def _read_gpu_work(
     source: Source, process_ids: Coder, tids: Coder, progress: trace.Progress | None, arena: ColumnArena
 ) -> tuple[trace.Ops, trace.Launches, Work, HostCalls, int]:
     """The GPU ops and their launches (threads still as codes of ``tids``), other data of the GPU rows, the other host
-    calls, and how many of these were dropped because a shorter one has their id.
+    calls, and the number of host calls for which a shorter call with the same id is used.
 
     The columns that join ops and launches are freed after use: memory peaks here.
     """
@@ -219,7 +219,7 @@ def _read_gpu_work(
 def _by_work(
     order: Index, start: Ints, group: Array, calls: LaunchCalls, slot: AnyInts, slots: int, work: Work
 ) -> Index:
-    """The same order; calls of a thread that begin and end together are ordered by the first GPU op that they launched.
+    """The same order, but a thread's calls with equal start and end are ordered by the first GPU op that they launched.
     ``slot`` is the key of each op's launch.
     """
     equal = tied(order, start, calls.end, group)
@@ -262,7 +262,7 @@ def _ranges(
 
 
 def _by_name(order: Index, start: Ints, end: Ints, group: Array, nvtx: NvtxRanges) -> Index:
-    """The same order; ranges that begin and end together on a thread are ordered by name."""
+    """The same order, but a thread's ranges with equal start and end are ordered by name."""
     equal = tied(order, start, end, group)
     if not equal.any():
         return order
@@ -271,10 +271,10 @@ def _by_name(order: Index, start: Ints, end: Ints, group: Array, nvtx: NvtxRange
 
 
 def _folded(ranges: trace.Ranges, arena: ColumnArena) -> tuple[trace.Ranges, dict[int, int]]:
-    """The ranges without those inside a range of the same name on their thread, neither ever popped, if that recurs;
-    and the number of these by name.
+    """The ranges without never-popped ranges that are inside a never-popped range of the same name and thread, if there
+    are many; and the number of removed ranges by name.
 
-    A program that forgets a pop in a loop would otherwise have paths as deep as the loop is long, each with a row.
+    Otherwise, a loop that forgets a pop would have one level of ranges (and one row) per iteration.
     """
     rows = np.flatnonzero(ranges.unclosed & (ranges.kind == trace.PUSH_POP))
     if len(rows) <= _MAX_OPEN:
@@ -328,7 +328,7 @@ def _warnings(
 
 
 def _why_no_work(calls: HostCalls, unread: Sequence[trace.Unread]) -> str:
-    """A sentence for a report without GPU ops: recorded launches say that there was GPU work all the same."""
+    """Explain why a report has no GPU ops; recorded launches prove that there was GPU work nevertheless."""
     if any(table.table in WORK for table in unread):
         return "the report has no readable GPU work"
     launched, moved, failed = count_launches(calls)

@@ -16,9 +16,10 @@ _PAGEABLE = trace.MEMORY_KINDS.index("pageable")
 
 
 def on_one_clock(work: Work, called: Ints, returned: Ints, launch: Ints32) -> Work:
-    """Return GPU work with the times of devices moved whose clock is off, and a warning for each of these devices.
+    """Return the GPU work with corrected times for devices whose clock is off, and a warning for each of these devices.
 
-    ``called`` and ``returned`` are start and end of launches, ``launch`` is the launch of each op (-1 for none).
+    ``called`` and ``returned`` are the start and end times of the launches; ``launch`` is the index of each op's launch
+    (-1 for none).
     """
     device = np.array([device for device, *_ in work.streams], np.int64)
     moved = {**dict(_early(work, called, launch, device)), **dict(_late(work, called, returned, launch, device))}
@@ -38,8 +39,8 @@ def on_one_clock(work: Work, called: Ints, returned: Ints, launch: Ints32) -> Wo
 
 
 def _early(work: Work, called: Ints, launch: Ints32, device: Ints) -> Iterator[tuple[int, int]]:
-    """Yield devices whose ops mostly start before their launches, and how much later they are to start: with their
-    launches at the earliest, except for one op of `_OUTLIERS`.
+    """Yield devices whose ops mostly start before their launches, and the ns by which to move the ops: afterwards, at
+    most one op of `_OUTLIERS` starts before its launch.
     """
     early = [np.empty(0, np.intp)]
     for part in slices(len(launch) if len(called) else 0):
@@ -59,9 +60,9 @@ def _early(work: Work, called: Ints, launch: Ints32, device: Ints) -> Iterator[t
 
 
 def _late(work: Work, called: Ints, returned: Ints, launch: Ints32, device: Ints) -> Iterator[tuple[int, int]]:
-    """Yield devices whose copies to pageable memory all end after their calls, which wait for them, by about the same;
-    and how much earlier (negative ns) they are to end: with their calls. No op then starts before its launch.
-    A device needs other ops, too: only these show when ops start.
+    """Yield devices whose copies to pageable memory all end about equally long after the calls that wait for them; and
+    the (negative) ns by which to move the ops, so that the copies end with their calls. Afterwards, no op may start
+    before its launch; only ops other than copies can show this, so devices without such ops are left out.
     """
     rows = np.flatnonzero(np.isin(work.kind, trace.COPYING))
     rows = rows[(work.copies.destination == _PAGEABLE) & (work.kind[rows] == trace.MEMCPY) & (launch[rows] >= 0)]

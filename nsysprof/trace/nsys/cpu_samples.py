@@ -40,7 +40,7 @@ def read_cpu_samples(source: Source, thread: Ints, start: Ints, end: Ints) -> Cp
 
 
 def _frames(source: Source, samples: Ints) -> tuple[Ints, Ints, Ints, list[tuple[str, str]]]:
-    """The frames of some samples: the place of each sample, the depth, and a code of the function; the functions."""
+    """The frames of some samples (index of the sample, depth, code of the function), and the functions."""
     order = np.argsort(samples, kind="stable")
     known = samples[order]
     grown = Growing(sample="i8", symbol="i8", module="i8", depth="i8")

@@ -73,8 +73,8 @@ def _device(source: Source, waited: dict[str, Ints]) -> Ints:
 
 
 def _called(source: Source, process: Ints, correlation: Ints) -> Ints:
-    """The start of the host call of each process and correlation id (of the shortest of several); the smallest int64
-    for none.
+    """The start of the host call with each process and correlation id (the shortest call if there are several); the
+    smallest int64 if there is none.
     """
     out = np.full(len(process), np.iinfo(np.int64).min)
     known = np.flatnonzero(correlation != 0)

@@ -76,7 +76,7 @@ class Work:
 def read_work(
     source: Source, processes: Coder, progress: trace.Progress | None = None, arena: ColumnArena = IN_MEMORY
 ) -> Work:
-    """Read all GPU ops of the report from the tables that exist. Process ids go into ``processes``.
+    """Read all GPU ops of the report from the tables that exist. Process ids are added to ``processes``.
 
     Rows of tables without ``globalPid`` get process id 0. The columns are allocated in ``arena``.
     """
@@ -154,7 +154,7 @@ def _check_times(start: Ints, end: Ints) -> None:
 
 
 def _name_ids(block: Block, naming: list[str]) -> Ints:
-    """The name id of each row, from the first of the columns that has one."""
+    """The name id of each row, from the first column that has one."""
     ids = column(block, naming[0]) if naming else np.zeros(block.rows, np.int64)
     null = block.nulls.get(naming[0]) if naming else None
     for other in naming[1:] if null is not None else ():

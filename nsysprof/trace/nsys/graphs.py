@@ -88,7 +88,7 @@ def _find(key: tuple[Ints, Ints], process: Ints, node: Ints, row: Index) -> Ints
 
 
 def _with_original(row: Ints, process: Ints, node: Ints, by_copy: Index) -> Ints:
-    """The row of each node that names its original, if there is one."""
+    """For each node, the row that names its original node, if there is one."""
     some = row >= 0
     out = row.copy()
     out[some] = _find((process[by_copy], node[by_copy]), process[row[some]], node[row[some]], by_copy)

@@ -180,8 +180,8 @@ def read_calls(
 def _one_of_each(
     columns: dict[str, Array], slots: int, threads: Coder, rank: AnyInts
 ) -> tuple[dict[str, Array], dict[str, Array], AnyInts]:
-    """The columns of the shortest call of each slot, named like the outermost around it; those of the other calls, the
-    ones around a launch last; and the slots of the latter.
+    """The columns of the shortest call of each slot (with the name of the outermost call around it); the columns of the
+    other calls, in which calls around a launch come last; and the slots of these last calls.
     """
     thread, start, end, slot = (columns[name] for name in ("thread", "start", "end", "slot"))
     order = np.lexsort((threads.values[thread], start, end - start, slot))
@@ -201,8 +201,8 @@ def _one_of_each(
 
 
 def _outermost(columns: dict[str, Array], id: AnyInts, rank: AnyInts) -> Mask:
-    """Which calls are inside no other call of their thread and id (0: no id); for equal times the ``rank`` of the name
-    decides: `cudaMalloc` before `cuMemAlloc`.
+    """Mark the calls that are inside no other call with the same thread and id (0: no id). If times are equal, the
+    ``rank`` of the name decides: `cudaMalloc` before `cuMemAlloc`.
     """
     thread, start, end = (columns[name] for name in ("thread", "start", "end"))
     kept = np.ones(len(id), bool)
@@ -227,7 +227,7 @@ _RESULT = (1 << _RESULT_BITS) - 1
 def _call_columns(
     block: Block, threads: Coder, names: Coder, named_by: str = "nameId", result: Array | int = 0
 ) -> dict[str, Array]:
-    """The columns of `_CALL`; the last bits of an id of a name are what the call returned."""
+    """The columns of `_CALL`; the last bits of a name id are the call's return code."""
     start, end = times(block)
     name = names.encode(column(block, named_by, missing=-1) << _RESULT_BITS | result)
     return {"thread": threads.encode(column(block, "globalTid")), "start": start, "end": end, "name": name}
@@ -241,8 +241,8 @@ def _named(source: Source, names: Coder, kind: int) -> list[_Name]:
 def _host_calls(
     columns: dict[str, Any], threads: Coder, called: list[_Name], arena: ColumnArena
 ) -> tuple[details.HostCalls, AnyInts]:
-    """The `HostCalls` of columns as `_call_columns` makes them, and the new code of each name; ``called`` are the
-    names, some of which may be equal.
+    """The `HostCalls` for columns from `_call_columns`, and the new code of each name; ``called`` are the names, some
+    of which may be equal.
     """
     names = sorted(set(called))
     place = {name: code for code, name in enumerate(names)}
@@ -372,8 +372,8 @@ def _kept(trace: Trace, others: details.HostCalls, of_kernel: Mask, near: Line) 
 
 
 def _in_order(columns: dict[str, Array], threads: Coder, arena: ColumnArena, *keys: Array) -> dict[str, Array]:
-    """Columns of calls by globalTid, start, and longest first; at equal times ``keys`` decide (the last key first), not
-    the order of the file.
+    """Sort the columns of calls by globalTid, then start, then longest first; if times are equal, ``keys`` decide (the
+    last key first), not file order.
     """
     columns["thread"] = thread = ranks(threads.values)[columns["thread"]]
     group = thread.astype(np.uint16) if len(threads) <= 1 << 16 else thread  # sorted by radix

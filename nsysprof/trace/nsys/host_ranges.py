@@ -64,10 +64,10 @@ def read_other_ranges(source: Source, trace: Trace, sources: Collection[str]) ->
 
 
 def _range_names(source: Source, rows: list[tuple[int, ...]]) -> list[RangeName]:
-    """The names of kind, name, file, function and line as nsys writes them: ``Compute Construct@layers.c:118``, of a
-    file without its folder.
+    """Names composed of kind, name, file, function and line, as nsys writes them: ``Compute Construct@layers.c:118``,
+    without the folder of the file.
 
-    Files of the same name in different folders keep the folder; without a recorded file, the function is named.
+    The folder stays if files in different folders have the same name. If no file is recorded, the function is named.
     """
     strings = source.strings(sorted({each for row in rows for each in row[1:4]} - {_MISSING}))
     alike = Counter(_file_name(strings[file]) for file in {row[2] for row in rows} & set(strings))

@@ -263,8 +263,8 @@ def _unfinished(head: bytes, tables: Sequence[tuple[str, str]]) -> bool:
     """Whether nsys failed while it wrote this file.
 
     nsys exports in one transaction and, when it fails, commits what it has. Since 2022 it declares its tables with
-    comments and writes ThreadNames, the ENUM tables and the metadata last. Reports of 2019 to 2021 may have none of
-    those but no comments either, and a trimmed file was changed more than once.
+    comments and writes ThreadNames, the ENUM tables and the metadata last. Complete reports of 2019 to 2021 may lack
+    these tables, but they have no comments; a trimmed file lacks them, but was changed more than once.
     """
     names = {fold(name) for name, _ in tables}
     commented = any(fold(name) == "stringids" and "--" in sql for name, sql in tables)

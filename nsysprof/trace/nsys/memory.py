@@ -74,7 +74,7 @@ def _of_addresses(row: dict[str, Ints]) -> tuple[Array, ...]:
 
 
 def _of_pools(row: dict[str, Ints]) -> tuple[Array, ...]:
-    """The same for memory reserved by pools, used or not; the release time is the time of change."""
+    """The same for memory that pools reserved, used or not; the release time is the time of the change."""
     pooled = np.flatnonzero(row["localMemoryPoolAddress"])
     place = [row[name][pooled] for name in ("localMemoryPoolAddress", "deviceId", "globalPid")]
     size = np.maximum(row["localMemoryPoolSize"][pooled], 0)

@@ -54,8 +54,8 @@ def read_samples(source: Source, about: About) -> dict[int, GpuSamples]:
     """Read the `GpuSamples` of each GPU, by its number in the report; empty if metrics were not sampled.
 
     A sample covers the time from its timestamp to the next timestamp: on A100 (nsys 2023) and H200 (2025), SM Active
-    follows the kernels after the timestamp (correlation above 0.99), not the earlier kernels. Impossible values are
-    NaN; ``notes`` gives the reason.
+    matches the kernels after the timestamp (correlation above 0.99), not those before it. Impossible values are NaN;
+    ``notes`` gives the reason.
     """
     rows, types = _read(source)
     if not len(rows["time"]):
@@ -77,7 +77,7 @@ def read_samples(source: Source, about: About) -> dict[int, GpuSamples]:
 
 
 def _read(source: Source) -> tuple[dict[str, Array], list[int]]:
-    """The values of `GPU_METRICS` in the order of the file: time, type (a place in the list), metric (see `_codes`)."""
+    """The values of `GPU_METRICS` in file order: time, type (an index into the list), metric (see `_codes`)."""
     grown = Growing(time="int64", type="uint8", metric="uint8", value="float32")
     names: dict[int, dict[int, str]] = {}
     for kind, number, name in named_rows(source, _NAMES, "typeId", "metricId", "metricName"):
@@ -162,7 +162,9 @@ class _Latest(Words):
 
 
 class _Form(NamedTuple):
-    """Texts that differ only in values: the ``tokens`` of one; which are in ``names``, which ``values`` of metrics."""
+    """The form of texts that differ only in values: the ``tokens`` of one text, and which tokens are in ``names`` and
+    which are ``values`` of metrics.
+    """
 
     tokens: Ints
     names: Index
@@ -209,7 +211,7 @@ class _Forms:
 
 
 def _outlines(texts: list[bytes]) -> dict[bytes, list[int]]:
-    """The places of the texts that are equal without their digits."""
+    """The positions of the texts that are equal apart from digits."""
     if not texts:
         return {}
     first = texts[0].translate(None, _DIGITS)

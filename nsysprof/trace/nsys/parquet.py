@@ -142,7 +142,7 @@ def _spelled(path: Path, stored: Sequence[str], names: Sequence[str]) -> dict[st
 
 
 def _batches(file: Any, stored: dict[str, str]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """The file batch by batch, and the columns of each under the names asked for."""
+    """The file batch by batch, with each batch's columns under the requested names."""
     columns = list(dict.fromkeys(stored.values()))
     for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
         place = {name: at for at, name in enumerate(batch.schema.names)}

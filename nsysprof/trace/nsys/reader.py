@@ -70,7 +70,7 @@ class NsysReader(Reader):
             raise
 
     def _read(self, read: Callable[..., _T], *more: Any) -> _T:
-        """What ``read`` finds in the source; a failure to read it names the report."""
+        """The result of ``read`` on the source; the error of a failed read names the report."""
         with reading(self.path):
             return read(self.source, *more)
 

@@ -192,8 +192,8 @@ def _fields(
 def _types(buffer: np.ndarray, records: _Records, count: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yield (field, serial types) of the first `count` fields; only at the end is it certain that all rows have them.
 
-    Types are uint8, one for each row or a single one that all rows share; or int64 where one needs more
-    than a byte. Eight fields come from one gather, and a wide type starts a new one.
+    Types are uint8 (int64 if a type needs more than a byte): one for each row, or a single one for all rows. One gather
+    reads eight fields; a wide type starts a new gather.
     """
     at, field, every = records.types, 0, _every(buffer)
     fewest = int((records.body - records.types).min())

@@ -229,7 +229,7 @@ class SqliteSource:
         return path, "immutable=1" if beside or _written_with_log(path) else "mode=ro", seen[0]
 
     def _is_log(self, path: Path) -> bool:
-        """Whether SQLite would read this file beside the report: it begins as such a file does."""
+        """Whether SQLite would read this file beside the report, judged by its first bytes."""
         try:
             with open_regular(path) as file:
                 return file.read(8).startswith(_LOGS[path.name[path.name.rindex("-") :]])
@@ -242,7 +242,7 @@ class SqliteSource:
             ) from None
 
     def _copied(self, files: Sequence[Path]) -> str:
-        """The first of the files as a copy in a folder for temporary files, with the others beside it."""
+        """Copy the files into a temporary folder, and return the copy of the first file."""
         place = tempfile.gettempdir()
         size, free = sum(file.stat().st_size for file in files), shutil.disk_usage(place).free
         if size > free:
