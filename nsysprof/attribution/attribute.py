@@ -144,10 +144,10 @@ def attribute(
 
     ``threads`` is ``follow`` (work of worker threads belongs to the range open on another thread of the process, if
     there is exactly one) or ``strict`` (work of a thread belongs only to ranges of this thread, as in nsys's
-    projection). Takes near-linear time in events, process by process. ``progress`` receives each task and its number of
-    rows. If the report would take more than ``memory_limit`` bytes (None: no limit), long columns go to scratch files.
-    If ``graphs`` is ``captured``, the report must be open, and replayed ops of a CUDA graph belong to the range that
-    captured the graph (if the report has the capture).
+    projection). Processes are attributed one by one, in near-linear time in events. ``progress`` receives each task and
+    its number of rows. If the report would take more than ``memory_limit`` bytes (None: no limit), long columns go to
+    scratch files. If ``graphs`` is ``captured``, the report must be open, and replayed ops of a CUDA graph belong to
+    the range that captured the graph (if the report has the capture).
 
     ``ranges`` chooses among ``nvtx,mpi,openacc,found``; ``auto`` means NVTX ranges if there are any, otherwise all
     other kinds (see `choose_ranges`). If a trace is given, its ranges are used.
@@ -261,7 +261,7 @@ def _attribute_process(
 def _nests(
     trace: Trace, members: range, range_bounds: Index, parent: Ints32 | None = None
 ) -> tuple[dict[int, tuple[int, Nest]], list[slice]]:
-    """For each thread with push/pop ranges, its first range and their nesting; and the rows of start/end ranges.
+    """For each thread with push/pop ranges, the first such range and their nesting; and the rows of start/end ranges.
 
     ``parent`` is the parent of each range, if already known.
     """
@@ -297,8 +297,9 @@ def _follow(
 ) -> dict[int, Index]:
     """Assign launches of threads without an open range to the only other thread with a range open throughout.
 
-    An autograd thread works for a thread that launches kernels itself: if several threads have a range open, only such
-    threads (no data loader) are candidates for its launches. Returns the launches that follow each thread.
+    An autograd thread works for a thread that launches kernels itself: if several threads have a range open, only
+    threads that launch kernels (no data loaders) are candidates for its launches. Returns the launches that follow each
+    thread.
     """
     lost = np.flatnonzero(owner < 0)
     found, candidates = _open_elsewhere(nests, calls.start[lost], calls.end[lost])
@@ -323,8 +324,8 @@ def _follow(
 
 
 def _open_elsewhere(nests: dict[int, tuple[int, Nest]], start: Ints, end: Ints) -> tuple[Ints32, Ints32]:
-    """For each time interval, a range that is open on a thread throughout, and the number of threads with one: 0, 1, or
-    2 for more.
+    """For each time interval, a range that is open on some thread throughout, and the number of threads with such a
+    range: 0, 1, or 2 for several.
     """
     found, candidates = np.full(len(start), -1, np.int32), np.zeros(len(start), np.int32)
     some_start = np.concatenate([part.start for _, part in nests.values()])
@@ -386,7 +387,7 @@ def _fill_start_end(
 ) -> None:
     """Fill in start/end ranges: totals over all launches while they are open, and owners of otherwise unowned launches.
 
-    They contain launches of their whole process or, under ``strict``, of the thread that started them.
+    A start/end range contains launches of its whole process or, under ``strict``, of the thread that started it.
     """
     ranges, arena = result.trace.ranges, result.trace.arena
     strict = result.threads == "strict"

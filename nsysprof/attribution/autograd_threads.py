@@ -69,8 +69,8 @@ def backward_brought_home(trace: Trace) -> Trace:
 
 
 def _roots(trace: Trace, threads: Index, made: Mask) -> tuple[Index, Index]:
-    """The outermost backward ranges on these threads that overlap no outermost range of another of them, and the end of
-    the rows inside each.
+    """The outermost backward ranges on these threads that overlap no outermost range on another of the threads; and for
+    each, the end of the rows inside it.
     """
     ranges = trace.ranges
     found = []
@@ -89,7 +89,7 @@ def _roots(trace: Trace, threads: Index, made: Mask) -> tuple[Index, Index]:
 
 
 def _homes(trace: Trace, threads: Index, start: Ints, end: Ints) -> Ints:
-    """For each interval, the only thread with a range open throughout that opens or closes none meanwhile, or -1."""
+    """For each interval, the only thread that has a range open throughout and opens or closes none in it; else -1."""
     ranges = trace.ranges
     home, open_on = np.full(len(start), -1), np.zeros(len(start), np.int64)
     for code in threads.tolist():

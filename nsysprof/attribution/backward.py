@@ -76,7 +76,7 @@ def find_backward(attribution: Attribution) -> Backward:
 
 
 def _answers(ops: AutogradOps, back: Ints) -> Ints:
-    """The forward operator of each backward operator, -1 if there is none, or if it is on one of several threads."""
+    """The forward operator of each backward operator, -1 if no thread or several threads have a candidate."""
     forward = np.flatnonzero(~ops.backward)
     forward = forward[np.lexsort((ops.start[forward], ops.thread[forward], ops.sequence[forward]))]
     number, thread = ops.sequence[forward], ops.thread[forward]
@@ -105,7 +105,7 @@ def forward_of_launches(attribution: Attribution, backward: Backward) -> Ints32:
 
 
 def forward_of_ranges(attribution: Attribution) -> Ints32:
-    """Return the forward range of each range in a backward operator, -1 for other ranges; the report must be open."""
+    """Return the forward range of each range inside a backward operator, -1 for others; the report must be open."""
     trace, ranges = attribution.trace, attribution.trace.ranges
     backward = attribution.once(find_backward)
     if not len(backward):

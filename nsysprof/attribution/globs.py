@@ -153,7 +153,7 @@ def side_names(base: str, new: str) -> tuple[str, str, str]:
 
     If two paths differ in one piece, each range is named by its piece, and the rest of the path is the common part;
     other paths keep their full names. Names are split at ``::``. A piece includes the earlier parts of its name
-    (`aten::mm`), but no upper-case prefix of the workloads (`RUN::math::S4096`).
+    (`aten::mm`), except the workloads' upper-case prefix (`RUN` in `RUN::math::S4096`).
     """
     tokens = [_tokens(path) for path in (base, new)]
     if base == new or [mark for mark, _ in tokens[0]] != [mark for mark, _ in tokens[1]]:

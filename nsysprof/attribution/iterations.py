@@ -40,8 +40,8 @@ _WIDTH = re.compile(r"(?:vectorized_|unrolled_)?elementwise_kernel(?:_\w+)?<(?:\
 @dataclass(frozen=True)
 class _Rounds:
     """Rounds of loops of one thread, as columns: int64 launches ``[start, stop)``, rows of `Trace.launches`; ``number``
-    of the round; ``kind`` of the loop, 0 for the loop with most launches; bool: ``inner``, inside a round of another
-    loop, and ``last`` round of a loop.
+    of the round; ``kind`` of the loop, 0 for the loop with most launches; ``inner`` bool: whether the round is inside a
+    round of another loop; ``last`` bool: whether it is the last round of its loop.
     """
 
     start: Ints
@@ -121,7 +121,8 @@ class _Stretch:
 
 
 def _thread_rounds(symbols: Ints, exact: Ints, work: Ints, gap: Ints, paused: Mask, first: int) -> _Rounds | None:
-    """The rounds of a thread's loops, or None; ``first`` is its first launch, ``work`` the ns that each launch runs.
+    """The rounds of a thread's loops, or None; ``first`` is the thread's first launch; ``work`` is the GPU time (ns) of
+    each launch.
 
     Rounds of one launch count only if most begin after a pause (``paused``): an endless run of one kernel has no
     iterations.
@@ -174,7 +175,7 @@ def _stretches(chains: Chains, symbols: Ints, gap: Ints) -> Iterator[_Stretch]:
 
 def _outermost(chains: Chains) -> Ints:
     """The longest loops that are inside no other loop, in order. A loop of few rounds that mostly consists of loops
-    with more rounds, such as a loop over the sizes of a benchmark, is replaced by these.
+    with more rounds, such as a loop over the sizes of a benchmark, is replaced by these inner loops.
     """
     size, around = chains.end - chains.start, chains.parent
     more = (around >= 0) & (chains.count > chains.count[around])
@@ -227,8 +228,8 @@ def _outer(loops: list[_Stretch], kind: int, first: int) -> _Rounds:
 
 
 def _inner(chains: Chains, rows: Ints, first: int, outer: _Rounds) -> Iterator[_Rounds]:
-    """The rounds of loops directly inside some chains and their ``outer`` rounds, for each fold whose loops take a
-    large share of the loops around them.
+    """For each fold whose loops take a large share of the loops around them: the rounds of the loops that are directly
+    inside some chains and their ``outer`` rounds.
     """
     inside = np.flatnonzero(np.isin(chains.parent, rows))
     inside = inside[np.array([fold.period for fold in chains.folds])[chains.fold[inside]] > 1]
@@ -246,8 +247,9 @@ def _inner(chains: Chains, rows: Ints, first: int, outer: _Rounds) -> Iterator[_
 
 
 def _leaders(trace: Trace, found: dict[int, _Rounds], edges: Index) -> Iterator[tuple[int, _Rounds, Ints]]:
-    """The threads whose loops count, with their rounds and the end of each in ns. A thread that launches equally much
-    in each iteration of another thread follows it; the main thread leads or, without it, the thread that begins first.
+    """The threads whose loops count, with their rounds and the end of each round in ns. A thread that launches the same
+    amount in each iteration of another thread follows that thread. The main thread leads or, if it has no loops, the
+    thread that begins first.
     """
 
     def rank(thread: int) -> tuple[bool, int, int]:
@@ -293,7 +295,7 @@ def _in_step(trace: Trace, mine: _Rounds, stop: Ints, calls: slice, theirs: _Rou
 
 
 def _extend(trace: Trace, mine: _Rounds, stop: Ints, calls: slice, per_round: Ints) -> None:
-    """Let the last round of each loop end after the launches of a following thread that belong to it."""
+    """Extend the last round of each loop to the end of the launches that a following thread makes for this round."""
     launches = trace.launches
     begins = np.sort(launches.start[mine.start[~mine.inner]])
     for row in np.flatnonzero(mine.last & ~mine.inner).tolist():

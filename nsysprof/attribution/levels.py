@@ -165,7 +165,8 @@ def _asked(attribution: Attribution, select: str, merge_names: Sequence[str] | N
 
 
 def _with_found(attribution: Attribution) -> Iterator[Attribution]:
-    """The trace with detected iterations beside its ranges, then with iterations alone, because ranges may cross them.
+    """The trace with its ranges and detected iterations, then with iterations alone, because ranges may cross
+    iterations.
 
     None if its ranges already include iterations, or if none are detected.
     """
@@ -286,8 +287,8 @@ class _Busy:
         return self._whole < _SLIVER * self._total or self.computes_nothing(rows)
 
     def computes_nothing(self, rows: Index) -> bool:
-        """Return whether some ranges run only copies or collectives (an upload, a broadcast of parameters) of a program
-        that also computes.
+        """Return whether some ranges run only copies or collectives (an upload, a broadcast of parameters), although
+        the program also computes.
         """
         trace = self.attribution.trace
         compute = np.array([not _COLLECTIVE.match(name) for name in trace.op_names], bool).take(trace.ops.name)
@@ -300,7 +301,8 @@ class _Busy:
         return min(self._of(rows) / self._whole, 1.0) if self._whole > 0 else None
 
     def share_after_upload(self, rows: Index, share: float) -> float:
-        """Return the share of busy time that a level covers, excluding earlier copies to the GPU; 0 for slivers.
+        """Return the share of busy time that a level covers, excluding earlier copies to the GPU; 0 if the share is
+        tiny.
 
         ``share``: the level's share including these copies.
         """

@@ -44,8 +44,8 @@ class Loop:
 class _Fold:
     """The ``tokens`` before a fold, the first symbol of each and the end (``at``), and the loops of this ``period``.
 
-    A loop, here a chain, is of tokens ``[first, last)``; at ``clean`` begin two rounds of it without any variation.
-    ``plain`` are the tokens of the symbols themselves.
+    A loop (here called a chain) consists of the tokens ``[first, last)``; two of its rounds, without any variation,
+    begin at ``clean``. ``plain`` are the tokens of the symbols themselves.
     """
 
     plain: Words
@@ -234,8 +234,8 @@ def chains_of(folds: list[_Fold]) -> Chains:
 def rounds(
     chains: Chains, row: int, symbols: Ints, gap: Ints, seam: tuple[int, int] | None = None, since: int = 0
 ) -> Loop:
-    """Return one loop with its rounds. Rounds are aligned with the start or the end of the loop, whichever has the
-    longer gap before its rounds (``gap`` int64: the gap before each symbol). A gap without variation nearby counts
+    """Return one loop with its rounds. Rounds are counted from the start or from the end of the loop, whichever leaves
+    the longer gap before each round (``gap`` int64: the gap before each symbol). A gap without variation nearby counts
     double. If the ``seam`` of another loop occurs in this loop, rounds begin there. A first round that differs from the
     other rounds may begin earlier, but not before ``since``.
     """
@@ -281,8 +281,8 @@ def _places(pair: Words, one_round: Words, size: int) -> Ints:
 
 
 def _begin(fold: _Fold, places: Ints, symbols: Ints) -> Ints:
-    """The first symbol of each round. If a round ends with the symbol that begins the next, the two share a token: the
-    next round then gets as many symbols of it as the first round begins with.
+    """The first symbol of each round. If a round ends with the symbol that begins the next, the two rounds share a
+    token: the next round then gets as many symbols of this token as the first round begins with.
     """
     begin, end = fold.at[places], fold.at[places + 1]
     size = end - begin

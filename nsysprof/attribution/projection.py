@@ -166,7 +166,7 @@ def take_calls(
 
 
 def project(calls: LaunchWork, start: Ints, end: Ints, arena: ColumnArena = IN_MEMORY) -> Totals:
-    """Compute the `Totals` of ranges sorted by start, over all launches with a host call entirely inside the range."""
+    """For ranges sorted by start, compute the `Totals` of all launches whose host call is entirely inside the range."""
     out = Totals.zeros(len(start), arena)
     if len(start) == 0 or len(calls.start) == 0:
         return out

@@ -131,7 +131,7 @@ def overlapping(attribution: Attribution, of: Ints32, rows: AnyInts) -> Mask:
 def crossing(attribution: Attribution, depth: Ints32) -> Mask:
     """Mark the push/pop ranges that end before a range that starts inside them (possible across domains).
 
-    ``depth`` is the number of ranges around each range; if ranges nest, just as many are open when the range starts.
+    ``depth`` is the number of ranges around each range; if ranges nest, exactly so many are open when the range starts.
     """
     ranges = attribution.trace.ranges
     out = np.zeros(len(ranges), bool)

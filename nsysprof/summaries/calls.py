@@ -229,7 +229,7 @@ def _added_up(found: _Calls, key: AnyInts, per_name: int, recording: int) -> tup
 
 
 def _rows(trace: Trace, found: _Calls, asked: Asked, recording: int) -> tuple[ColumnTable, ColumnTable]:
-    """The rows of ``calls.csv``; and a row per name, with the path and the thread of most of its time."""
+    """The rows of ``calls.csv``; and a row per name, with the path and the thread that take most of its time."""
     threads, paths = len(found.tids), len(asked.merged) + 1
     wide = np.promote_types(np.int32, np.min_scalar_type(-len(found.texts) * threads * paths))
     key: AnyInts = found.name.astype(wide)

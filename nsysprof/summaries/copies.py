@@ -131,7 +131,7 @@ def _rows(attribution: Attribution, asked: Asked, some: Index) -> ColumnTable:
 
 
 def _blocking(trace: Trace, ops: Index, call: Array, source: Array, destination: Array) -> Bytes:
-    """Say which of `_BLOCKING` each copy or memset is; copies within a GPU and replayed ones block no host."""
+    """Classify each copy or memset as one of `_BLOCKING`; copies within a GPU and replayed copies block no host."""
     pageable, host = ((source == kind) | (destination == kind) for kind in map(MEMORY_KINDS.index, _OF_HOST))
     waits = np.array([*(_WAITS.match(name) is not None for name in trace.call_names), False])[call]
     ways = [call < 0, trace.ops.from_graph[ops] | ~(pageable | host), waits, pageable]
@@ -139,7 +139,7 @@ def _blocking(trace: Trace, ops: Index, call: Array, source: Array, destination:
 
 
 def _link(trace: Trace, gpu: Array, name: Array) -> Floats:
-    """Find the bandwidth (bytes/s) of the link that copies of that GPU and name use; NaN if unknown."""
+    """Find the bandwidth (bytes/s) of the link that copies with this GPU and name use; NaN if unknown."""
     out = np.full(len(gpu), np.nan)
     for number, code in set(zip(gpu.tolist(), name.tolist(), strict=True)):
         device = trace.devices[trace.gpu_numbers.index(number)].gpu

@@ -113,7 +113,7 @@ def clocks(trace: Trace, gpu: int, start: Ints, end: Ints) -> Floats:
 
 
 def step_metrics(trace: Trace, gpu: int, start: Ints, end: Ints) -> dict[str, Floats]:
-    """Return the mean percentage of `STEP_METRICS` in each interval; NaN if unknown, or shorter than three samples."""
+    """Return the mean percentage of `STEP_METRICS` in each interval; NaN if unknown or if the interval is short."""
     samples = trace.samples.get(gpu)
     out = dict.fromkeys(STEP_METRICS, np.full(len(start), np.nan))
     for name in STEP_METRICS if samples else ():
@@ -124,7 +124,9 @@ def step_metrics(trace: Trace, gpu: int, start: Ints, end: Ints) -> dict[str, Fl
 
 
 def drawn_metrics(trace: Trace) -> Iterator[tuple[str, int, GpuSamples, Floats]]:
-    """Yield the metrics for timelines: label, process that uses the GPU, its samples, and the percentage of each."""
+    """Yield the metrics for timelines: label, process that uses the GPU, the GPU's samples, and each sample's
+    percentage.
+    """
     labels, numbers = device_labels(trace), trace.gpu_numbers
     for gpu, samples in trace.samples.items():
         for name, parts in _DRAWN.items() if gpu in numbers else ():
@@ -211,7 +213,7 @@ def _shares(samples: GpuSamples, line: tuple[Ints, Ints]) -> NDArray[np.float32]
 
 
 def _ranges(attribution: Attribution, asked: Asked) -> Iterator[tuple[str, Ints, Ints]]:
-    """The merged paths with the most time between their first and last GPU ops, and these stretches of each."""
+    """The merged paths with the most time between their first and last GPU ops, and for each path these stretches."""
     inside = attribution.inclusive
     rows = np.flatnonzero((inside.launches > 0) & (asked.merged_of >= 0))
     start, end, path = inside.first_op_ns[rows], inside.last_op_ns[rows], asked.merged_of[rows]

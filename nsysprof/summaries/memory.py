@@ -120,7 +120,7 @@ def _gpus(trace: Trace) -> list[str]:
 
 
 def _owners(attribution: Attribution, events: MemoryEvents) -> Ints32:
-    """Find the range that the host call of each change belongs to: that of a launch there; -1 for none."""
+    """Find the range that would own a launch at the host call of each change; -1 for none."""
     out, known = np.full(len(events.time), -1, np.int32), np.flatnonzero(events.thread)
     trace = with_threads(attribution.trace, np.unique(events.thread[known]))
     calls = np.searchsorted(trace.threads, events.thread[known]), events.start[known], events.end[known]
@@ -129,7 +129,9 @@ def _owners(attribution: Attribution, events: MemoryEvents) -> Ints32:
 
 
 def _rows(trace: Trace, asked: Asked, owner: AnyInts, codes: list[int]) -> ColumnTable:
-    """Make the rows of some uses, of one kind of memory on one GPU; ``owner`` is the range of each change, -1: none."""
+    """Make the rows of some uses, all of one kind of memory on one GPU; ``owner`` is the range of each change (-1:
+    none).
+    """
     events, path = trace.memory, np.append(asked.merged_of, -1)
     chosen = np.isin(events.use, codes)
     changes, line = np.flatnonzero(chosen), events.over_time(chosen)
@@ -180,7 +182,9 @@ def _with_ancestors(paths: AnyInts, parent: Ints32) -> Index:
 def _over_instances(
     trace: Trace, asked: Asked, processes: list[int], line: tuple[Ints, Ints], place: Index, count: int
 ) -> tuple[Ints, Ints, Ints, Ints, Floats]:
-    """For each row, count the instances; find the last one's end, live bytes then, the peak inside, and the growth."""
+    """For each row, count the instances; find the end of the last one, the live bytes then, the peak inside, the
+    growth.
+    """
     ranges = trace.ranges
     mine = np.isin(trace.processes, processes)[trace.thread_process][ranges.thread]
     rows = np.flatnonzero(mine & (place[asked.merged_of] < count - 1))

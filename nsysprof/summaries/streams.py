@@ -39,7 +39,7 @@ _NOTE = (
 
 
 def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
-    """Sum GPU ops by stream; returns None if there are none. A finding is made only if several streams have work."""
+    """Sum GPU ops by stream; returns None if there are none. There is a finding only if several streams have work."""
     trace = attribution.trace
     ops = trace.ops
     kinds = np.bincount(5 * ops.stream.astype(np.int32) + ops.kind, minlength=5 * len(trace.streams)).reshape(-1, 5)
@@ -85,8 +85,9 @@ def _answer(trace: Trace, rows: ColumnTable) -> Answer:
 
 
 def _added_up(trace: Trace, used: Index, rows_of: list[Ints32]) -> tuple[Ints, Ints, Ints, Ints, int]:
-    """How long each of the ``used`` streams, with the ops ``rows_of``, is busy, and is so alone on its GPU; the sum of
-    its ops; the thread that launched most of that, -1: none; and the time from the first op of all to the last.
+    """For each of the ``used`` streams, with the ops ``rows_of``: how long it is busy, and how long it alone is busy on
+    its GPU; the sum of its ops; the thread that launched most of this sum (-1: none). Also the time from the first op
+    of all streams to the last.
     """
     gpu, threads = trace.stream_gpu[used], len(trace.threads)
     of_launch = np.append(trace.launches.thread.astype(np.int32), np.int32(threads))
