@@ -219,7 +219,7 @@ def _read(path: str) -> str:
 def _watch(arena: weakref.ref[ColumnArena], libraries: int) -> None:
     """Release mapped columns whenever the process comes near its limit, as long as the arena lives.
 
-    ``libraries`` is how many bytes mapped other files before.
+    ``libraries``: how many bytes of other files were mapped before.
     """
     while True:
         time.sleep(_WATCH_PERIOD_S)

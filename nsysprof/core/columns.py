@@ -323,7 +323,7 @@ Column = Array | Texts
 
 @dataclass(frozen=True)
 class ColumnTable:
-    """Columns of equal length by name; ``keyed``: adjacent columns, with row codes that determine their values."""
+    """Columns of equal length by name; ``keyed``: a code per row that determines the values of adjacent columns."""
 
     columns: Mapping[str, Column]
     keyed: Mapping[tuple[str, ...], AnyInts] = field(default_factory=dict)

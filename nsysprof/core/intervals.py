@@ -138,7 +138,7 @@ def contained_sums(start: Ints, end: Ints, values: Ints, outer_start: Ints, oute
 def _sums_by_halves(start: Ints, end: Ints, values: Ints, outer_start: Ints, outer_end: Ints) -> Ints:
     """The sums of items that start at or after each outer start and end by its end.
 
-    The items from that start on are at most one block of each power of two, within which they are sorted by end.
+    The items from this start on form at most one block per power of two; each block is sorted by end.
     """
     count = len(end)
     rank = np.empty(count, np.int64)
@@ -201,9 +201,9 @@ def slice_reduce(ufunc: np.ufunc, values: Ints, low: Index, high: Index, empty: 
 class Overlaps:
     """Pairs of overlapping intervals, for fast computation of the union of consecutive intervals.
 
-    At every moment, the running intervals are sorted by index; ``ns`` is the time for which a pair are neighbours. For
-    any set of intervals that is contiguous at every moment, ``union length = sum of lengths - sum of ns of the pairs in
-    the set``.
+    At every moment, the running intervals are sorted by index; ``ns`` is the time during which the two intervals of a
+    pair are neighbours. For any set of intervals that is contiguous at every moment, ``union length = sum of lengths -
+    sum of ns of the pairs in the set``.
     """
 
     first: Index
@@ -255,7 +255,7 @@ def _overlaps_by_segment(start: Ints, end: Ints) -> Overlaps | None:
 
 
 def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
-    """Do the same for crowds: one pass over the cuts with the running intervals in a sorted list."""
+    """Do the same for many simultaneous intervals: one pass over the cuts, running intervals in a sorted list."""
     count = len(start)
     times = np.concatenate([start, end])
     # at equal times ends come first, so that touching intervals do not meet

@@ -42,7 +42,7 @@ def enclosing(end: Ints) -> Ints32:
 
 
 def _last_reaching(end: Ints, rows: Index) -> Ints32:
-    """Find for each of some rows the last row before it whose end is no sooner, -1 for none, in log(n) steps.
+    """For each of some rows, find the last row before it that does not end earlier (-1 for none), in log(n) steps.
 
     ``peaks[k]`` holds the latest end of every 2**k rows: go up until the block to the left is late enough, then down.
     """

@@ -95,7 +95,7 @@ def shorten_all(texts: Sequence[str], most: int, shortened: Callable[[str, int],
 
 
 def _shared(names: Sequence[str]) -> tuple[int, int]:
-    """Count the characters that all names, which are not all equal, begin and end with."""
+    """Count the characters that are common to the beginnings and to the ends of all names (not all names are equal)."""
 
     def count(each: Sequence[str]) -> int:
         first, last = min(each), max(each)  # what these two share, all do

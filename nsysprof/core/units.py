@@ -83,7 +83,7 @@ def _scaled(value: float, units: tuple[tuple[int, str], ...]) -> str:
 
 
 def _unit(value: float, units: tuple[tuple[int, str], ...]) -> tuple[int, str]:
-    """Choose the largest unit of which the printed value holds at least one; the first one for less."""
+    """Choose the largest unit in which the printed value is at least 1; the first unit for smaller values."""
     chosen = units[0]
     for (divisor, name), (smaller, _) in zip(units[1:], units[:-1], strict=True):
         # 999.96 µs prints as 1.00 ms, not as 1,000 µs: compare what is printed in the smaller unit.

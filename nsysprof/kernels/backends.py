@@ -173,7 +173,7 @@ def _traits(kinds: Kinds, backends: list[str]) -> Mask:
 
 
 def _labelled(count: int, run: Ints, traits: Mask, backends: list[str]) -> tuple[Ints, list[str], Mask]:
-    """The label observed in each of ``count`` runs as a code, the labels, and which work decided.
+    """The code of the label observed in each of ``count`` runs; the labels; and a mask of the work that decided.
 
     ``run`` and ``traits`` are of the rows of `work_inside`.
     """
@@ -190,7 +190,7 @@ def _labelled(count: int, run: Ints, traits: Mask, backends: list[str]) -> tuple
 
 
 def _observed(seen: Mask, backends: list[str]) -> tuple[str, Mask]:
-    """The backend that kernels with these traits together are, and the traits that decide it."""
+    """The backend that kernels with these traits form together, and the traits that show it."""
     decides = np.zeros(len(seen), bool)
     fused = [backend for backend, there in zip(backends, seen[_FUSED:].tolist(), strict=True) if there]
     math = bool(seen[_IS_GEMM] and seen[_IS_SOFTMAX])

@@ -115,7 +115,7 @@ _WORDS = re.compile(r"[a-z]{2,}").findall
 
 
 def _inside(word: str, starts: dict[str, list[str]]) -> list[str]:
-    """The needed words that stand anywhere in this word; `starts` lists them by their first two letters."""
+    """The required words that occur anywhere in this word; `starts` lists them by their first two letters."""
     return [
         need for at in range(len(word) - 1) for need in starts.get(word[at : at + 2], ()) if word.startswith(need, at)
     ]

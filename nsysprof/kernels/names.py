@@ -137,7 +137,7 @@ def function_name(name: str) -> str:
 
 
 def own_words(function: str) -> str:
-    """Return the words in the last part of a qualified name: `ns::vectorAdd2_kernel` is `vector add kernel`."""
+    """Return the words in the last part of a qualified name: `ns::vectorAdd2_kernel` gives `vector add kernel`."""
     return " ".join([word for word in _OWN_WORDS.findall(function.rsplit("::", 1)[-1]) if len(word) > 1]).lower()
 
 
@@ -145,7 +145,7 @@ def is_plausible(function: str, words: str, only: Sequence[str]) -> bool:
     """Return whether a function's name shows its purpose: a library defines it, or all its words are neutral or in
     ``only``.
 
-    `vectorAdd` is an addition; no single word of `explicit_euler_step` shows its purpose.
+    The name `vectorAdd` shows an addition, but no single word of `explicit_euler_step` shows its purpose.
     """
     return _LIBRARY.match(function) is not None or all(word in only or word in _NEUTRAL for word in words.split())
 

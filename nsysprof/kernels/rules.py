@@ -81,9 +81,9 @@ def _shipped() -> tuple[Rule, ...]:
 
 @cache
 def _needed_word(pattern: str) -> str:
-    """The longest run of letters, lowercase, that every match of the expression holds; "" for none.
+    """The longest run of letters, lowercase, that every match of the expression contains; "" for none.
 
-    Reads only what stands outside groups, classes and escapes: may miss a word but never names a wrong one.
+    Only text outside groups, classes and escapes is read, so a word may be missed, but no wrong word is returned.
     """
     runs, run, depth, at = [], "", 0, 0
     while at < len(pattern):
@@ -137,7 +137,7 @@ def _read_rules(path: Path, check: bool) -> tuple[Rule, ...]:
 
 
 def _reasons(rule: Rule) -> Iterator[str]:
-    """The reasons why this is no rule; the first counts, later ones may follow from it."""
+    """The reasons why this is not a valid rule; the first counts, because later ones may follow from it."""
     if rule.only is not msgspec.UNSET and rule.where != "words":
         yield "'only' needs where = \"words\""
     groups: set[str] = set()

@@ -62,7 +62,7 @@ def op_work(trace: Trace) -> OpWork:
 
 
 def _innermost(trace: Trace, calls: OperatorCalls, rows: Index) -> Ints:
-    """The row of the innermost call of an operator around the launch of each GPU op, -1 for none."""
+    """The row of the innermost operator call around the launch of each GPU op, -1 for none."""
     launches, out = trace.launches, np.full(len(rows), -1)
     launch = trace.ops.launch[rows]
     thread = trace.threads[launches.thread[launch]]
@@ -77,5 +77,5 @@ def _innermost(trace: Trace, calls: OperatorCalls, rows: Index) -> Ints:
 
 
 def _type_in(name: str) -> str:
-    """The type of the operands of a kernel as PyTorch writes it, as far as its name says."""
+    """The operand type of a kernel, in PyTorch's notation, if the kernel's name shows it."""
     return next((word for word, pattern in _IN_NAMES.items() if re.search(pattern, name)), "")

@@ -116,7 +116,7 @@ def median_ratio(
 def _log_distances(
     values: Floats, order: Dependence, level: float, resamples: int, seed: int
 ) -> tuple[ConfidenceInterval, tuple[float, float]]:
-    """Compute the plain limits of the median, and how far below and above it they are on logarithms."""
+    """Compute the plain limits of the median, and their distances below and above it, in logarithms."""
     plain = normal_quantile((1 + level) / 2)
     if order.n < _MIN_SAMPLES:
         limits = _range(values, order.n, level)
@@ -129,7 +129,7 @@ def _log_distances(
 
 
 def _joined(far: Floats, orders: tuple[Dependence, Dependence], level: float) -> float:
-    """Combine how ``far`` the limits of the two sides are from their medians into that of the ratio, on logarithms."""
+    """Combine the distances ``far`` of both sides' limits from their medians into that of the ratio, in logarithms."""
     if not far.any() or not any(order.correlated for order in orders):
         return float(np.hypot(*far))
     blocks = np.array([order.blocks for order in orders])
@@ -138,19 +138,19 @@ def _joined(far: Floats, orders: tuple[Dependence, Dependence], level: float) ->
 
 
 def _p_of_ratio(ratio: float, limit: float, held: float, freedom: float) -> float:
-    """Return the p-value of a logarithm ``ratio`` whose limit at the level ``held`` is that far off."""
+    """Return the p-value of the logarithm ``ratio``, whose limit at the level ``held`` is ``limit`` away."""
     if limit == 0:
         return 1.0 if ratio == 0 else 0.0
     return t_outside(ratio / limit * normal_quantile((1 + held) / 2), max(freedom, 1.0))
 
 
 def _range(values: Floats, worth: float, level: float) -> ConfidenceInterval:
-    """Return the range of the samples, with the probability that so many lie on both sides of the true median."""
+    """Return the range of the samples; its level is the probability that it contains the true median."""
     return ConfidenceInterval(float(values.min()), float(values.max()), min(level, 1 - 2 ** (1 - worth)), RANGE)
 
 
 def _understated(order: Dependence) -> float:
-    """Return the standard deviation of the median over the part of it that resampling shows."""
+    """Return the standard deviation of the median divided by the one that resampling shows."""
     return float(np.sqrt(shortfall(order.phi, order.n, order.block, "median")))
 
 
@@ -181,10 +181,11 @@ def resampled_medians(values: Floats, block: int, count: int, rng: np.random.Gen
 
 
 def _independent_medians(ordered: Floats, count: int, rng: np.random.Generator) -> Floats:
-    """Draw medians of independent resamples without drawing these.
+    """Draw medians of independent resamples without drawing the resamples.
 
-    A draw is the sample at floor(n u) with u uniform, so the median of n draws is the sample at the median of n
-    uniform numbers, whose distribution is known: a beta for the middle one, and one more for the next.
+    A draw is the sample at floor(n u) with u uniform, so the median of n draws is the sample at the median of n uniform
+    numbers. The distribution of this median is known: a beta distribution for the middle number, and another for the
+    next number (even n).
     """
     n = len(ordered)
     middle = (n + 1) // 2
@@ -220,8 +221,8 @@ def _bca_levels(values: Floats, medians: Floats, reach: float) -> Floats:
 def median_acceleration(values: Floats) -> float:
     """Return the acceleration of the median by the jackknife, which leaves out one sample at a time.
 
-    Leaving out one sample can give only three medians (for even n only two, equally often: the acceleration is then 0),
-    so no sample is actually left out.
+    Leaving out one sample can give only three medians (for even n only two, equally often, so the acceleration is 0).
+    These are computed directly, without leaving out samples.
     """
     n = len(values)
     half = n // 2
@@ -289,7 +290,7 @@ def ranked_differences(base: Floats, new: Floats, ranks: Sequence[int]) -> Float
 
 
 def _rank_reach(orders: tuple[Dependence, Dependence], level: float) -> float:
-    """Return how many standard deviations out: normal, or of Student's t where a block is a sample."""
+    """Return the quantile in standard deviations: normal, or Student's t with one sample per block if correlated."""
     if any(order.correlated for order in orders):
         return t_quantile(level, sum(order.blocks for order in orders) - 2)
     return normal_quantile((1 + level) / 2)

@@ -84,9 +84,9 @@ class Contrast:
     autocorrelated samples (for which the U test is not valid). ``adjusted_p``: ``p`` after Holm's correction over
     ``family`` comparisons.
 
-    ``verdict``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, about ``new``, see `judge`; ``reason`` in
-    one line. ``warnings``: warnings about both samples. ``worth``: the effective number of samples of each side;
-    ``drift``: the larger drift of the two sides, as a share, 0 for none.
+    ``verdict`` about ``new``: `FASTER`, `SLOWER`, `NO_CLEAR_CHANGE` or `TOO_FEW_SAMPLES`, see `judge`; ``reason``: one
+    line. ``warnings``: warnings about both samples. ``worth``: the effective number of samples of each side; ``drift``:
+    the larger drift of the two sides, as a share, 0 for none.
 
     ``runs``: the number of compared runs (processes); with one run, the result holds for that run only. ``over``: the
     logarithm of the ratio over several runs. ``gap``: the distance between the two sets of samples, divided by the sum
@@ -231,14 +231,14 @@ def contrasts_over_runs(
 
 
 def _withheld(one: Contrast) -> Contrast:
-    """Say "too few samples" in place of "no clear change" where a side is worth too few independent ones to tell."""
+    """Turn "no clear change" into "too few samples" if the effective n of a side is too small for this verdict."""
     if one.verdict != NO_CLEAR_CHANGE or min(one.worth) >= SURE_FROM:
         return one
     return replace(one, verdict=TOO_FEW_SAMPLES, reason=f"{_worth_words(one)}; {one.reason}")
 
 
 def _common(base: Mapping[int, Floats], new: Mapping[int, Floats]) -> _Pair:
-    """The runs that both sides have samples of."""
+    """The samples of the runs that have samples on both sides."""
     runs = [run for run in base if len(base[run]) and len(new.get(run, ()))]
     return {run: base[run] for run in runs}, {run: new[run] for run in runs}
 
@@ -365,7 +365,7 @@ def _verdict(one: Contrast, rules: Rules) -> tuple[str, str]:
 
 
 def _too_few(one: Contrast, rules: Rules) -> str:
-    """Say why no samples of so small a number could show anything; empty where they could."""
+    """Explain why so few samples cannot show any difference; empty if they can."""
     fewest = min(one.base_n, one.new_n)
     if fewest < rules.least_samples:
         return f"n = {fewest}; at least {rules.least_samples} samples per side are needed"
@@ -388,7 +388,7 @@ def _worth_words(one: Contrast) -> str:
 
 
 def _unclear(one: Contrast, rules: Rules) -> str:
-    """Say why a contrast with enough samples shows no clear change; empty where it shows one."""
+    """Explain why a contrast with enough samples shows no clear change; empty if it shows a clear change."""
     effect, apart = noise_of(one.ratio), abs(one.new_median - one.base_median)
     p = f"p = {one.adjusted_p:.2g} ({one.test}, corrected for {plural(one.family, 'comparison')})"
     drifts = f"the samples of one side drift by {format_share(one.drift)}, more than the sides differ"
@@ -405,7 +405,7 @@ def _unclear(one: Contrast, rules: Rules) -> str:
 
 
 def _gap(sides: tuple[Floats, Floats]) -> float:
-    """How far apart the samples of the two sides lie, over the sum of their ranges."""
+    """The distance between the samples of the two sides, divided by the sum of their ranges."""
     (base_low, base_high), (new_low, new_high) = ((side.min(), side.max()) for side in sides)
     apart = float(max(new_low - base_high, base_low - new_high))
     ranges = float(base_high - base_low + new_high - new_low)
@@ -413,9 +413,9 @@ def _gap(sides: tuple[Floats, Floats]) -> float:
 
 
 def _worth(gap: float, orders: tuple[Dependence, Dependence]) -> tuple[float, float]:
-    """Count the independent samples that each side is worth: fewer than it has where a warning says so.
+    """Return the effective n of each side: below the number of samples if a warning about dependence applies.
 
-    Where the sides are much farther apart than either wanders, it does not matter how slowly they wander.
+    If the sides are much farther apart than either varies, dependence does not matter.
     """
     if gap > _MIN_GAP:
         return orders[0].n, orders[1].n

@@ -207,7 +207,7 @@ def rank_test(one: Floats, other: Floats) -> float:
 
 
 def _orders_by_wins(first: int, second: int) -> list[int]:
-    """Of all orders of two samples, how many have each number of pairs that the first one wins: a Gaussian binomial."""
+    """The number of orders of two samples for each number of pairs that the first wins: a Gaussian binomial."""
     first, second = sorted((first, second))
     counts = [1] + [0] * (first * second)
     for size in range(1, first + 1):

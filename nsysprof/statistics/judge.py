@@ -110,10 +110,10 @@ def judge(span: Ints, fitted: Floats | None = None) -> Judgement:
 
 
 def _limit(left: Floats) -> float:
-    """How far above 0 a step is slow, of what level and pattern leave of the logarithms of times.
+    """The limit above which a step is slow; ``left`` are the logarithms of times minus level and pattern.
 
-    Beyond the upper quartile an exponential tail falls by half with each distance from quartile to octile; that of a
-    normal distribution is the least, as few samples may show too short a one.
+    Beyond the upper quartile, an exponential tail halves over each further distance of quartile to octile. The distance
+    in a normal distribution is the minimum, because the distance in few samples may be too short.
     """
     limit, kept = math.inf, left
     for _ in range(_ROUNDS):  # slow steps make the limit too high: once more without them
@@ -155,9 +155,11 @@ def _in_segments(values: Floats, changes: Sequence[int], level: Callable[[Floats
 
 
 def _season(x: Floats) -> tuple[Floats, int]:
-    """What each step takes more than the others by its place in a period, and the period; 0 where there is none.
+    """The additional time of each step due to its position in a period (in logarithms), and the period; 0 if there is
+    none.
 
-    Half of the last cycles say what the other half would be: half of the absolute deviations must go.
+    There is a period if one half of the last cycles predicts the other half so well that the absolute deviations fall
+    by half.
     """
     late = (x - _running_median(x))[-_LAST:]
     for period in range(2, min(_MAX_PERIOD, len(late) // _LEAST_CYCLES) + 1):
@@ -186,11 +188,11 @@ def regular_period(hits: Index, count: int) -> int:
 
 
 def _second_kind(left: Floats) -> Floats:
-    """By how much the steps of a second kind differ, 0 for the others, which are more; all 0 where there is one kind.
+    """By how much steps of the second, rarer kind differ; 0 for steps of the first kind, or if there is one kind.
 
-    Times are split where the variance between both parts is largest; they are two kinds where the gap between both is
-    three times as wide as their middle halves, and the smaller one has more than `MAX_OUTLIERS` of the steps. Of fewer
-    than 16 steps some lie apart by chance.
+    Times are split where the variance between the two parts is largest. The parts are two kinds if the gap between them
+    is three times as wide as their middle halves, and the smaller part has more than `MAX_OUTLIERS` of the steps. Fewer
+    than 16 steps are one kind, because some may be far from the others by chance.
     """
     out, count = np.zeros(len(left)), len(left)
     if count < 2 * _LEAST_SEGMENT:
@@ -210,7 +212,7 @@ def _second_kind(left: Floats) -> Floats:
 
 
 def _changes(x: Floats) -> tuple[float | None, list[int]]:
-    """The drift, None where there is none, and where the level changes for good: whichever describes more."""
+    """Either the drift (else None) or the places where the level changes for good: whichever describes more."""
     changes = _split(x, _MAX_CHANGES)
     trend = drift(np.exp(x))
     if not trend.significant:
@@ -226,9 +228,10 @@ def _changes(x: Floats) -> tuple[float | None, list[int]]:
 
 
 def _split(x: Floats, most: int) -> list[int]:
-    """Where the level changes, then in both parts: at most ``most`` places.
+    """Where the level changes in ``x``, then in both parts: at most ``most`` places.
 
-    Where nothing is clear in all of it, both halves and the middle are asked: several changes look like dependence.
+    If no change is clear in all of ``x``, both halves and the middle are searched: several changes look like
+    dependence.
     """
     if most <= 0:
         return []
@@ -242,7 +245,7 @@ def _split(x: Floats, most: int) -> list[int]:
 
 
 def _largest_change(x: Floats) -> int:
-    """Where ranks change most, 0 where that is not clear."""
+    """The place where ranks change most; 0 if no change is clear."""
     count = len(x)
     if count < 2 * _LEAST_SEGMENT:
         return 0

@@ -105,7 +105,7 @@ def newest_level(logs: Sequence[float]) -> Sequence[float]:
 
 
 def _of_neighbours(x: Floats, *, trim: bool) -> float:
-    """The noise that neighbours show, whatever the levels; ``trim``: without the few that differ by far the most."""
+    """The noise that neighbours show, regardless of levels; ``trim``: without the few that differ far more."""
     apart = np.sort(np.abs(np.diff(x)))
     far = apart > _STANDS_OUT * max(float(np.median(apart)) / _QUARTILES[0][1], _LEAST_NOISE)
     apart = apart[: len(apart) - min(int(far.sum()), len(apart) // 4) * trim]
@@ -114,7 +114,7 @@ def _of_neighbours(x: Floats, *, trim: bool) -> float:
 
 
 def _of_states(x: Floats, states: Sequence[Hashable]) -> float:
-    """The noise that runs of one state show, each against the one before; 0 of too few."""
+    """The noise that consecutive runs of one state show; 0 if there are too few."""
     last: dict[Hashable, float] = {}
     apart = []
     for state, value in zip(states, x.tolist(), strict=False):
@@ -126,7 +126,7 @@ def _of_states(x: Floats, states: Sequence[Hashable]) -> float:
 
 
 def _levels(x: Floats, noise: float, least: float) -> Levels:
-    """Steps, or steps on a slope, whichever describes the runs better for what it takes to say."""
+    """Levels, or levels on a slope: whichever describes the runs better for its number of parameters."""
     flat = _steps(x, noise, least, 0.0)
     if len(x) < 2 * LEAST_RUNS:
         return flat
@@ -145,7 +145,7 @@ def _levels(x: Floats, noise: float, least: float) -> Levels:
 
 
 def _slope(x: Floats, levels: Levels) -> float:
-    """The common slope within levels, by least squares; 0 where it is not clear."""
+    """The common slope within levels, by least squares; 0 if no slope is clear."""
     kept = np.flatnonzero(~levels.odd)
     of = levels.of(len(x))[kept]
     time, value = kept.astype(np.float64), x[kept].copy()
@@ -168,7 +168,7 @@ def _cost(x: Floats, levels: Levels) -> float:
 
 
 def _steps(x: Floats, noise: float, least: float, slope: float) -> Levels:
-    """Levels of what a slope leaves; runs that the next ones take back are left out, one after the other."""
+    """Levels after removing a slope; runs whose change the next runs reverse are left out, step by step."""
     flat = x - slope * np.arange(len(x))
     odd = np.zeros(len(x), bool)
     while True:
@@ -194,7 +194,7 @@ def _steps(x: Floats, noise: float, least: float, slope: float) -> Levels:
 
 
 def _partition(x: Floats, penalty: float) -> list[int]:
-    """The starts of the levels with the least squares about their means and ``penalty`` for each level."""
+    """The starts of the levels that minimize the squares about their means, plus a ``penalty`` per level."""
     sums, squares = (np.concatenate([[0.0], np.cumsum(each)]) for each in (x - x.mean(), (x - x.mean()) ** 2))
     best, last = np.full(len(x) + 1, -penalty), np.zeros(len(x) + 1, np.int64)
     open_ = np.zeros(1, np.int64)  # where the last level may begin
@@ -214,7 +214,7 @@ def _partition(x: Floats, penalty: float) -> list[int]:
 
 
 def _clear(x: Floats, starts: list[int], noise: float, least: float) -> list[int]:
-    """The levels that differ clearly from those before them: the least clear one goes until all do."""
+    """The levels that differ clearly from the level before: the least clear level is removed until all do."""
     while len(starts) > 1:
         edges = np.array([*starts, len(x)])
         count = np.diff(edges)

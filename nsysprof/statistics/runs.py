@@ -71,7 +71,7 @@ class OverRuns:
         return ConfidenceInterval(float(np.exp(self.mean - half)), float(np.exp(self.mean + half)), level, RUNS)
 
     def _tests(self) -> list[tuple[float, float]]:
-        """Error, with that of the clock, and freedom of the interval, then of the test."""
+        """Error (including the clock's error) and degrees of freedom: first of the interval, then of the test."""
         both = ((self.error, self.freedom), self.shared or (self.error, self.freedom))
         return [(max(error, self.rounding / t_quantile(LEVEL, freedom)), freedom) for error, freedom in both]
 
@@ -164,7 +164,7 @@ def over_runs(logs: Sequence[Sequence[float]], roundings: Sequence[float] | None
 
 
 def _usual(variances: Floats, freedoms: Floats) -> float:
-    """The usual one of variances with few degrees of freedom: their median, over that of chi-squared."""
+    """The typical variance, if variances have few degrees of freedom: their median over the median of chi-squared."""
     median_of_chi = (1 - 2 / (9 * float(np.median(freedoms)))) ** 3  # Wilson and Hilferty, over the degrees of freedom
     return float(np.median(variances)) / median_of_chi
 
@@ -196,7 +196,7 @@ def moderated_variances(variances: Floats, freedoms: Floats) -> tuple[Floats, Fl
 
 
 def _inverse_trigamma(value: float) -> float:
-    """Solve trigamma(x) = value, which falls with x, by halving."""
+    """Solve trigamma(x) = value by bisection; trigamma falls with x."""
     low, high = 1e-4, 1e8
     for _ in range(100):
         middle = float(np.sqrt(low * high))
@@ -205,7 +205,9 @@ def _inverse_trigamma(value: float) -> float:
 
 
 def _digamma(x: float) -> float:
-    """The derivative of the logarithm of gamma: carried above 8, then its series (Abramowitz and Stegun 6.3)."""
+    """The derivative of the logarithm of gamma: by recurrence to x of at least 8, then by series (Abramowitz and Stegun
+    6.3).
+    """
     below = 0.0
     while x < 8:
         below += 1 / x
@@ -215,7 +217,7 @@ def _digamma(x: float) -> float:
 
 
 def _trigamma(x: float) -> float:
-    """The derivative of `_digamma`, the same way (6.4.6, 6.4.12)."""
+    """The derivative of `_digamma`, computed in the same way (6.4.6, 6.4.12)."""
     below = 0.0
     while x < 8:
         below += 1 / x**2

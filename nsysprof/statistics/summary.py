@@ -26,9 +26,9 @@ class Summary:
 
     ``interval``: the interval of the median. ``cv``: the standard deviation over the mean; None for one sample or a
     mean of 0. ``p5`` to ``p95``: quantiles, interpolated linearly between neighbours. ``outliers``: the number of
-    samples more than three times the interquartile range below the first or above the third quartile (Tukey 1977: far
-    out), and more than 1 % of the median away, so that a clock tick is not an outlier. ``order``: the dependence of
-    samples on earlier samples. ``drift``: how much the samples grow or shrink. ``warnings``: a line for each doubt
+    samples that are below the first or above the third quartile by more than three times the interquartile range (Tukey
+    1977: far out) and by more than 1 % of the median, so that a clock tick is not an outlier. ``order``: the dependence
+    of samples on earlier samples. ``drift``: how much the samples grow or shrink. ``warnings``: a line for each doubt
     about the numbers.
 
     If `sure`, 95 % intervals contain the true median in 93 to 97 of 100 samples from most simulated sources (table in
