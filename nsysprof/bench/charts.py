@@ -96,7 +96,7 @@ def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> lis
 
 
 def plan_violins(results: BenchResults) -> marks.Violins:
-    """Plan a violin per backend: how far its samples are from their median (%), with its second set (A/A) below."""
+    """Plan a violin per backend: the deviation of its samples from their median (%); below, its second set (A/A)."""
     groups = _shown_points(results)
     notes = [
         "thick: middle half of the samples; white: median",

@@ -132,7 +132,7 @@ def environment_differences(before: BenchSamples, after: BenchSamples) -> Iterat
 
 
 def _neighbours(before: _Points, after: _Points) -> Iterator[str]:
-    """Backends that took turns with others in one run only: a call's launch time depends on the previous call.
+    """Name backends that were interleaved with the others in one run only: launch times depend on the previous call.
 
     On an H200, this changed the median of short cuDNN calls by a fifth (analysis/call-order).
     """
@@ -249,7 +249,9 @@ def _ends(median: float, low: float, high: float, n: int, name: str) -> dict[str
 
 
 def _memory(before: int, after: int, rules: Rules) -> dict[str, Any]:
-    """Memory is counted, not sampled: every change is certain, and matters from the smallest meaningful effect on."""
+    """Memory is counted, not sampled: every change is certain, and counts if it is at least the smallest meaningful
+    one.
+    """
     change = after / before - 1
     clear = max(after / before, before / after) - 1 >= rules.least_effect
     return {

@@ -280,7 +280,7 @@ def mixed_rows(results: BenchResults) -> pd.DataFrame:
 
 
 def _mixed(results: BenchResults) -> Iterator[str]:
-    """For each two backends, the dtype's part of their speed-up across dtypes at the largest S, if it is large."""
+    """For each pair of backends, the part of the speed-up at the largest S that is due to the dtype, if large."""
     about = results.about
     for _, group in mixed_rows(results).groupby(["base", "new"], sort=False):
         known = group[group["algorithm"].notna() & group["precision"].notna()]

@@ -184,7 +184,7 @@ def median_of(summary: Summary | None, runs: OverRuns | None) -> dict[str, Any]:
 
 
 def _spread(summary: Summary, values: Floats) -> dict[str, Any]:
-    """The spread of samples; with few samples, the 99 % quantile would depend on the largest sample alone."""
+    """The spread of samples; the 99 % quantile needs enough samples, or it depends on the largest sample alone."""
     return {
         "mean_ns": float(values.mean()),
         "sd_ns": float(values.std(ddof=1)) if len(values) > 1 else _NAN,
@@ -202,7 +202,7 @@ def _spread(summary: Summary, values: Floats) -> dict[str, Any]:
 
 
 def _with_limits(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with the limit of each shape: the longer time of its FLOPs and compulsory bytes at their peaks.
+    """The frame with the limit of each shape: the time of its FLOPs or of its compulsory bytes at peak, if longer.
 
     Peaks are from the datasheet if known, otherwise measured; there is no limit if either peak is unknown.
     """
@@ -303,7 +303,7 @@ def refused_rates(results: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _flops_suspects(point: BenchPoint, limits: GpuLimits, achieved: float, peak: float, lasted_ns: float) -> list[str]:
-    """The inputs of a share of FLOP/s that may be wrong: an error in these could explain a share above 100 %."""
+    """The inputs of a FLOP/s share that may be wrong: an error in one of them could explain a share above 100 %."""
     shape, clock, highest = point.shape, point.sm_clock_mhz, limits.max_sm_clock_mhz
     suspects = []
     if clock is None:
@@ -320,7 +320,7 @@ def _flops_suspects(point: BenchPoint, limits: GpuLimits, achieved: float, peak:
 
 
 def _timer(point: BenchPoint, lasted_ns: float) -> list[str]:
-    """The timer as a suspect, if it is no GPU event, or if the call is too short for it."""
+    """The timer as a suspect, if it does not use GPU events, or if the call is too short for it."""
     clock = point.latency_clock
     wrong = lasted_ns < _SHORT_NS or (clock == "perf_counter" and point.sm_clock_mhz is not None)
     return [f"the timer ({format_ns(lasted_ns)} by {clock})"] if wrong else []

@@ -165,9 +165,9 @@ def fleet_answer(
 
 
 def _iteration_path(ranks: Sequence[Ranked], per: str | None) -> str:
-    """Choose the path that most ranks have their iterations in; one that repeats before the whole report.
+    """Choose the path of the iterations of most ranks; in a tie, a path that repeats comes before the whole report.
 
-    Where ``per`` says which those are, the ranks without any do not vote.
+    If ``per`` names the iterations, ranks without such iterations do not vote.
     """
     votes = Counter(each.part.iteration_path for each in ranks)
     if per is not None:
@@ -181,9 +181,9 @@ def _iteration_path(ranks: Sequence[Ranked], per: str | None) -> str:
 
 
 def _refuse_strangers(ranks: Sequence[Ranked], path: str) -> None:
-    """Raise `NsysprofError` where reports that nothing names as ranks are no ranks of one job.
+    """Raise `NsysprofError` if reports that do not record their ranks are not from ranks of one job.
 
-    Those have the same steps, and the same collectives, if there are any.
+    Ranks of one job mostly have the same steps, and share collectives if they have any.
     """
     if len({each.answer.report for each in ranks}) < 2:
         return
@@ -204,7 +204,7 @@ def _refuse_strangers(ranks: Sequence[Ranked], path: str) -> None:
 
 
 def _warm_up(ranks: Sequence[Ranked], path: str) -> list[str]:
-    """The first iterations that are warm-up on some rank: they are not judged."""
+    """The first iterations that are warm-up on any rank; these iterations are not judged."""
     labels: dict[str, None] = {}
     for each in ranks:
         rows = iteration_rows(each.part, path)
@@ -253,7 +253,7 @@ def _rank_frame(
 
 
 def _waited(numbers: pd.Series, waiting: Waiting) -> dict[str, Ints]:
-    """Count per rank its collectives, and in how many iterations it comes last to them."""
+    """For each rank, add up its `WAITS`, and count the iterations in which it arrives last at the collectives."""
     together = waiting.each.groupby("rank")[list(WAITS)].sum().reindex(numbers, fill_value=0)
     last = waiting.each.sort_values(["collective_ns", "rank"], kind="stable").drop_duplicates("label")
     times = numbers.map(last["rank"].value_counts()).fillna(0)
@@ -261,7 +261,7 @@ def _waited(numbers: pd.Series, waiting: Waiting) -> dict[str, Ints]:
 
 
 def _blocked(frame: pd.DataFrame, ranks: Sequence[Ranked], waiting: Waiting) -> pd.DataFrame:
-    """Split blocking communication into late peer and transfer; NaN for ranks that lack data on what blocked."""
+    """Split blocking communication into late peer and transfer; NaN for ranks that lack the necessary data."""
     most = waiting.late.groupby(["rank", "peer"])["late_ns"].sum().reset_index()
     most = most.sort_values(["late_ns", "peer"], ascending=[False, True], kind="stable").drop_duplicates("rank")
     late = np.minimum(frame["late_peer_ns"], frame["blocking_ns"])
@@ -292,13 +292,13 @@ def _usual(
 
 
 def _encodable(text: str) -> str:
-    r"""Write out what is no UTF-8 in the name of a file, as ``\udcff``."""
+    r"""Escape parts of a file name that are not UTF-8, as ``\udcff``."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def _split(ranks: pd.DataFrame) -> pd.DataFrame:
-    """Compare the parts of an iteration's time (of all time where nothing repeats) between the slowest rank by own time
-    and the median one, which is one of the ranks.
+    """Compare the parts of an iteration's time (of the whole time if nothing repeats) between the slowest rank by own
+    time and the median rank (an actual rank, not a mean).
     """
     timed = ranks[ranks["span_ns"] > 0]
     by = "own_median_ns" if timed["own_median_ns"].notna().any() else "own_ns"
@@ -321,7 +321,7 @@ def _split(ranks: pd.DataFrame) -> pd.DataFrame:
 
 
 def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, ...], str]:
-    """Put the lanes on a common clock that starts at 0; and say how that was made."""
+    """Put the lanes on a common clock that starts at 0; also say how the clocks were aligned."""
     offsets = waiting.offset_ns
     epochs = [each.answer.start_utc_ns for each in ranks]
     reports = {each.answer.report for each in ranks}
@@ -393,7 +393,7 @@ def _warnings(ranks: Sequence[Ranked], path: str, own: pd.DataFrame, waiting: Wa
 
 
 def _outside(path: str, ranks: pd.DataFrame, options: Mapping[str, Any] | None) -> Iterator[str]:
-    """Warn where most of what the GPUs do is in no iteration, and nobody asked to leave it out."""
+    """Warn if most GPU work is outside the iterations, unless the user asked to skip iterations."""
     busy = int(ranks[ranks["iterations"] > 0]["report_busy_ns"].sum())
     inside = sum(int(ranks[f"{part}_ns"].sum()) for part in (COMPUTE, EXPOSED, COPIES))
     if 2 * inside < busy and not (options or {}).get("skip"):

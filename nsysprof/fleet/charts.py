@@ -68,7 +68,7 @@ def plan_heatmap(fleet: Fleet) -> Bars:
 
 
 def _heatmap_paths(fleet: Fleet) -> list[str]:
-    """Choose the iterations, and the ranges in them with the most own time, in the order of their paths."""
+    """Choose the path of the iterations and, inside it, the ranges with the most own time, in the order of paths."""
     spread = iteration_paths(fleet)
     if spread.empty:
         return [WHOLE]
@@ -77,7 +77,7 @@ def _heatmap_paths(fleet: Fleet) -> list[str]:
 
 
 def _cells(fleet: Fleet, columns: list[str]) -> tuple[Floats, Floats]:
-    """Tabulate how each rank compares to the median one, and its own time in ns; a row per rank, a column per path."""
+    """Tabulate each rank's ratio to the median rank, and its own time in ns: a row per rank, a column per path."""
     paths = fleet.paths[fleet.paths["path"].isin(columns)]
     own = paths["own_median_ns"].where(paths["own_median_ns"].notna(), paths["own_ns"])
     order = fleet.ranks["rank"].tolist()
@@ -117,7 +117,7 @@ def _heatmap_title(fleet: Fleet) -> str:
 
 
 def _shares(fleet: Fleet, share: float) -> BarPanel:
-    """Stack what each rank spends the time of its iterations on, as bars that add up to 100 %."""
+    """Stack the parts of each rank's iteration time, as bars that add up to 100 %."""
     ranks = fleet.usual
     whole = np.maximum(sum(ranks[f"{part}_ns"].to_numpy(np.float64) for part in _PART_COLOURS), 1)
     whose = f"of the time in iterations{f' without {without_text(fleet.left_out)}' if fleet.left_out else ''}"
@@ -156,7 +156,7 @@ def plan_rank_lanes(fleet: Fleet) -> Lanes:
 
 
 def _column_shares(lane: RankLane, end: int) -> Bytes:
-    """Share out each column of the axis: compute, exposed communication, or neither, where the rank has any."""
+    """The shares of each column of the axis, where the rank has a lane: compute, exposed communication, and neither."""
     edges = np.linspace(0, end, PLOT_COLUMNS + 1)
     own = np.linspace(lane.start_ns, max(lane.end_ns, lane.start_ns + 1), len(lane.compute) + 1)
     width = np.diff(own)

@@ -101,7 +101,7 @@ def examine_all(
 def _results(
     client: Client, tasks: Sequence[ReportTask], numbers: Sequence[int], memory_bytes: int | None
 ) -> Iterator[tuple[int, ReportAnswer | ReportFailure]]:
-    """Yield answers as they come; some reports per worker are under way at a time, each with that much memory."""
+    """Yield answers as they arrive; each worker has a few reports in its queue, and ``memory_bytes`` of memory."""
     from distributed import as_completed  # noqa: PLC0415 (an extra)
 
     waiting = iter(numbers)
@@ -183,11 +183,11 @@ def _client(choice: ClusterChoice) -> Iterator[Client]:
 
 @contextmanager
 def _own_workers(choice: ClusterChoice) -> Iterator[Client]:
-    """Start local processes, and connect to them. Dask takes an interrupt while they start or end for a fault.
+    """Start local processes, and connect to them. Interrupts wait while they start or end: Dask would report a fault.
 
-    Dask runs whatever is sent to its ports, and imports from its scratch folders. So that no other user of the machine
-    runs code as this one, ports are on 127.0.0.1 and use TLS, with a certificate on both sides that is made for this
-    run and kept in memory; no page is served; and only this user can write to the scratch folder.
+    Dask runs any code that is sent to its ports, and imports from its scratch folders. To keep other users of the
+    machine from running code as this user, ports are on 127.0.0.1 and use TLS (both sides have a certificate that is
+    made for this run and kept in memory), no page is served, and only this user can write to the scratch folder.
     """
     import dask  # noqa: PLC0415 (an extra)
     from distributed import Client, LocalCluster  # noqa: PLC0415
@@ -225,7 +225,7 @@ def _own_workers(choice: ClusterChoice) -> Iterator[Client]:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Let interrupts wait until this is over."""
+    """Hold interrupts back until the end of the block."""
     came: list[int] = []
     with interrupts_to(came.append):
         yield
@@ -235,7 +235,7 @@ def _interrupts_held() -> Iterator[None]:
 
 @contextmanager
 def _deaf_children() -> Iterator[None]:
-    """Keep Ctrl-C, which a terminal sends to all, from processes that are started now, or later by threads of now."""
+    """Protect processes started in the block, or later by its threads, from Ctrl-C, which a terminal sends to all."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -268,7 +268,7 @@ def _connected(address: str) -> Client:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence Dask's log, which reports workers that end: no news for a user."""
+    """Silence Dask's log, which reports the end of each worker: users do not need this."""
     loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio")]
     before = [each.level for each in loggers]
     for each in loggers:

@@ -128,7 +128,7 @@ def _parts(task: ReportTask, report: Report) -> tuple[tuple[RankPart, ...], tupl
 
 
 def _in_main_thread(work: Callable[[], Kinds]) -> Kinds:
-    """Classify in the main thread of a Dask worker: only there, rules of a user that never end can be ended."""
+    """Classify in the main thread of a Dask worker: only there can endless rules of a user be stopped."""
     try:
         loop = sys.modules["distributed"].get_worker().loop.asyncio_loop
     except (KeyError, ValueError):  # no worker
@@ -141,7 +141,7 @@ def _in_main_thread(work: Callable[[], Kinds]) -> Kinds:
 
 
 def _peak_bytes() -> int:
-    """Measure the most memory that this process has held; where the system does not say, what it holds now."""
+    """Measure the peak memory of this process, or its current memory if the system does not report the peak."""
     # not getrusage: what that says began in the process that started this one
     with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()

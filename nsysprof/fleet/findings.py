@@ -91,7 +91,7 @@ def without_text(left_out: tuple[str, ...]) -> str:
 
 
 def _far_longer(iterations: pd.DataFrame, left_out: tuple[str, ...]) -> str:
-    """Say what the usual iterations are without."""
+    """Describe the iterations that are left out of the usual iterations."""
     far = iterations[iterations["iteration"].isin(left_out)]
     share = format_share(float(far["span_max_ns"].sum() / iterations["span_max_ns"].sum()))
     longest = far.sort_values("span_max_ns", ascending=False, kind="stable").iloc[0]
@@ -237,7 +237,7 @@ def waiting_words(ranks: pd.DataFrame) -> str:
 
 
 def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
-    """Name the rank that comes last to the collectives: it is in them for the shortest time, not for the longest."""
+    """Name the rank that arrives last at the collectives: it spends the shortest time in them, not the longest."""
     total = int(ranks["caused_ns"].sum())
     inside = int(ranks["collective_ns"].sum())
     if not total or not inside:
@@ -277,7 +277,7 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
 
 
 def _blocked(ranks: pd.DataFrame) -> Iterator[str]:
-    """Name how much of the exposed communication the next compute waited for, and how much of that a late peer took."""
+    """State for which share of exposed communication the next compute waited, and which part was due to a late peer."""
     known = ranks[ranks["blocking_ns"].notna()]
     blocking, exposed = int(known["blocking_ns"].sum()), int(known["exposed_ns"].sum())
     if blocking < _MIN_SHARE * _gpu_time(known) or not exposed:
@@ -298,12 +298,12 @@ def _blocked(ranks: pd.DataFrame) -> Iterator[str]:
 
 
 def _gpu_time(ranks: pd.DataFrame) -> int:
-    """Add up the time of the iterations, of each GPU of a rank."""
+    """Add up the time of the iterations over all GPUs of all ranks."""
     return int((ranks["own_ns"] + ranks["exposed_ns"]).sum())
 
 
 def _imbalance(iterations: pd.DataFrame, ranks: pd.DataFrame) -> Iterator[str]:
-    """Estimate what even work would save at most, only where ranks wait for each other."""
+    """Estimate the most that evenly spread work would save; only if ranks wait for each other."""
     shared = iterations[iterations["ranks"] == len(ranks)]
     if shared.empty or not int(ranks["collective_ns"].sum()):
         return
@@ -340,9 +340,9 @@ def middle_rank(count: int) -> str:
 
 
 def _slowest(split: pd.DataFrame, ranks: pd.DataFrame, each: str) -> Iterator[str]:
-    """Compare the slowest rank with the median one, part by part, where it is slow in equal iterations too.
+    """Compare the slowest rank with the median rank, part by part, if it is also slower in the same iterations.
 
-    ``each``: what the times are of.
+    ``each``: the unit of the times, such as "per iteration".
     """
     slow = ranks["rank"][ranks["ratio"] >= 1 + MIN_SLOWNESS]
     if split.empty or split["slowest_rank"].iloc[0] not in set(slow.tolist()):

@@ -123,7 +123,7 @@ def _refuse_duplicates(numbers: Sequence[int], everyone: Sequence[tuple[ReportAn
 
 
 def _same_process(everyone: Sequence[tuple[ReportAnswer, RankPart]]) -> Iterator[str]:
-    """Warn of one process in two files: the same host, pid and start."""
+    """Warn about a process that is in two files: with the same host, pid and start."""
     seen: dict[tuple[str, int, int], str] = {}
     for answer, part in everyone:
         if answer.host is None or answer.start_utc_ns is None:

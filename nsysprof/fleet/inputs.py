@@ -89,7 +89,7 @@ def missing_dask() -> NsysprofError:
 
 
 def _listed(name: str, notes: list[str]) -> Iterator[tuple[str, str, str]]:
-    """List the reports behind a local name: the path, one that is the same for the same file, and the stamp."""
+    """List the reports behind a local name: the path, the resolved path (equal for equal files), and the stamp."""
     try:
         for each in _local(name, notes):
             # not Path.resolve, which raises on a link that leads to itself: no report, but no reason to lose the others
@@ -117,7 +117,7 @@ def _local(name: str, notes: list[str]) -> list[Path]:
 
 
 def _globbed(pattern: str) -> Iterator[str]:
-    """Match as `glob.glob` does, but ``**`` follows no links to folders: some lead around and around."""
+    """Match as `glob.glob` does, but ``**`` does not follow links to folders, because links can form cycles."""
     parts = pattern.split("/")
     if "**" not in parts:
         yield from glob.glob(pattern)  # noqa: PTH207  Path.glob refuses absolute patterns
@@ -136,7 +136,7 @@ def _is_report(folder: Path) -> bool:
 
 
 def _shown(files: Iterable[str], folder: str) -> Iterator[str]:
-    """Drop the files of a folder that are hidden in it."""
+    """Leave out the files that are hidden inside a folder."""
     top = "" if folder == "." else f"{folder.rstrip('/')}/"
     return (file for file in files if "/." not in f"/{file.removeprefix(top)}")
 
@@ -148,10 +148,10 @@ def _matched(files: Iterable[str], notes: list[str]) -> list[str]:
 
 
 def _each_once(files: Iterable[str], notes: list[str]) -> list[str]:
-    """Choose the reports among names of files, in natural order, each once: one that was exported counts by its export,
-    and of recordings of one name by several recorders one, which ``notes`` say.
+    """Choose the reports among file names, in natural order, each once: a report that was exported counts as its
+    export; if several recorders made recordings of one name, only one recording counts, and ``notes`` name the others.
 
-    A folder of Parquet files is named by what is in it, and comes back by its own name.
+    A folder of Parquet files is recognized by a file in it, and returned by the name of the folder.
     """
     endings = report_endings()
     recorders = list(dict.fromkeys(reversed(endings.values())))
@@ -195,7 +195,7 @@ def _stamp(path: Path) -> str:
 
 
 def _remote(name: str, notes: list[str]) -> Iterator[tuple[str, str, str]]:
-    """List the reports behind a URL. Those in local files are named by their path."""
+    """List the reports behind a URL. Reports in local files are named by their path."""
     system, path = _file_system(name)
     if "file" in ((system.protocol,) if isinstance(system.protocol, str) else system.protocol):
         yield from _listed(path, notes)
@@ -218,7 +218,7 @@ def _remote(name: str, notes: list[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _file_system(name: str) -> tuple[Any, str]:
-    """Open the fsspec file system of a URL, and name the path in it. Raises `NsysprofError` where none can be had."""
+    """Open the fsspec file system of a URL; return it and the path in it. Raises `NsysprofError` if this fails."""
     try:
         import fsspec.core  # noqa: PLC0415 (an extra)
     except ImportError:
@@ -253,7 +253,7 @@ def local_copy(file: ReportFile) -> Iterator[Path]:
 
 @contextmanager
 def _fetching(name: str, failed: str) -> Iterator[None]:
-    """Turn whatever fsspec and what it calls raise about a URL into a `NsysprofError` that says what ``failed``."""
+    """Turn any error of fsspec (or of code that it calls) into a `NsysprofError` that says what ``failed``."""
     try:
         yield
     except NsysprofError:

@@ -112,7 +112,7 @@ _IDENTITY_COLUMNS = (
 
 
 def _grid(rows: Sequence[Row], columns: Sequence[Column], find: str | None, *notes: str) -> dict[str, Any]:
-    """Make a table that sorts, and searches the column ``find``: texts flush left, numbers right."""
+    """Make a sortable table with a search in column ``find``; texts are left-aligned, numbers right-aligned."""
     cells = [[_cell(column, row[column.name]) for column in columns] for row in rows]
     each = zip(columns, cells[0], strict=True)
     head = [{"text": column.head or column.name, "right": cell["right"]} for column, cell in each]
@@ -122,7 +122,7 @@ def _grid(rows: Sequence[Row], columns: Sequence[Column], find: str | None, *not
 
 
 def _cell(column: Column, value: Any) -> Cell:
-    """Show a name, in full where the pointer rests on it, or a number."""
+    """Show a number, or a name (in full under the pointer)."""
     if not isinstance(value, str):
         return _number(column.text(value), value)
     short, full = column.text(value) if column.cell else one_line(value, _NAME), one_line(value, _PATH)
@@ -130,14 +130,14 @@ def _cell(column: Column, value: Any) -> Cell:
 
 
 def _number(text: str, value: float | None) -> Cell:
-    """Show a number; one that is not there sorts below all others."""
+    """Show a number; missing numbers sort below all others."""
     exact = float(value) if value is not None and math.isfinite(value) else -1.0
     behind = int(exact) if exact.is_integer() else f"{exact:.6g}"
     return {"text": text, "value": behind, "right": True, "title": "", "shade": ""}
 
 
 def _ranks(fleet: Fleet) -> dict[str, Any]:
-    """Show the table that is printed, with all ranks; a search also finds a rank by its host, GPU and report."""
+    """Show the printed table, but with all ranks; a search also finds a rank by its host, GPU and report."""
     table = rank_table(fleet)
     rows = [
         {
@@ -151,7 +151,7 @@ def _ranks(fleet: Fleet) -> dict[str, Any]:
 
 
 def _ranges(fleet: Fleet) -> dict[str, Any] | None:
-    """Show a row per range of an iteration: how ranks differ in it, and how the slowest compare with the median."""
+    """Show a row per range of an iteration: how ranks differ, and the slowest ranks relative to the median rank."""
     spread = iteration_paths(fleet)
     if spread.empty or len(fleet.ranks) < 2:
         return None
@@ -180,7 +180,7 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
 
 
 def _against_median(row: Row | None) -> Cell:
-    """Compare a rank with the median one in a range, shaded in two colours of the charts."""
+    """Compare a rank with the median rank in a range; the shade has one of two colours of the charts."""
     if row is None or math.isnan(row["relative"]):
         return _number("", math.nan)
     ratio = row["relative"]
@@ -220,7 +220,7 @@ def _outliers(fleet: Fleet) -> dict[str, Any] | None:
 
 
 def _identity(fleet: Fleet) -> dict[str, Any]:
-    """Show who each rank is: a row per rank, of columns that are known of any rank."""
+    """Show the identity of ranks: a row per rank, with the columns that are known for at least one rank."""
     ranks = fleet.ranks
     ranks = ranks.assign(gpus=ranks["gpu"] + ": " + ranks["gpu_name"])
     known = [column for column in _IDENTITY_COLUMNS if ranks[column.name].replace("", None).notna().any()]

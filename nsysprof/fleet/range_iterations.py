@@ -104,7 +104,7 @@ def range_iterations(attribution: Attribution, rows: Index, columns: Mapping[str
 
 
 def _path_texts(merged: Paths) -> list[str]:
-    """Write the paths, no two alike: a push/pop and a start/end range may share their name."""
+    """Return a distinct text for each path: a push/pop range and a start/end range may have the same name."""
     texts: dict[str, None] = {WHOLE: None}
     for text, kind in zip(merged.texts(), merged.kind.tolist(), strict=True):
         name, number = text, 1
@@ -125,7 +125,7 @@ def _bounds(group: AnyInts, first: Ints, last: Ints, some: Mask, count: int) -> 
 
 
 def _after(path: Ints, begin: Index, skip: int) -> Mask:
-    """Choose all rows but the first ``skip`` of each path that has more of them."""
+    """Mark all rows except the first ``skip`` rows of each path that has more rows."""
     place = np.empty(len(path), np.int64)
     order = np.argsort(begin)
     place[order] = _places_among(path[order])
@@ -144,7 +144,8 @@ def _iteration_path(
 ) -> int | None:
     """Choose the path of the iterations: what ``per`` names, or else the steps of the program, see `choose_level`.
 
-    Of several the outermost ones, and of these the one that keeps its GPUs busy for longest, or None if there is none.
+    If there are several, the outermost paths count, and among these the path that keeps its GPUs busy for longest. None
+    if there is no such path.
     """
     held = sums(path, each[COMPUTE] + each[EXPOSED] + each[COPIES], len(merged))
     wanted: list[int] = np.flatnonzero(np.bincount(path[each["span"] > 0], minlength=len(merged))).tolist()
@@ -163,8 +164,8 @@ def _iteration_path(
 
 
 def _chosen_paths(merged: Paths, path: Ints, total: Ints, main: int | None) -> tuple[list[int], list[str]]:
-    """Choose the paths to keep: the path of the iterations, then outer paths before inner paths, and the longest path
-    of a depth first. Also return sentences about the paths that are left out.
+    """Choose the paths to keep: first the path of the iterations, then outer paths before inner paths, and longer paths
+    before shorter paths of the same depth. Also return sentences about the paths that are left out.
     """
     present = np.flatnonzero(np.bincount(path, minlength=len(merged)))
     weight = sums(path, total, len(merged))
@@ -179,9 +180,9 @@ def _chosen_paths(merged: Paths, path: Ints, total: Ints, main: int | None) -> t
 
 
 def _detailed(size: AnyInts, order: Sequence[int], main: int | None) -> tuple[Mask, list[str]]:
-    """Choose the paths that keep a row per iteration, as far as `MAX_ROWS` reach, and say which do not.
+    """Choose the paths that keep a row per iteration, up to `MAX_ROWS` in total; also say which paths do not.
 
-    ``size`` is how many iterations each has.
+    ``size`` is the number of iterations of each path.
     """
     detailed = np.zeros(len(size), bool)
     left, without = MAX_ROWS, 0
@@ -200,9 +201,9 @@ def _detailed(size: AnyInts, order: Sequence[int], main: int | None) -> tuple[Ma
 
 
 def _iteration_labels(attribution: Attribution, paths: Paths, merged: Paths, rows: Index) -> tuple[Ints, list[str]]:
-    """Name the iteration of each range: the numbered names around it, or else how many of its path came before.
+    """Name the iteration of each range by the numbered names around it, or else by its number within its path.
 
-    Where a numbered range comes again with the same names, as with counters that begin anew, it and all in it is
+    If a numbered range occurs again with the same names (a counter was restarted), this range and all ranges in it are
     another iteration: ``step3 #2``.
     """
     of_path, numbered, texts = _numbered(paths, merged)
@@ -225,7 +226,9 @@ def _iteration_labels(attribution: Attribution, paths: Paths, merged: Paths, row
 
 
 def _numbered(paths: Paths, merged: Paths) -> tuple[Ints, Mask, list[str]]:
-    """Give each path a code of its numbered names, 0 for none, and whether its last name is one; and their texts."""
+    """For each path, the code of its numbered names (0: none) and whether its last name is numbered; the texts of
+    codes.
+    """
     known = {"": 0}
     of_path: list[str] = []
     numbered = np.zeros(len(paths), bool)

@@ -113,7 +113,7 @@ def rank_part(
 
 
 def _measures(attribution: Attribution, rows: Index, activity: Mapping[int, GpuActivity]) -> dict[str, Ints]:
-    """Measure the `COLUMNS` of each range: its own times, and what its GPUs did between its first op and its last."""
+    """Measure the `COLUMNS` of each range: its own times, and the activity of its GPUs from first to last op."""
     ranges, inside = attribution.trace.ranges, attribution.inclusive
     first, last = inside.first_op_ns[rows], inside.last_op_ns[rows]
     columns = {
@@ -146,9 +146,9 @@ def _whole(trace: Trace, process: int, activity: Mapping[int, GpuActivity]) -> t
 
 
 def _timeline(first: Ints, last: Ints) -> tuple[int, int] | None:
-    """Choose the time around the middle `TIMELINE_ITERATIONS` of iterations, which are sorted, or None without any.
+    """Choose the time span of the middle `TIMELINE_ITERATIONS` of the sorted iterations; None if there are none.
 
-    The first ones are left out while they take far longer than usual: warm-up would hide all others.
+    First iterations that take far longer than usual are left out, because warm-up would hide all others.
     """
     some = last > first
     first, last = first[some], last[some]
@@ -180,7 +180,7 @@ def _collectives(trace: Trace, communication: Mask, process: int) -> tuple[Index
 
 
 def _blocking_collectives(activity: Mapping[int, GpuActivity], collectives: Index) -> tuple[Ints32, Line]:
-    """Find which of the collectives the pieces of blocking communication are of, and the pieces, by start."""
+    """Find the pieces of blocking communication, by start, and the collective to which each piece belongs."""
     blocking = [(each.blocking_op, *each.blocking) for each in activity.values()]
     ops, start, end = (np.concatenate(columns) for columns in zip(*blocking, strict=True))
     by_op = np.argsort(collectives)
@@ -191,7 +191,7 @@ def _blocking_collectives(activity: Mapping[int, GpuActivity], collectives: Inde
 
 
 def _gpus(trace: Trace, process: int) -> list[tuple[str, int]]:
-    """List the GPUs that a process ran ops on: name, and id in the report."""
+    """List the GPUs on which a process ran ops: name, and id in the report."""
     used = np.flatnonzero(np.bincount(trace.stream_device[trace.ops.stream[trace.op_process == process]]))
     devices = [trace.devices[at] for at in used.tolist()]
     about = trace.report.about.gpus
@@ -250,9 +250,9 @@ class GpuActivity:
 def _gpu_activity(
     attribution: Attribution, communication: Mask, process: int, facts: WaitFacts, *, known: bool
 ) -> dict[int, GpuActivity]:
-    """Find the `GpuActivity` of each GPU, by its number, that a process ran ops on.
+    """Find the `GpuActivity` of each GPU (by its number) on which a process ran ops.
 
-    Ops of other processes on the same GPU count as nothing. ``known``: whether what blocks compute can be known.
+    Ops of other processes on the same GPU are ignored. ``known``: whether the trace shows what blocks compute.
     """
     trace = attribution.launched.trace
     ops = trace.ops
@@ -281,7 +281,7 @@ def _gpu_activity(
 
 
 def _gaps(attribution: Attribution, rows: Index, facts: WaitFacts) -> dict[str, Line]:
-    """Find the gaps between ops that are sorted by start, by what they waited for; what is not known is the host's."""
+    """Find the gaps between ops (sorted by start), by what the GPU waited for: the host, if this is unknown."""
     ops = attribution.trace.ops
     start, reach = ops.start[rows], np.maximum.accumulate(ops.end[rows])
     behind = np.flatnonzero(start[1:] > reach[:-1]) + 1

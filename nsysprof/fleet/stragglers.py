@@ -81,20 +81,20 @@ def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_slower_in_each(ratios: Floats) -> bool:
-    """Tell whether a rank is slower in every iteration, and in all but one in 15 by `MIN_SLOWNESS` and half of what is
-    usual of it.
+    """Return whether a rank is slower in every iteration and, in all but one in 15 iterations, slower by at least
+    `MIN_SLOWNESS` and by half of its median slowdown.
 
-    Iterations that resemble the ones before them can be worth too few for an interval. But what separates the rank from
-    the others is then far more than what iterations differ by. In simulated fleets of 2 to 8 ranks and 15 iterations
-    whose times vary by 3 %, each depending on the one before (phi from 0 to 0.8), it finds a rank that is 1.27 times
-    slower in 99 of 100, and names one of equal ranks in less than 1 of 100.
+    If iterations resemble the ones before them, the effective n can be too small for an interval, although the rank
+    differs from the others by far more than iterations differ from each other. In simulated fleets of 2 to 8 ranks and
+    15 iterations (times vary by 3 % and depend on the previous iteration, with phi from 0 to 0.8), this test finds a
+    rank that is 1.27 times slower in 99 of 100 fleets, and names one of equal ranks in less than 1 of 100.
     """
     low = max(float(np.median(ratios) + 1) / 2, 1 + MIN_SLOWNESS)
     return bool((ratios > 1).all() and (ratios < low).sum() <= len(ratios) // _ITERATIONS_PER_EXCEPTION)
 
 
 def _at_most(ratios: Floats) -> float:
-    """Estimate the upper limit at 95 % of the median: the order statistic of a sign test, iterations by their worth."""
+    """Estimate the upper 95 % limit of the median: the order statistic of a sign test with the effective n."""
     reach = normal_quantile(LEVEL) / 2 / np.sqrt(dependence(ratios).effective)
     return float(np.quantile(ratios, min(1.0, 0.5 + reach), method="higher"))
 
@@ -143,14 +143,14 @@ def outlier_rows(own: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_the_others(values: Floats) -> Floats:
-    """Take for each rank and iteration the median of the other ranks; of all ranks where they are many."""
+    """For each rank and iteration, take the median of the other ranks (of all ranks if there are many)."""
     if len(values) > _MAX_RANKS_WITHOUT_SELF or len(values) < 2:
         return np.broadcast_to(_median(values, 0), values.shape).copy()
     return np.stack([_median(np.delete(values, at, axis=0), 0)[0] for at in range(len(values))])
 
 
 def _median(values: Floats, axis: int) -> Floats:
-    """Take the median along an axis of what is there, NaN where nothing is, with that axis kept."""
+    """Take the median of the known values along an axis, which is kept; NaN if no value is known."""
     known = np.isfinite(values).any(axis=axis, keepdims=True)
     median: Floats = np.nanmedian(np.where(known, values, 0.0), axis=axis, keepdims=True)
     return np.where(known, median, np.nan)
@@ -235,7 +235,7 @@ def _late(ranks: Sequence[Ranked], matched: pd.DataFrame) -> Ints:
 
 
 def _matched(rows: pd.DataFrame) -> pd.DataFrame:
-    """Keep the iterations in which a rank has the same collectives as others: in each the largest such group."""
+    """Keep ranks with the same collectives as other ranks: in each iteration, the largest group of such ranks."""
     # the names in their order, as one number: sums of a random one per name and place, which wrap around
     draws = np.random.default_rng(0).integers(1 << 62, size=(int(rows["name"].max()) + 1, int(rows["place"].max()) + 1))
     rows = rows.assign(draw=draws[rows["name"], rows["place"]])
@@ -250,9 +250,9 @@ def _matched(rows: pd.DataFrame) -> pd.DataFrame:
 def _rows(
     ranked: Ranked, path: str, labels: dict[str, int], names: dict[str, int], groups: dict[tuple[str, int], int]
 ) -> pd.DataFrame:
-    """List the collectives that start in an iteration of a rank: ``rank``, ``label`` and ``name`` as codes, which are
-    added to those given, ``group``, the code of communicator and iteration, ``place`` among those, ``start``, ``end``;
-    which collective of the part it is ``of``, and ``until`` when the iteration lasts.
+    """List the collectives that start in an iteration of a rank. Columns: ``rank``; ``label`` and ``name`` (codes; new
+    codes are added to the given dicts); ``group`` (the code of communicator and iteration); ``place`` within the group;
+    ``start``, ``end``; ``of`` (the collective's index in the part); ``until`` (the end of the iteration).
     """
     part = ranked.part
     rows = iteration_rows(part, path)
@@ -295,7 +295,7 @@ def iteration_rows(part: RankPart, path: str) -> Index:
 
 
 def _clocks(matched: pd.DataFrame) -> tuple[dict[int, int], int]:
-    """Estimate how far each rank's clock is ahead of the first's by the ends of the collectives, and how well."""
+    """Estimate from the ends of collectives how far each rank's clock is ahead of the first, and how accurately."""
     ends = matched.pivot(index="one", columns="rank", values="end")
     base = ends.columns[0]
     difference = ends.sub(ends[base], axis=0)

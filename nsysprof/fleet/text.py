@@ -74,7 +74,7 @@ def fleet_text(fleet: Fleet, top: int = 16, *, full: bool = False) -> str:
 
 
 def _slowest_report(fleet: Fleet) -> Path:
-    """The report of the rank that the others wait for, or else of the slowest one."""
+    """The report of the rank for which the others wait, or else of the slowest rank."""
     ranks = fleet.usual
     awaited, ratio = awaited_rank(ranks), ranks["ratio"].fillna(0)
     rank = ratio == ratio.max() if awaited is None else ranks["rank"] == awaited
@@ -141,7 +141,7 @@ def rank_mark(row: Mapping[Hashable, Any]) -> str:
 
 
 def _spread_table(fleet: Fleet) -> TextTable | None:
-    """Make a row per range of an iteration: how the ranks differ in it; None where there is nothing to compare."""
+    """Make a row per range of an iteration: how the ranks differ in it; None if there is nothing to compare."""
     spread = iteration_paths(fleet)
     if spread.empty or len(fleet.ranks) < 2:
         return None
