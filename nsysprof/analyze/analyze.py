@@ -1,4 +1,4 @@
-"""Analyze one report: open it, choose its ranges, and break the time down by range path and by kernel."""
+"""Analyze one report: open it, choose ranges, and break the time down by range path and by kernel."""
 
 import os
 from collections.abc import Iterator, Sequence

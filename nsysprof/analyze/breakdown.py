@@ -65,8 +65,9 @@ class Breakdown(Shown):
     With ``by``, all tables except the ledger begin with a column of that name: a pid, GPU, thread or stream.
     ``options``: the arguments of `break_down`. ``kinds``: the kind of each op name. ``merged_paths``: the merged path
     of each path. ``kept``: a mask of the range instances in the result. ``graphs``: the GPU ops of CUDA graphs, by the
-    range of their capture; None if no capture is known. ``parts``: the parts, each with the row in ``merged`` of each
-    merged path (-1: none). ``notes``: sentences about omissions and about work that no range owns.
+    range of their capture; None if no capture is known. ``parts``: the parts of a split result; for each part, the row
+    of each merged path in ``merged`` (-1: none). ``notes``: sentences about omissions and about work that no range
+    owns.
     """
 
     attribution: Attribution
@@ -148,7 +149,7 @@ class Breakdown(Shown):
 
     @cached_property
     def geometry(self) -> Launches | None:
-        """Return the launch parameters of GPU ops, or None if reader and trace have different numbers of ops."""
+        """Return the launch parameters of GPU ops, or None if reader and trace differ in the number of ops."""
         return launches_of(self.attribution.trace)
 
     @cached_property
@@ -167,7 +168,7 @@ class Breakdown(Shown):
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """The `Diagnosis` of the `case`. For large recordings, the case is dropped afterwards, because it takes a
+        """The `Diagnosis` of the `case`. If the recording is large, the case is dropped afterwards, because it takes a
         hundred bytes per GPU op.
         """
         found = diagnose(self.case)

@@ -10,7 +10,7 @@ the parts of a step. The chart never shows both a range and its only child. If t
 If there are measured ranges, the workloads' warm-up and checks join the row for all others.
 
 Calls. If all work of a row is in instances of its only child (`RUN::math` with twenty `iter*`), these instances are the
-calls of the row. Counts are per instance, so that ranges with different numbers of repetitions are comparable.
+calls of the row. Counts are per instance, so that ranges that repeat differently often are comparable.
 """
 
 import re
@@ -72,7 +72,7 @@ class ChartRows:
 
     @property
     def named(self) -> Index:
-        """Return the rows that each show one range or kernel; if there are none, the row for all others."""
+        """Return the rows that show a single range or kernel; if there are none, return the row for all others."""
         rows = [row for row in range(len(self)) if row != self.rest]
         return np.array(rows or range(len(self)), np.intp)
 
@@ -152,8 +152,8 @@ def _one_name(names: list[str]) -> str:
 
 
 def by_range(merged: ColumnTable) -> bool:
-    """Return whether rows are ranges. At least one range with GPU work must be annotated, because the names of detected
-    iterations mean nothing.
+    """Return whether rows are ranges. This requires at least one annotated range with GPU work, because the names of
+    detected iterations mean nothing.
     """
     return bool(((merged["launches"] > 0) & (merged.texts("kind").codes != FOUND)).any())
 

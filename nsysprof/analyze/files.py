@@ -35,8 +35,8 @@ def write_tables(
     existing folder.
 
     Files are written atomically. With ``packs``, large tables are compressed. Returns the paths, and notes on omitted
-    rows of ``analysis.json`` and on an omitted ``instances.csv``. Unless ``instances`` is set, this file is omitted if
-    it would have more than `MAX_INSTANCES` rows, or if the results would be large compared with the report.
+    rows of ``analysis.json`` and on an omitted ``instances.csv``. Unless ``instances`` is set, ``instances.csv`` is
+    omitted if it would have more than `MAX_INSTANCES` rows, or if the results would be large compared with the report.
     """
     document = folder / "analysis.json"
     breakdown.attribution.trace.give_back()

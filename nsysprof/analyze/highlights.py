@@ -30,14 +30,14 @@ SORTS = {"busy": "busy_ns", "span": "span_ns", "cpu": "cpu_ns", "instances": "in
 def top_rows(
     breakdown: Breakdown, count: int, by: str = "busy_ns", *, sort: str | None = None, depth: int | None = None
 ) -> Index:
-    """Choose the rows of ``merged`` with the most busy time, plus their outer ranges, in tree order.
+    """Choose the rows of ``merged`` with the most busy time; also return their outer ranges, in tree order.
 
     ``by``: another column to choose by, or `time_ns` (the time on host or GPU, whichever is longer). ``sort`` orders
     rows with the same parent by a key of `SORTS`, or by `time` or `name`. ``depth`` limits the levels of the tree.
 
-    A range that has all the work of its outer range (``iter*`` in ``RUN::math::S4096``) is shown with the outer range
-    and does not count toward ``count``. A long chain of these ranges shows only its two ends. By default, rows with the
-    same parent are in order of first appearance. Rows of warm-up and checks (`preparing`) come last.
+    If a range has all the work of its outer range (``iter*`` in ``RUN::math::S4096``), both are shown but count as one
+    toward ``count``. A long chain of these ranges shows only its two ends. By default, rows with the same parent are in
+    order of first appearance. Rows of warm-up and checks (`preparing`) come last.
     """
     merged = breakdown.columns("merged")
     parent, work = merged["parent"], merged["sum_ns"]

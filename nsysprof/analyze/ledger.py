@@ -100,8 +100,8 @@ def warnings(
 def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) -> Iterator[str]:
     """Report outermost repeated ranges whose first instance on a thread is much slower than later instances.
 
-    ``merged`` are the columns of a `Breakdown`, ``instances_of`` returns the range instances of a row. This first
-    instance includes module loading, autotuning and allocation: warm-up, which ``--skip`` leaves out.
+    ``merged`` are the columns of a `Breakdown`, ``instances_of`` returns the range instances of a row. The first
+    instance includes warm-up (module loading, autotuning, allocation), which ``--skip`` leaves out.
     """
     repeats = merged["instances"] > 1
     parent, work = merged["parent"], merged["sum_ns"]

@@ -1,4 +1,4 @@
-"""Provide the source of every export: a breakdown, and report data that the analysis does not need."""
+"""Provide the source of every export: a breakdown, and the report data that only exports need."""
 
 from dataclasses import dataclass
 

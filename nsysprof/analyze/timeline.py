@@ -60,7 +60,7 @@ class StreamLane:
 
 @dataclass(frozen=True)
 class LevelLane:
-    """The live memory or a sampled metric of one GPU: a value per column of the timeline, and that of a full lane."""
+    """The live memory or a sampled metric of one GPU: a value per column of the timeline, and the full-scale value."""
 
     label: str
     process: int

@@ -3,10 +3,10 @@
 Choose as an engineer would: take the repeated merged range with the most busy time. If its instances have too many ops
 to show, take its inner range with the most busy time. If inner ranges account for nearly all of the time, take the
 deepest range with several ops. Show the instance with the median span. Prefer repeated ranges to ranges that run once,
-and prefer both to warm-up and initialization. If an instance has too many ops, show consecutive ops whose busy share is
-the median of all such parts. If no range has a large share of the busy time, show a part of the busiest stream, chosen
-in the same way. Therefore the longest wait, the copies before the first kernel, and migrations of unified memory are
-never shown.
+and prefer both to warm-up and initialization. If an instance has too many ops to show, show one run of consecutive ops:
+the run with the median busy share. If no range has a large share of the busy time, show a part of the busiest stream,
+chosen in the same way. So the zoom never shows the longest wait, the copies before the first kernel, or migrations of
+unified memory.
 """
 
 import re

@@ -49,11 +49,11 @@ class Request:
 def nsys_command(request: Request, out: Path, results: Path | None = None) -> list[str]:
     """Compose the ``nsys profile`` command that runs a program and writes the report ``out`` plus ``.nsys-rep``.
 
-    The program writes its own measurements to ``results``. CPU sampling and context switches stay off, because they
-    take time and answer other questions. Operating system calls are recorded: the cost is not measurable, and these
-    calls show why the CPU launches late (analysis/planted-faults). CUDA graphs are traced node by node, because a graph
-    traced as a whole hides its kernels. Raises `NsysprofError` for an invalid capture range, and for arguments that
-    would write the report to another place.
+    The program writes its own measurements to ``results``. CPU sampling and the tracing of context switches stay off,
+    because they take time and answer other questions. Operating system calls are recorded: the cost is not measurable,
+    and these calls show why the CPU launches late (analysis/planted-faults). CUDA graphs are traced node by node,
+    because a graph traced as a whole hides its kernels. Raises `NsysprofError` for an invalid capture range, and for
+    arguments that would write the report to another place.
     """
     given = {_name(one) for one in request.extra}
     if "--output" in given:

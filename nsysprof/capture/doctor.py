@@ -53,7 +53,7 @@ _GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the co
 
 @dataclass(frozen=True)
 class Check:
-    """One finding: the test, its state, the result, and a one-line fix (None if the state is ok).
+    """The result of one test: what was tested, its state, the finding, and a one-line fix (None if the state is ok).
 
     ``needed``: whether captures with nsys depend on the tested part.
     """

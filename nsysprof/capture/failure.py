@@ -79,7 +79,7 @@ def check_ended(ended: Ended, request: Request, folder: Path) -> None:
 
 
 def last_message(ended: Ended) -> str:
-    """Return the last printed line, or nsys's message if nsys rejected its options."""
+    """Return nsys's message if nsys rejected its options, otherwise the last printed line."""
     lines = [line.strip() for line in ended.output.splitlines()]
     usage = next((number for number, line in enumerate(lines) if line.startswith("usage: nsys")), None)
     if usage is not None:

@@ -52,7 +52,7 @@ def workload_results(results: Path | None, program: Sequence[str]) -> dict[str, 
 def check_input(once: str, echo: Echo) -> None:
     """Raise `NsysprofError` if a program is to run twice and the first run would consume its piped input.
 
-    ``once`` is the option that runs the program once. An open pipe that is still empty may have no writer, as in many
+    ``once`` is the option that runs the program once. If an open pipe is still empty, it may have no writer, as in many
     batch systems; ``echo`` then gets a message.
     """
     waits = _waits()

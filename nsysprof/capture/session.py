@@ -166,8 +166,9 @@ def resume_capture(recorded: Path, folder: Path, outputs: Outputs, nsys: Nsys | 
     """Finish a capture that stopped after its program had ended; ``recorded``, the files that nsys left, stay
     unchanged.
 
-    ``nsys`` is the nsys that the user named; if None, the version that recorded a stream imports this stream. If there
-    is no record beside the stream, most fields of the new record are None. Raises `NsysprofError` and `Interrupt`.
+    ``nsys`` is the nsys that the user named; if None, a stream is imported by the nsys version that recorded it. If
+    there is no record beside the stream, most fields of the new record are None. Raises `NsysprofError` and
+    `Interrupt`.
     """
     version = _version(recorded)
     record = {**record_so_far(recorded.with_suffix(RECORD_ENDING)), "name": outputs.name}

@@ -68,7 +68,7 @@ def not_run_lines(workload: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def backend_table(verdict: BackendVerdict) -> str:
-    """Show ``range | requested | ran | evidence``, then the warnings; empty if no range requests a backend.
+    """Show the table ``range | requested | ran | evidence``, then the warnings; empty if no range requests a backend.
 
     Evidence is the kernel with the most time among the kernels that identify the backend. The text ends with a newline.
     """

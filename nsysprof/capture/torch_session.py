@@ -68,8 +68,8 @@ def capture_with_torch(
 ) -> TorchCapture:
     """Run a program under torch's profiler; give final names to the traces and the run record, or keep none on failure.
 
-    ``command`` is the user's command line, for the record; ``rules`` map kernels to backends; a workload writes its own
-    measurements; ``overhead``: whether to run the program first without the profiler; ``scrubbed`` and ``names`` as in
+    ``command`` is the user's command line, for the record; ``rules`` map kernels to backends; ``overhead``: whether to
+    run the program first without the profiler. A workload writes its own measurements; ``scrubbed`` and ``names`` as in
     `copy_trace`. Raises `NsysprofError` if nothing was recorded.
     """
     check_program(program[0], "the shell")

@@ -1,8 +1,9 @@
 """Declare charts once, draw them in a separate process, and write them as files.
 
-Importing matplotlib takes as long as the whole analysis of a small report, and drawing takes as long again. A second
-Python process, started before the analysis, imports matplotlib and draws on another core. The process reads plans from
-a pipe, returns PNG pictures, and never touches files. If the second process fails, this process draws the charts.
+Importing matplotlib takes as long as the whole analysis of a small report, and drawing the charts takes as long again.
+A second Python process, started before the analysis, imports matplotlib and draws on another core. The process reads
+plans from a pipe, returns PNG pictures, and never touches files. If the second process fails, this process draws the
+charts.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class Painter:
 def start_painter(*, apart: bool = True) -> Iterator[Painter]:
     """Start a painter.
 
-    The painter has its own process if ``apart`` is set, there is a second core, and the process can be started.
+    The painter uses its own process if ``apart`` is set, if there is a second core, and if the process can be started.
     """
     process = None
     if apart and _cores() > 1 and sys.executable and not getattr(sys, "frozen", False):

@@ -83,7 +83,7 @@ def in_font(part: _P) -> _P:
 def png(pixels: Bytes, dpi: int) -> bytes:
     """Return the PNG file of an image with shape (height, width, 4), uint8, without transparency, in 256 colours.
 
-    Charts have few colours, and blends of them at the edges of letters; rare colours are replaced by similar colours.
+    Charts have few colours, plus blends of these at the edges of letters; rare colours are replaced by similar ones.
     """
     file = BytesIO()
     few = Image.fromarray(pixels).convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)

@@ -1,4 +1,4 @@
-"""Describe charts in plain numbers and words: everything that drawing needs, without pandas or matplotlib.
+"""Describe charts in plain numbers and words, without pandas or matplotlib: everything that is needed to draw them.
 
 A plan may be drawn in another process, so it must be picklable and small.
 """
@@ -54,8 +54,8 @@ class BarPanel:
     """Bars on one axis from 0 to ``end``.
 
     ``share`` is the panel's share of the free width; ``inside`` are texts on the bars as (x, row, text, colour).
-    ``marks``, if present, are a label and one x per row (nan: no mark). ``cut`` is the row whose bar is longer than the
-    axis, or None. Axis numbers are percentages if ``percent``, and integers if ``whole``.
+    ``marks``, if present, have a label and one x per row (nan: no mark). ``cut`` is the row whose bar is longer than
+    the axis, or None. Axis numbers are percentages if ``percent``, and integers if ``whole``.
     """
 
     label: str
@@ -214,11 +214,10 @@ class Waterfalls:
 
 @dataclass(frozen=True)
 class Flag:
-    """The label of the ``count`` boxes from ``start`` to ``end`` (ns), with the total time of these boxes as
-    ``amount``.
+    """The label of ``count`` boxes between ``start`` and ``end`` (ns); ``amount`` is the total time of these boxes.
 
     If it fits, the label is written into the longest box, which extends from ``inner`` to ``outer``. Otherwise, the
-    text ``aloft`` (if not empty) is written above the lane on a pole.
+    text ``aloft`` (if not empty) is written above the lane, and a vertical line connects text and boxes.
     """
 
     text: str
@@ -269,7 +268,9 @@ class CallPanel:
 
 @dataclass(frozen=True)
 class Calls:
-    """Time axes from top to bottom; ``zoomed``: the indexes of an enlarging panel and of its call, or None."""
+    """Time axes from top to bottom; ``zoomed``: the indexes of the enlarged panel and of the call that it enlarges, or
+    None.
+    """
 
     heading: Heading
     panels: Sequence[CallPanel]
@@ -455,8 +456,8 @@ class SeriesPanel:
 
     ``x`` and ``y`` are the drawn points, possibly only the lowest and highest of many points; ``all_y`` and
     ``all_colour`` have all steps, for the distribution. ``level`` is a line, as x and y. ``names`` are labels of
-    points, as (x, y, text, colour), the most important first. ``noun`` is the word for a point: if the points are not
-    steps, the panel has no distribution, but a prominent level (with gaps where it is nan). ``marks`` are vertical
+    points, as (x, y, text, colour), the most important first. ``noun`` is the word for a point. If the points are not
+    steps, the panel has no distribution, and the level is prominent (with gaps where it is nan). ``marks`` are vertical
     lines at these x.
     """
 

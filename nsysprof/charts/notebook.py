@@ -26,7 +26,7 @@ class Overview:
 
 
 def view_of(answer: object, module: str, function: str) -> Any:
-    """Call a view function in a module of the result's package, because results are data and import no views."""
+    """Call a view function in a module of the result's package (results are data, so they import no views)."""
     room = type(answer).__module__.rpartition(".")[0]
     return getattr(import_module(f"{room}.{module}"), function)(answer)
 

@@ -147,7 +147,7 @@ def _draw_spots(axes: Axes, panel: LinePanel, places: Places) -> None:
 
 
 def write_beside(axes: Axes, places: Places, mark: Box, text: str, colour: str) -> None:
-    """Write a name in the nearest free place, if any; a line connects name and mark unless they are adjacent."""
+    """Write a name in the nearest free place, if any; a line connects it with its mark unless they are adjacent."""
     place = free_place(places, mark, text_width(text, SMALL), _LINE)
     if place is None:
         return

@@ -42,7 +42,7 @@ class Places:
         self._whole += boxes
 
     def put(self, name: Box, line: Line | None) -> None:
-        """Keep names and lines away from a name, and names away from the connecting line of this name."""
+        """Keep names and lines away from this name, and keep names away from its connecting line."""
         self.mark(name)
         if line:
             self.take(*(Box(x - 0.02, x + 0.02, y - 0.02, y + 0.02) for x, y in _along(line)))
@@ -118,7 +118,9 @@ def around(point: Point, reach: float) -> Box:
 
 
 def push_apart(wanted: Floats, gap: float, end: float) -> Floats:
-    """Return positions from 0 to ``end``, at least ``gap`` apart, close to the ``wanted`` ones and in their order."""
+    """Return positions from 0 to ``end``, at least ``gap`` apart, in the order of the ``wanted`` positions and close to
+    these.
+    """
     order = np.argsort(wanted, kind="stable")
     groups: list[tuple[float, int]] = []  # middle and number of labels that touch
     for place in wanted[order].tolist():

@@ -212,8 +212,8 @@ def panel_column(
 ) -> tuple[Figure, list[Axes]]:
     """Make a figure with panels one below the other, at ``left`` and ``wide`` inches.
 
-    ``sizes``: for each panel, the height of its title and the height of the panel itself (inches). ``first``: inches
-    below the heading; ``between``: inches below each panel; ``foot``: inches at the bottom.
+    ``sizes``: for each panel, the heights of its title and of the panel itself (inches). ``first``: inches below the
+    heading; ``between``: inches below each panel; ``foot``: inches at the bottom.
     """
     y = heading_height(heading) + first
     height = y + sum(above + high + between for above, high in sizes) + foot

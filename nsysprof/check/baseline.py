@@ -54,8 +54,8 @@ class Baseline:
     """Earlier calls.
 
     ``label`` is the file. ``gpus``: the names of the GPUs of the file, empty if not recorded. ``samples``: the `TIMES`
-    of each call. ``without_samples``: the ranges with known sums and medians but unknown single calls, by merged path
-    and kind. ``needs``: the `needs_of_kernels` of ranges, by merged path and kind.
+    of each call. ``without_samples``: the ranges of which only sums and medians are known, and not the single calls, by
+    merged path and kind. ``needs``: the `needs_of_kernels` of ranges, by merged path and kind.
     """
 
     label: str
@@ -193,14 +193,13 @@ def growths(
 ) -> dict[tuple[int, str], Growth]:
     """Compute the `Growth` of times, by row of ``samples`` and measure.
 
-    ``tolerances``: a time is tested only if it grew by more than its tolerance. All limits form one family for Holm's
-    correction, including limits without a test, so that limits do not break by chance. ``other_gpu``: the reason that
-    times cannot be compared, if any. ``clock_step``: the resolution of the GPU clock, which can make a time seem to
-    grow.
+    ``tolerances``: a time is tested only if it grew by more than its tolerance. Holm's correction covers all limits,
+    including limits without a test, so that no limit breaks by chance. ``other_gpu``: the reason that times cannot be
+    compared, if any. ``clock_step``: the resolution of the GPU clock, which can make a time seem to grow.
 
-    Several baselines are runs of one program in order, and each run counts as one sample: growth must exceed the
-    differences between the runs since the last level shift. With one baseline, calls are compared; times that depend on
-    the host are then not judged, because they differ between runs.
+    Several baselines are runs of one program, in order. Each run is one sample: growth must exceed the differences
+    between the runs since the last level shift. With one baseline, its calls are compared with the calls of the report.
+    Times that depend on the host are then not judged, because they differ between runs.
     """
     out: dict[tuple[int, str], Growth] = {}
     tests: dict[tuple[int, str], Contrast] = {}

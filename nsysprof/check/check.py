@@ -109,12 +109,12 @@ def check(
 ) -> BudgetCheck:
     """Check a report against a budget: files, or results of `open_report` and `read_budget`.
 
-    ``baseline`` is needed for limits with ``max_growth``, which are otherwise untested: an earlier report, an
-    ``analysis.json`` or its folder, or several of these from different runs, whose variation then limits the detectable
-    growth. ``rules`` is a file of kernel rules with priority over the shipped rules; ``nsys`` exports a ``.nsys-rep``;
-    ``threads``, ``graphs``, ``ranges`` and ``memory_limit`` (bytes) are as in `attribute`; ``progress`` receives each
-    task and its number of rows. Raises `NsysprofError` for unreadable or meaningless input, such as a report without
-    ranges or a backend without a rule; a broken limit raises nothing.
+    ``baseline`` is an earlier report, or an ``analysis.json`` or its folder; without a baseline, limits with
+    ``max_growth`` are untested. Several baselines must be from different runs; their variation then limits the
+    detectable growth. ``rules`` is a file of kernel rules with priority over the shipped rules; ``nsys`` exports a
+    ``.nsys-rep``; ``threads``, ``graphs``, ``ranges`` and ``memory_limit`` (bytes) are as in `attribute`; ``progress``
+    receives each task and its number of rows. Raises `NsysprofError` for unreadable or meaningless input, such as a
+    report without ranges or a backend without a rule; a broken limit raises nothing.
     """
     asked = budget if isinstance(budget, Budget) else read_budget(Path(budget))
     known = load_rules(Path(rules) if rules is not None else None)
@@ -142,8 +142,8 @@ def draft(
     memory_limit: int | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """Draft the TOML text of a budget that this report meets; each ``baseline`` also meets the limits on counts and
-    times.
+    """Draft the TOML text of a budget that this report meets, with limits on counts and times that each ``baseline``
+    also meets.
 
     See `draft_budget`; the arguments are as in `check`.
     """

@@ -71,8 +71,8 @@ stat = "median"
 
 
 def draft_budget(breakdown: Breakdown, rules: Rules, others: Sequence[Breakdown] = ()) -> str:
-    """Return the TOML text of a budget that the report meets; ``others`` also meet the limits on counts and times.
-    Ranges are sorted by path.
+    """Return the TOML text of a budget that the report meets, with limits on counts and times that ``others`` also
+    meet. Ranges are sorted by path.
 
     The budget limits merged repetitions (``iter*``) that have GPU work and a name, in the outermost ``RUN::`` ranges
     or, if there are none, in all outermost ranges. For an outermost range without such repetitions, the budget limits

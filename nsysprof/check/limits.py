@@ -363,7 +363,7 @@ class _LimitedRange:
         )  # fmt: skip
 
     def growth(self, measure: str, allowed: float) -> Outcome:
-        """Check that growth over the baseline stays below the allowed growth, or is not significant."""
+        """Check that the growth over the baseline is less than allowed, or is not significant."""
         growth = self.facts.growths[self.row, measure]
         ok, evidence = None, growth.why
         if growth.by is not None:

@@ -39,7 +39,7 @@ SLOW_STEPS = "slow_step_share"
 
 
 class RangeFinder:
-    """Finder of rows of ``breakdown.merged`` by globs."""
+    """Finds rows of ``breakdown.merged`` by globs."""
 
     def __init__(self, breakdown: Breakdown) -> None:
         merged = breakdown.merged
@@ -148,7 +148,9 @@ def call_samples(breakdown: Breakdown, more: Mapping[str, Floats] | None = None)
 def with_whole_trace(
     samples: CallSamples, breakdown: Breakdown, *, waits: bool = False, syncs: bool = False
 ) -> CallSamples:
-    """Return the samples, then one call for the whole trace, with the measures ``waits`` and ``syncs`` if requested."""
+    """Return the samples, followed by one call for the whole trace, with the measures ``waits`` and ``syncs`` if
+    requested.
+    """
     attribution, totals = breakdown.attribution, breakdown.totals
     trace = attribution.trace
     graphs = trace.ops.launch[(trace.ops.kind == GRAPH) | trace.ops.from_graph]

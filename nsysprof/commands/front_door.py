@@ -37,7 +37,7 @@ class _OneScreen:
         return super().parse_args(ctx, args)  # type: ignore[misc]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, the command's options, and the options for results, for reading and for workloads."""
+        """Write the arguments, the command's own options, and the options for results, reading and workloads."""
         known = [(each, each.get_help_record(ctx)) for each in self.get_params(ctx)]  # type: ignore[attr-defined]
         rows = [(each, record) for each, record in known if record]
         arguments = [record for each, record in rows if each.param_type_name == "argument"]

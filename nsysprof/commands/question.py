@@ -39,7 +39,7 @@ class Question(Generic[A]):
     ``doing`` is the text of the progress bar, ``earlier`` the name of an earlier result in messages. ``write`` makes
     the ``files`` in a folder, the first of which is the document with ``schema``; ``page`` is a function in the
     package's `page.py`. ``drawn`` selects from the ``charts``. ``ending`` is the ending of the folder name (by default,
-    ``room``). ``pictures``: the names of all picture files, if ``charts`` may be incomplete.
+    ``room``). ``pictures``: the names of all picture files, needed if ``charts`` may be incomplete.
     """
 
     room: str
@@ -114,7 +114,9 @@ def give_answer(
     *,
     asked: bool,
 ) -> None:
-    """Draw and print a result, and write its files unless ``unwritten`` has a reason; ``asked``: a folder was named."""
+    """Draw and print a result, and write its files unless ``unwritten`` gives a reason not to; ``asked``: a folder was
+    named.
+    """
     from nsysprof.charts.chart import plans_of
 
     charts = question.drawn(answer) if question.drawn else question.charts

@@ -256,7 +256,7 @@ def bytes_of(memory_limit: str | None) -> int:
 def options_unfolded(command: Callable[..., None]) -> Callable[..., None]:
     """Turn the fields of a command's dataclass parameters into options.
 
-    So options shared by several commands are declared once, and `--help` describes them alike.
+    So options of several commands are declared once, and `--help` describes them in the same words everywhere.
     """
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {

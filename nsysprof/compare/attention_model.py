@@ -39,9 +39,9 @@ _KERNEL_COUNTS = {GUARD: 4, CAST_DOWN: 2}
 
 @dataclass(frozen=True)
 class Expected:
-    """The expected work of one call: ``flops``: of its matrix products; ``least_bytes``: the bytes that every
-    implementation moves; ``matrix_bytes``: size of one score matrix in the data type of the side (0 if fused);
-    ``bytes_of``: bytes by cause.
+    """The expected work of one call: ``flops`` of its matrix products; ``least_bytes``, which every implementation
+    moves; ``matrix_bytes``, the size of one score matrix in the data type of the side (0 if fused); ``bytes_of``, the
+    bytes by cause.
     """
 
     shape: AttentionShape
@@ -99,7 +99,7 @@ def _sizes(words: Iterable[str]) -> dict[str, Any]:
 def unlike_shapes(base: Selection, new: Selection) -> str:
     """Describe the differences between the shapes of two sides (from run records or the names in range paths).
 
-    For example, `S=1024 and S=4096, fp16 and bf16`; empty if all sizes that are known for both sides are equal.
+    For example, `S=1024 and S=4096, fp16 and bf16`; empty if no size differs that is known for both sides.
     """
     one, other = (_known_shape(side) for side in (base, new))
     differences = []
@@ -129,7 +129,7 @@ def _known_shape(side: Selection) -> dict[str, Any]:
 
 
 def shape_warnings(given: RecordedRun | None, sides: Iterable[Selection]) -> Iterator[str]:
-    """Warn if ``--shape`` yields no model, and name the missing parts (of the side with the fewest missing parts)."""
+    """Warn if ``--shape`` yields no model, and name the missing parts (of the side that lacks the fewest)."""
     if given is None:
         return
     runs = [shape_of(side.name, given) for side in sides if side.name not in side.loaded.runs]

@@ -34,11 +34,11 @@ _NAME, _TITLED, _LABEL = 40, 30, 27
 class MedianCall:
     """One call of a side; all times are int64 ns after the start of the first GPU op.
 
-    ``length_ns``: the span, up to the first GPU op of the next call; ``of``: the number of calls from which the call
-    was chosen; ``kernels``: the number of kernels in the call. For each GPU op, by start: ``start``, ``end``,
-    ``family`` uint8 into `FAMILIES`, ``cause`` int32 into ``causes``, ``name`` int32 into ``names``, ``stream`` into
-    ``streams`` (codes of `Trace.streams`). ``gap_start``, ``gap_end``, ``gap_kind`` (of `Gaps`): intervals without GPU
-    ops of the call. ``launch_start``, ``launch_end``: the launching host calls, possibly long before 0.
+    ``length_ns``: the span, up to the first GPU op of the next call; ``of``: the number of calls to choose from;
+    ``kernels``: the number of kernels in the call. For each GPU op, by start: ``start``, ``end``, ``family`` uint8 into
+    `FAMILIES`, ``cause`` int32 into ``causes``, ``name`` int32 into ``names``, ``stream`` into ``streams`` (codes of
+    `Trace.streams`). ``gap_start``, ``gap_end``, ``gap_kind`` (of `Gaps`): intervals without GPU ops of the call.
+    ``launch_start``, ``launch_end``: the launching host calls, possibly long before 0.
     """
 
     length_ns: int

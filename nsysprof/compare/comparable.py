@@ -1,4 +1,4 @@
-"""Choose what to compare in two reports if no ranges are named: common steps, or otherwise the whole recordings."""
+"""Choose what to compare in two reports if no ranges are named: common steps or, without these, whole recordings."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

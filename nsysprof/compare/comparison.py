@@ -95,7 +95,7 @@ class Comparison(Shown):
         """The pairs in order: program steps, then clear differences, then unchanged pairs; within each group, sorted
         by total time difference.
 
-        The total difference is the difference of the medians times the smaller number of calls.
+        The total time difference is the difference of the medians times the smaller number of calls.
         """
         pairs = self.pairs
         certainty = pairs["verdict"].map({FASTER: 0, SLOWER: 0, NO_CLEAR_CHANGE: 2}).fillna(1)
@@ -162,8 +162,8 @@ def compare(
     numbered ``iter*`` and ``step*`` ranges or, if there are none, whole instances. ``skip`` leaves out the first
     instances of repeated ranges; ``instances`` keeps only some instances of each range (`"3"` or `"20-39"`, counted
     from 0); two such texts compare a range with itself; ``slowest`` keeps the longest instance of each range. With one
-    report and ``select``, the chosen instance is compared with a typical one (of median time). ``records`` are the run
-    records of the reports; a record beside a report is found automatically. ``shape`` is the attention shape, if no
+    report and ``select``, the chosen instance is compared with a typical instance (of median time). ``records`` are the
+    run records of the reports; a record beside a report is found automatically. ``shape`` is the attention shape, if no
     record has it: `B=1,H=8,D=64,fp16,causal`. ``counters`` are the hardware counters of the reports, from `nsysprof
     counters`; files beside a report are found automatically. ``also_base`` and ``also_new`` are more recordings of
     either side; the verdict on the largest difference then covers several runs; ``noise`` are recordings of unchanged

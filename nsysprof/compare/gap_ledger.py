@@ -1,4 +1,4 @@
-"""The gap ledger: rows that explain why one side takes longer, and add up exactly to the time difference.
+"""The gap ledger: its rows explain why one side takes longer, and add up exactly to the time difference.
 
 A side's span is the time of its GPU ops, minus overlap, plus the gaps between the ops; the time of steps also includes
 the gaps before the first and after the last GPU op of each step. Every GPU op has a cause and every gap a reason, so
@@ -69,8 +69,7 @@ class Edges:
     """The time of steps outside the spans of their GPU ops: ``total_ns`` may be negative.
 
     ``pieces`` are the gaps before the first and after the last GPU op of a step, with the number of the ``step``.
-    ``ahead_ns``: the time in which GPU ops of the step ran before the previous step ended, or after the step itself
-    ended.
+    ``ahead_ns``: how long GPU ops of the step ran before the previous step ended, or after the step itself ended.
     """
 
     pieces: IdlePieces
@@ -182,7 +181,9 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
 
 
 def causes_cancel(gaps: pd.DataFrame) -> bool:
-    """Return whether causes gain and lose much more time than the pair's difference; ``gaps`` as in `gap_rows`."""
+    """Return whether the gains and losses of the causes are much larger than the pair's difference; ``gaps`` as in
+    `gap_rows`.
+    """
     changes = gaps["delta_ns"]
     return bool(changes.abs().sum() > MAX_CHANGE_TO_DIFFERENCE * abs(int(changes.sum())))
 

@@ -36,7 +36,7 @@ _WHOLE_PAIR = Match(WHOLE, WHOLE_TRACE, ()), Match(WHOLE, WHOLE_TRACE, ())
 
 @dataclass(frozen=True)
 class Pair:
-    """Two selections, with the names of the pair and of both sides, and the common part of the names (``place``)."""
+    """Two selections, the names of the pair and of both sides, and the common part of these names (``place``)."""
 
     name: str
     base_name: str
@@ -89,7 +89,9 @@ class Paired:
 
 
 def find_pairs(reports: Sequence[LoadedReport], request: Request, merge: Sequence[str] | None) -> Paired:
-    """Find the requested pairs, or pairs of work that both reports have; raises `NsysprofError` if there is no pair."""
+    """Find the requested pairs, or pairs of work that occurs in both reports; raises `NsysprofError` if there is no
+    pair.
+    """
     wanted, agreement = request.wanted, Agreement()
     if request.is_open:
         agreement = agree(reports[0], reports[-1], merge)

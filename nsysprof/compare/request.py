@@ -16,7 +16,8 @@ Wanted = tuple[Instances | None, Instances | None]
 class Request:
     """The comparison that the arguments of `compare` request; raises `NsysprofError` if they are ambiguous.
 
-    ``instances`` are chosen for each range, or for each side; ``slowest`` chooses the longest instance of each range.
+    ``instances`` are the chosen instances for each range, or for each side; ``slowest`` chooses the longest instance of
+    each range.
     """
 
     base: str | None

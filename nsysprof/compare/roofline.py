@@ -1,8 +1,8 @@
 """``roofline.png``: the kernels of a pair below the memory roof and the compute roofs, from hardware counters.
 
 A kernel with few FLOPs per byte of memory traffic is memory-bound, regardless of arithmetic speed (Williams, Waterman
-and Patterson 2009). Bytes and FLOPs come from hardware counters, times from the report, and ceilings from the report's
-GPU description, at the highest clock.
+and Patterson 2009). Hardware counters give the bytes and FLOPs, the report gives the times, and the report's GPU
+description gives the ceilings at the highest clock.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Judge a pair over several recordings: does the change exceed the variation between runs of one program?"""
+"""Judge a pair over several recordings: does the change exceed the variation between runs of the same program?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ class OverRecordings:
 def over_recordings(
     pair: Pair, more: Sequence[Sequence[Attribution]], rules: Rules, merge: Sequence[str] | None
 ) -> OverRecordings:
-    """Compare a pair, with each recording as one sample; ``more``: further recordings of the base, of the new side, and
-    of one unchanged program.
+    """Compare a pair; each recording is one sample. ``more``: further recordings of the base, of the new side, and of
+    one unchanged program.
 
     Raises `NsysprofError` if a recording lacks the range of its side, or is given twice.
     """
@@ -70,7 +70,7 @@ def over_recordings(
 
 
 def to_record(pair: Pair) -> str:
-    """Return how many steps or recordings can show a difference of this size, given the variation of both sides."""
+    """Return a sentence on the variation between calls, and on what to record to reach a verdict."""
     times = [side.samples.get(pair.clock, np.empty(0)) for side in pair.sides]
     noun = "steps" if pair.clock == STEP else "calls"
     spread = max((float(np.ptp(each)) / float(np.median(each)) for each in times if len(each) > 1), default=0)

@@ -43,8 +43,8 @@ _SPREAD = ("median_ns", "iqr_ns", "min_ns", "max_ns", "n")
 
 
 def comparison_text(comparison: Comparison, *, top: int = 20, every: bool = False, markdown: bool = False) -> str:
-    """Format the answer: the finding on the pair with the largest difference, its causes and clocks, and all pairs if
-    there are several; ``every`` adds all details of every pair, with evidence, traffic, totals and warnings.
+    """Format the answer: the findings, causes and clocks of the pair with the largest difference, and a table of all
+    pairs if there are several; ``every`` adds all details of every pair, with evidence, traffic, totals and warnings.
 
     Each ledger has the ``top`` causes, and one row for all others, so that it adds up. Control characters in names are
     escaped; the text ends with a newline.

@@ -1,8 +1,8 @@
-"""Compute bytes and FLOPs of selected ranges from hardware counters: per kernel and per cause, and as rates with the
-times of the report.
+"""Compute the bytes and FLOPs of selected ranges from hardware counters, per kernel and per cause; also compute rates,
+with the times of the report.
 
-The counters are from another run, in which Nsight Compute slows kernels down; therefore, times are from the report. A
-rate above the GPU's limit is refused.
+Times are from the report, because Nsight Compute slows kernels down in the run that it counts. A rate above the GPU's
+limit is refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

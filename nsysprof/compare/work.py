@@ -1,4 +1,4 @@
-"""The ledger of work, to compare with the ledger of time: launches, threads and moved bytes of each side."""
+"""The ledger of work (launches, threads and moved bytes of each side), which complements the ledger of time."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -60,9 +60,9 @@ def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
     ``launches, threads`` (grid × block), ``bytes`` (of copies and collectives), ``flops`` (by operator shapes) and
     ``ns``, and ``local_memory`` (most bytes per thread), NaN if not recorded; ``as_launched``: whether both sides
     launch with the same grids, blocks, registers and shared memory. ``ratio``: threads or bytes of the new side ÷ those
-    of the base, in total or per launch (the ratio nearer to 1, because a launch may be split). ``verdict``: whether the
-    new side does `less`, the `same`, `more` or `other` work (on one side only), or `unknown`. Rows with the most time
-    come first.
+    of the base, in total or per launch (the ratio nearer to 1, because a launch may be split). ``verdict``: the work of
+    the new side: `less`, `same`, `more`, `other` (if only one side has it) or `unknown`. Rows with the most time come
+    first.
     """
     sides = [_amounts(side) for side in (base, new)]
     of_name = ["family", "math_unit"]

@@ -1,4 +1,4 @@
-"""Make one count: run the program under ncu once for its traffic and once for its work, and join both into one table.
+"""Count a program: run it under ncu once for its traffic and once for its work, and join both runs into one table.
 
 The columns of the table are an interface.
 """
@@ -74,7 +74,7 @@ COUNTERS = table(
 def in_ranges(rows: Iterable[NcuRow], select: str | None) -> list[NcuRow]:
     """Select the rows in ranges whose path or name matches a glob, and in their inner ranges (None: all rows).
 
-    Rows with unclear ranges are kept, because these ranges may match.
+    Rows whose ranges are unclear are kept, because these ranges may match.
     """
 
     def matches(names: Sequence[str], glob: str) -> bool:
@@ -88,7 +88,7 @@ def counter_rows(first: Sequence[NcuRow], second: Sequence[NcuRow]) -> tuple[lis
     """Join the rows of the first run with their partners in the second run. Also return the number of rows without a
     partner.
 
-    A partner has the same process (by order of appearance), range, kernel, grid and block, and the same index among
+    A partner has the same process (by order of appearance), range, kernel, grid and block, and the same index among all
     rows with these values. Order alone is not enough, because launches of several threads interleave differently in
     each run.
     """

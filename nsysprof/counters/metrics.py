@@ -1,4 +1,4 @@
-"""The Nsight Compute metrics behind each column of the counters, by chip and run.
+"""The Nsight Compute metrics from which each column of the counters is computed, by chip and run.
 
 The *traffic* run requests only as many metrics as one pass can count. If a kernel is replayed, ncu saves and restores
 its memory between replays. This flushes the L2 cache, regardless of ``--cache-control``, so data that the previous

@@ -31,7 +31,7 @@ _UNKNOWN = "-"
 
 
 def counters_summary(rows: Sequence[CounterRow], record: Mapping[str, Any], families: Mapping[str, str]) -> str:
-    """Show a count as a table, with its conditions; ``families`` by kernel name. Ends with a newline."""
+    """Show a count as a table, with its conditions; ``families`` maps kernel names to families. Ends with a newline."""
     runs = record["runs"]
     many = [run for run in runs if max(run["passes"], default=1) > 1]
     parts = [f"counted {plural(len(rows), 'kernel')}", *not_run_lines(record["workload"]), ""]
@@ -52,7 +52,7 @@ def counters_summary(rows: Sequence[CounterRow], record: Mapping[str, Any], fami
 
 
 def compare_command(rows: Iterable[CounterRow], report: str, table: str) -> str:
-    """Compose the ``compare`` command for a report with these counters and the first two kinds of ranges."""
+    """Compose the ``compare`` command for a report with these counters; it compares the first two kinds of ranges."""
     paths = dict.fromkeys(row.path for row in rows if row.path)
     outer = list(dict.fromkeys(merged_names([split_path(path)[0] for path in paths])))
     kinds = list(dict.fromkeys("::".join(name.split("::")[:2]) for name in outer if name.startswith("RUN::")))

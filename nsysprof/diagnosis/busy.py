@@ -1,4 +1,4 @@
-"""Collect the kernels of steps, and compute the gain if these kernels were shorter (replayed, or an upper bound)."""
+"""Collect the kernels of steps, and compute how much shorter kernels would save (in a replay, or as an upper bound)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,8 +59,8 @@ class Busy:
         return rows[np.argsort(trace.ops.stream[rows], kind="stable")]
 
     def gained(self, op: Index, shorter: Ints, ns: int | None = None) -> int:
-        """Return the maximum gain over all steps if GPU ops took ``shorter`` ns less: by arithmetic or a replay,
-        whichever is less.
+        """Return the maximum gain over all steps if each GPU op became ``shorter`` by these ns: the sum or the replayed
+        gain, whichever is less.
 
         ``ns`` replaces the sum of ``shorter`` if ops run at the same time.
         """

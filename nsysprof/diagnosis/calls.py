@@ -296,8 +296,8 @@ RECOMPILING = _kind(
 
 
 def graphs_not_recorded(case: Case) -> Iterator[tuple[Finding, bool]]:
-    """Find launches of CUDA graphs whose GPU work is not recorded, and whether most GPU idle time may be this work.
-    Then all other waits are doubtful.
+    """Find launches of CUDA graphs whose GPU work is not recorded, and whether most GPU idle time may be this work. If
+    so, all other waits are doubtful.
     """
     trace, calls = case.facts.attribution.trace, case.facts.activity.calls
     rows = np.flatnonzero(case.purpose[:-1] == purposes.GRAPH_LAUNCH)

@@ -80,7 +80,7 @@ class Case:
     """The steady steps ``rows`` of the windows ``chosen``, with the ``facts`` about their trace; made by `diagnose`.
 
     ``merge_names``: the globs that merged the paths. ``part_of``: the larger case that contains this case, and the rows
-    of this case's GPU ops in the larger case. ``launched``: the launches of the case, if already known.
+    that the GPU ops of this case have there. ``launched``: the launches of the case, if already known.
     """
 
     chosen: Chosen
@@ -177,7 +177,7 @@ class Case:
 
     @cached_property
     def launches(self) -> Launches | None:
-        """Return the launch parameters of GPU ops, or None if the reader's ops differ from the trace's ops."""
+        """Return the launch parameters of GPU ops, or None if the reader and the trace have different ops."""
         if self.part_of is not None:
             whole, rows = self.part_of
             return None if whole.launches is None else whole.launches.take(rows)
@@ -197,8 +197,8 @@ class Case:
     def not_computing(self, place: Place, *, talks: bool = True) -> Ints:
         """Return how long (ns) the GPU of a place computes nothing in each step.
 
-        Without ``talks``, communication counts as compute if no dependency between streams is recorded: a replay would
-        let it overlap compute that it may wait for.
+        Without ``talks``, communication counts as compute if no dependency between streams is recorded, because a
+        replay would let communication overlap the compute for which it may wait.
         """
         windows, lines = self.windows.take(place.windows), self.lines[place.gpu]
         line = lines.compute if talks or not self.facts.lacks else union(lines.compute, lines.communication)

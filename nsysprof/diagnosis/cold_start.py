@@ -219,8 +219,9 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
 
 
 def outside_steps(case: Case, idle_ns: int, gap_ns: int, during: str) -> Iterator[Finding]:
-    """Find programs whose GPUs idle several times as long outside the detected steps as all steps take, in PyTorch
-    (such steps are often the layers of a cold pass) or in one call that pins memory. See `Diagnosis` for the times.
+    """Find programs whose GPUs idle outside the detected steps for several times the length of all steps, in PyTorch
+    (whose detected steps are often the layers of a cold pass) or in one call that pins memory. See `Diagnosis` for the
+    times.
     """
     gpus = len({place.gpu for place in case.places})
     total = sum(place.total_ns for place in case.places) // max(gpus, 1)

@@ -67,7 +67,7 @@ class Finding:
 
     @property
     def likely_ns(self) -> float:
-        """Return the gain by which findings are ranked: without profiling overhead; an upper bound counts half."""
+        """Return the gain for ranking findings: the gain without profiling overhead, or half of an upper bound."""
         bound = self.basis == BOUND and not self.recording_ns
         return max(self.gain_ns - self.recording_ns, 0) * (_HALF if bound else 1.0)
 
@@ -127,8 +127,8 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
     """Rank findings: first tried remedies by likely gain, then all other findings by loss, then one-time work.
 
     If two remedies fix the same cause of a path, the simpler remedy comes first if it has a good part of the gain (see
-    `_BEFORE`). Findings about pacing, a cold start or a shared GPU come first, unless others cost much more. Next come
-    causes without a remedy that cost several times as much as any remedy gains.
+    `_BEFORE`). Findings about pacing, a cold start or a shared GPU come first, unless other findings cost much more.
+    Next come causes without a remedy, if they cost several times as much as any remedy gains.
     """
     others, most, lost = {(each.path, each.kind): each for each in found}, dict[str, int](), dict[str, int]()
     for each in found:

@@ -104,8 +104,8 @@ def few_blocks(found: Launches) -> Mask:
 
 
 def same_time(busy: Busy, found: Launches, few: Mask) -> Mask:
-    """Mark kernels that take as long with ``few`` blocks as with more blocks than multiprocessors: each block takes so
-    long, and more of them would not help.
+    """Mark kernels that take as long with ``few`` blocks as with more blocks than multiprocessors: the time of one
+    block determines their time, so more blocks would not help.
     """
     if dialect_text(busy.case, _MANY) == _MANY["pytorch"]:
         return np.zeros(len(few), bool)  # a larger batch helps these the more

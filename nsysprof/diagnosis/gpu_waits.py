@@ -104,8 +104,8 @@ def _peers(case: Case, rows: Index) -> Ints:
 
 
 def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
-    """Find exposed communication, except waits for late ranks. The gain is at most the time of all compute, because
-    only compute can hide communication.
+    """Find exposed communication, except waits for late ranks. The gain is at most the total compute time, because only
+    compute can hide communication.
     """
     windows, lines = case.windows.take(place.windows), case.lines[place.gpu]
     both = covered(union(lines.compute, lines.communication), windows.start, windows.end)

@@ -83,8 +83,8 @@ def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns
 
 
 def usual_ns(place: Place, lost: Ints) -> float:
-    """Return what the median step of a place loses if the mean loss is more than 1.5 times as large because of a few
-    steps; otherwise 0.
+    """Return the loss of the median step of a place if a few steps raise the mean loss above 1.5 times this loss;
+    otherwise 0.
     """
     usual = float(np.median(lost))
     skewed = place.path != WHOLE and lost.sum() > SKEWED * usual * place.steps > 0 and often(place, lost) == EVERY
@@ -107,17 +107,21 @@ def each_step(place: Place, ns: int) -> str:
 
 
 def in_steps(case: Case, group: Group) -> bool:
-    """Return whether a cause belongs to the steps; if steps were detected, most steps must have the cause."""
+    """Return whether a cause belongs to the steps; if steps were detected, the cause must occur in most of them."""
     return group.place.path != WHOLE and (group.often == EVERY or not case.chosen.level.found)
 
 
 def repeats(case: Case, group: Group, alike: AnyInts) -> bool:
-    """Return whether a remedy for a loop fits: the cause is in the steps, or many pieces have equal codes ``alike``."""
+    """Return whether a remedy for a loop fits: the cause belongs to the steps, or many pieces have the same code in
+    ``alike``.
+    """
     return in_steps(case, group) or int(np.unique(alike, return_counts=True)[1].max(initial=0)) >= _OFTEN
 
 
 def in_one_gap(case: Case, group: Group) -> bool:
-    """Return whether, in a recording without steps, nearly all of the wait is between two kernels: set-up, no loop."""
+    """Return whether, in a recording without steps, nearly all of the wait is between two kernels, so that it is set-up
+    and not a loop.
+    """
     if group.place.path != WHOLE:
         return False
     ops, pieces = case.facts.attribution.trace.ops, case.pieces
@@ -143,10 +147,10 @@ class Kind:
     cause; ``words`` gives the name of the cause. ``symptom`` is a sentence with the placeholders ``{amount}`` and
     ``{cause}``. ``remedies`` are the remedies to try. ``whole`` returns everything that disappears together with the
     cause. ``set_up``: the wait happens once, and is never ranked first. ``tried`` is False if no replay can remove the
-    cause. ``least_launches``: a finding needs steps with at least this many launches. ``least_share``: a finding needs
-    a loss (or a wait, if it ``exposes`` other waits) of at least this share of the step time. ``inflated``: recording
-    makes the wait longer. ``note``: the end of the sentence if there is no remedy. ``where``: more about where the
-    cause is. ``arithmetic``: without a replay, the wait is the upper bound of the gain.
+    cause. ``least_launches``: a finding needs steps with at least this many launches. ``least_share``: the loss of a
+    finding (or its wait, if it ``exposes`` other waits) must be at least this share of the step time. ``inflated``:
+    recording makes the wait longer. ``note``: the end of the sentence if there is no remedy. ``where``: a sentence
+    about the place of the cause. ``arithmetic``: without a replay, the wait is the upper bound of the gain.
     """
 
     name: str
@@ -200,8 +204,8 @@ def on_windows(case: Case) -> bool:
 
 @made_once
 def stalled(case: Case) -> Mask:
-    """Mark pieces in which the host waits for a GPU op that was launched before and does not start, in a process with
-    one GPU, whose ops wait for no other GPU.
+    """Mark pieces in which the host waits for a GPU op that was launched earlier and does not start. The process must
+    use one GPU, so that its ops wait for no other GPU.
     """
     trace, pieces, out = case.facts.attribution.trace, case.pieces, np.zeros(len(case.pieces["op"]), bool)
     waits = (case.purpose[pieces["call"]] == SYNCHRONIZE) & (pieces["ns"] >= STARTS_NS) & of_host(case) & idling(case)
@@ -243,8 +247,8 @@ def in_calls(case: Case, *purposes: int) -> Mask:
 
 @made_once
 def copied_op(case: Case) -> Ints:
-    """For each piece, return the copy (of more than a few bytes) that the host made or waited for, or whose blocking
-    call exposed the wait; -1 if there is none.
+    """For each piece, return a copy of more than a few bytes: the copy that the host made, or waited for, or whose
+    blocking call exposed the wait; -1 if there is none.
     """
     pieces, ops = case.pieces, case.facts.ops_of_calls
     call = pieces["call"]
@@ -299,7 +303,7 @@ _OPENMP = (
 
 
 def dialect_text(case: Case, texts: dict[str, str]) -> str:
-    """Return the text for the language of the program; if there is none, the text for ``cuda``."""
+    """Return the text for the language of the program, or the text for ``cuda`` if this language has none."""
     if case.dialect == "openmp" and "openacc" in texts:
         text = texts["openacc"]
         for one, other in _OPENMP:

@@ -72,7 +72,9 @@ def _unknown_faults(case: Case, place: Place) -> Iterator[Finding]:
 
 
 def page_findings(case: Case, place: Place) -> Iterator[Finding]:
-    """Yield findings about waits for unified memory pages; gains are upper bounds, as kernels compute meanwhile."""
+    """Yield findings about waits for unified memory pages; gains are upper bounds, because kernels compute during these
+    waits.
+    """
     windows = case.windows.take(place.windows)
     found = paging(case.facts.attribution.trace, place.gpu, windows.start, windows.end)
     known = 0 if found is None else int(found.kernel_ns.sum())

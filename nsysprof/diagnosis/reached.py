@@ -32,8 +32,8 @@ _TENSOR_CORES, _ISSUE = "tensor cores", "instruction issue"
 class Reached:
     """The shares of a GPU's peaks that kernels reach, by `COMPUTE` and `MEMORY`, and their basis.
 
-    ``unit`` is the computing unit. FLOPs and bytes per second are NaN if unknown. ``suspect`` names the value that may
-    be wrong if a share is impossible.
+    ``unit`` is the computing unit. FLOPs and bytes per second are NaN if unknown. If a share is impossible, ``suspect``
+    names the value that may be wrong.
     """
 
     basis: str = ""

@@ -124,8 +124,8 @@ def _kernel(case: Case, place: Place, slow: np.ndarray) -> str:
 def between_steps(case: Case, place: Place) -> Iterator[Finding]:
     """Find GPU idle time in pauses between steps in which the GPU also works for other ranges.
 
-    The total idle time is an upper bound of the gain. A single long pause, or pauses between only a few steps, count as
-    other work.
+    The total idle time is an upper bound of the gain. A single long pause counts as other work, and so do pauses
+    between only a few steps.
     """
     if place.path == WHOLE or case.chosen.level.found:
         return

@@ -1,4 +1,4 @@
-"""Find synchronization: the host waits for the GPU, and the GPU is then idle until the host has launched again."""
+"""Find synchronizations: the host waits for the GPU, and then the GPU idles until the host launches again."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -137,7 +137,7 @@ def _speedup(busy: Busy, slower: str = "fp32", fast: str = "tf32") -> float:
 
 
 def weight_findings(busy: Busy) -> Iterator[Finding]:
-    """Yield matrix products of one or few rows, as in decoding: they take as long as reading their weights."""
+    """Yield matrix products with one or a few rows, as in decoding, which take as long as reading their weights."""
     case, names = busy.case, busy.case.facts.attribution.trace.op_names
     family, vector = (np.array(each) for each in (case.facts.kinds.family, case.facts.kinds.cause))
     mine = (vector == "matrix-vector")[busy.name]

@@ -244,7 +244,7 @@ def findings_text(
 
 
 def next_command(finding: Finding, file: Any, asked_by: str) -> str:
-    """Return the command that tries the change, or shows more; never ``asked_by`` itself."""
+    """Return the command that tries the change, or a command that shows more, but never ``asked_by`` itself."""
     report = quote_path(file)
     path = finding.path.replace("[", "[[]")
     if finding.change:

@@ -41,7 +41,7 @@ _MAY_PACE = ("cpu-code", "sleep", "input-wait", "lock")
 
 @contextmanager
 def left_out_if_faulty(kind: str) -> Iterator[None]:
-    """Leave out the findings of a kind whose code fails. A warning names the line that failed."""
+    """Leave out a kind of findings if its code fails; a warning names the line that failed."""
     try:
         yield
     except (NsysprofError, MemoryError):

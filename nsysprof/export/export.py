@@ -153,7 +153,7 @@ def export(
     The default is the report's name with the ending ``.pftrace``, ``.parquet`` or ``.csv`` in the current folder. A
     trace is a file, compressed if its name ends with ``.gz``; tables are a folder with ``ops``, ``launches``,
     ``ranges`` and ``instances`` (columns in `nsysprof.analyze.records`) and ``export.json``. ``threads``, ``graphs``,
-    ``ranges``, ``rules`` and ``memory_limit`` (bytes) are as in an analysis; ``spreadsheet_safe`` puts a ``'`` before
+    ``ranges``, ``rules`` and ``memory_limit`` (bytes) are as in `analyze`; ``spreadsheet_safe`` puts a ``'`` before
     names in CSV that a spreadsheet would treat as formulas. An earlier export is replaced only with ``force``; other
     files are never replaced.
 

@@ -2,7 +2,7 @@
 
 The fields of a protobuf message can be in any order, so the parts of a message can be encoded separately and
 concatenated. The protobuf library encodes every distinct part once, such as a kernel's name with its family. This
-module joins such parts with the parts that differ in every packet: times, ids and lengths. Tests parse the result.
+module joins these parts with the parts that differ in every packet: times, ids and lengths. Tests parse the result.
 """
 
 from __future__ import annotations

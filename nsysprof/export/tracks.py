@@ -31,7 +31,7 @@ class Slices:
     """Nested slices, sorted by start, outermost first.
 
     ``row`` int32: a row of ``calls``, ``trace.ranges``, ``trace.ops`` or the `PathPieces`, depending on ``what``.
-    ``start``, ``end`` int64 ns, with no negative length; ``up`` int32: the enclosing slice of each slice, -1 for none.
+    ``start``, ``end`` int64 ns, with no negative length; ``up`` int32: the slice that encloses each slice, -1 for none.
     For ranges projected on a stream, ``totals`` has the work of each range in this stream (columns of `Totals` by
     name).
     """

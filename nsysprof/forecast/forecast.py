@@ -71,9 +71,9 @@ class Forecast(Attributed, Shown):
     interval of the forecast. If ``as_profiled``, all times include profiling overhead; otherwise ``unprofiled`` says
     how this overhead was removed. ``residual`` is the relative error of a replay that keeps only the lengths of GPU
     ops; ``widened`` is the share by which each end of the interval is extended, for the errors of published forecasts.
-    ``before`` and ``after`` are the critical paths of one step without and with the change (the step whose two times
-    are nearest to the medians). ``per_call_ns`` is the gain per call of the changed ranges, or None if there are no
-    such ranges. ``others`` has path, GPU and both medians of other steps.
+    ``before`` and ``after`` are the critical paths of one step (whose two times are nearest to the medians) without and
+    with the change. ``per_call_ns`` is the gain per call of the changed ranges, or None if there are no such ranges.
+    ``others`` has path, GPU and both medians of other steps.
     """
 
     attribution: Attribution

@@ -57,7 +57,7 @@ def unprofiled_network(
     without a profiler).
 
     The steps of the path become shorter by the ratio in the record. Raises `AbstainError` if no overhead per call gives
-    this length.
+    this step time.
     """
     network = program.network
     beside = record or record_beside(program.attribution.trace.report.path)

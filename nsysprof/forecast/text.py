@@ -33,7 +33,7 @@ def forecast_sentence(answer: Forecast) -> str:
 
 
 def change_words(answer: Forecast) -> str:
-    """Format `the step would take 12 % less`, if the interval of the forecast excludes no change."""
+    """Format `the step would take 12 % less`, unless the interval of the forecast includes "no change"."""
     change = answer.forecast_ns / answer.base_ns - 1 if answer.base_ns else 0.0
     if answer.low_ns <= answer.base_ns <= answer.high_ns:
         return "no clear change in step time"

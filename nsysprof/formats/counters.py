@@ -94,7 +94,9 @@ class _Environment(msgspec.Struct):
 
 @dataclass(frozen=True)
 class CounterRow:
-    """A profiled launch: ``order``: place of the launch in range path and process; ``values`` by `METRICS`, or None."""
+    """A profiled launch. ``order``: the number of the launch within its range path and process; ``values``: by
+    `METRICS`, or None.
+    """
 
     path: str
     order: int

@@ -44,7 +44,7 @@ class SweepFile:
 
     @property
     def planned(self) -> int:
-        """Return the number of planned points over all runs; later runs omit points that run 1 failed to measure."""
+        """Return the number of planned points over all runs; later runs omit points that run 1 could not measure."""
         given_up: int = sum(point["status"] != "measured" for point in self.points.values())
         once: int = sum(len(each["backends"]) for each in self.head["plan"]["configurations"])
         return once + (once - given_up) * (self.planned_runs - 1)

@@ -50,8 +50,8 @@ class RunRecord(msgspec.Struct, kw_only=True):
 
 
 class RecordedRun(msgspec.Struct, frozen=True):
-    """A range in the record: ``latency_ns`` of each call by CUDA events (empty for other clocks), and the shape of its
-    attention, None if unknown.
+    """A range in the record: the ``latency_ns`` of each call by CUDA events (empty for other clocks), and the shape of
+    its attention (None if unknown).
     """
 
     latency_ns: tuple[int, ...] = ()
@@ -106,8 +106,8 @@ def plain_steps(path: Path, steps: str) -> tuple[float, float, str] | None:
     """Return the median step times (ns) without and with the profiler from a run record, and the name of their range in
     the record.
 
-    ``steps`` is the merged path of the steps: a row of the record, or the calls of an outer range. Returns None if the
-    record has no such times.
+    ``steps`` is the merged path of the steps, which are a row of the record or the calls of an outer range. Returns
+    None if the record has no such times.
     """
     rows = (parse_leniently(read_if_document(path, RUN_SCHEMA), RunRecord).overhead or {}).get("ranges")
     for row in rows if isinstance(rows, list) else []:
@@ -200,7 +200,7 @@ def program_alone(words: Sequence[str]) -> list[str]:
 
 
 def without_arguments(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove the program's arguments and the values of profiler-set environment variables from a record.
+    """Remove from a record the program's arguments, and the values of environment variables set for the profiler.
 
     Arguments of a workload are kept, because they are options of nsysprof. Texts that are not shell commands keep only
     their first word.

@@ -66,10 +66,10 @@ class BenchShape:
 class BenchPoint(msgspec.Struct, dict=True, kw_only=True):
     """One point of the file: a backend on a configuration. The shape follows from the configuration.
 
-    Latencies are in ns per call. Latencies that were measured while the GPU was throttled are marked; `samples` are all
-    other latencies. ``graph_reason``: why there are no CUDA graph replays. ``sampled_with``: the backends with which
-    the samples alternate. ``eager_runs`` and similar fields: the run (process) of each latency, or None if there was
-    only one run. ``run_reasons``: why a run has no samples, by run number.
+    Latencies are in ns per call. Latencies measured while the GPU was throttled are marked; `samples` are all other
+    latencies. ``graph_reason``: why there are no CUDA graph replays. ``sampled_with``: the backends whose samples
+    alternate with the samples of this backend. ``eager_runs`` and similar fields: the run (process) of each latency, or
+    None if there was only one run. ``run_reasons``: why a run has no samples, by run number.
     """
 
     shape: BenchShape

@@ -1,4 +1,4 @@
-"""Compute how many blocks of a kernel fit on an SM, by the limits of the compute capability, and the waves of a grid.
+"""Compute how many blocks of a kernel fit on an SM (by the limits of the compute capability), and the waves of a grid.
 
 Limits: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; the allocation rules for
 registers and shared memory: CUDA's occupancy calculator (`cuda_occupancy.h`).

@@ -69,7 +69,7 @@ def flops_bytes(
     """Return FLOPs, bytes, and the kind of count (`matrix product`, `copy`) of an operator call such as `aten::mm`.
 
     ``dims``, ``types`` and ``values`` are PyTorch's ``Input Dims``, ``Input type`` and ``Concrete Inputs``. Bytes are
-    None if types are missing, as are FLOPs of attention without ``values``, which say whether it is causal. Returns
+    None if types are missing. FLOPs of attention are None without ``values``, which show whether it is causal. Returns
     None for an unknown operator, or if the shapes do not fit the operator.
     """
     name = op.rsplit("::", 1)[-1].split(".")[0]

@@ -1,4 +1,4 @@
-"""Levels of step times over runs: series of comparable runs, their changes, and the parts of every change."""
+"""Find levels of step times over runs: series of comparable runs, changes of level, and the parts of each change."""
 
 import os
 import re
@@ -46,8 +46,8 @@ class Change:
 
     ``low`` and ``high`` are the 95 % interval of ``ratio`` (after ÷ before). ``machine``: how the machine differs
     between the two levels. ``cause``: `MACHINE` if the machine differs or the commit is the same; `CLOCK` if all
-    kernels changed by the same factor and no recorded condition explains this; otherwise `PROGRAM`. ``ledger``: the
-    parts (ns) of the mean step at each level, largest difference first.
+    kernels changed by the same factor and no recorded condition explains this factor; otherwise `PROGRAM`. ``ledger``:
+    the parts (ns) of the mean step at each level, largest difference first.
     """
 
     run: int

@@ -66,7 +66,7 @@ class Store:
         self._table = None
 
     def known(self, files: Sequence[ReportFile]) -> Iterator[Run | str | None]:
-        """For each file, yield the cached run, the reason why there is no run, or None if the file must be read."""
+        """For each file, yield the cached run, or the reason why it has no run, or None if the file must be read."""
         rows: dict[str, tuple[str, str, bytes | None, str | None]] = {}
         if self._table is not None:
             try:

@@ -73,8 +73,8 @@ class Spot:
 class Hotspots(Shown):
     """The hot spots of the steps of a ``place``, the longest first, as ``spots`` and as the columns ``table``.
 
-    ``gpu`` and its ``limits``; ``known``: whether operators have shapes; ``others``: paths and GPUs with less time;
-    ``doubts`` are about counters.
+    ``gpu`` is the GPU, with its ``limits``; ``known``: whether the operators' shapes are recorded; ``others``: paths
+    and GPUs with less time; ``doubts`` are about counters.
     """
 
     case: Case
@@ -90,7 +90,7 @@ class Hotspots(Shown):
 
     @property
     def attribution(self) -> Attribution:
-        """What belongs to which range."""
+        """The attribution of GPU ops to ranges."""
         return self.case.facts.attribution
 
     @cached_property

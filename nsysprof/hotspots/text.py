@@ -117,7 +117,7 @@ def spot_sentence(answer: Hotspots, spot: Spot) -> str:
 
 
 def command(answer: Hotspots, spot: Spot) -> str:
-    """Compose the command that replays the saving in a step, or shows more if nothing is saved."""
+    """Compose the command that replays the saving per step or, if nothing is saved, the command that shows more."""
     report = quote_path(answer.attribution.trace.report.path)
     place = answer.place
     steps = "" if place is None or place.path == WHOLE else f" --range {quote(place.path.replace('[', '[[]'))}"

@@ -1,8 +1,8 @@
 """Timelines packed into text for a page: a JSON header and compressed columns of numbers.
 
-Times are delta-encoded as varints, mostly one or two bytes each. A row of ops also has levels of detail: each divides
-the time into columns with a busy share and the family that ran longest, so that the page never draws more columns than
-pixels. ``parts/timeline_data.js`` decodes this.
+Times are delta-encoded as varints, mostly one or two bytes each. A row of ops also has levels of detail, so that the
+page never draws more columns than pixels: each level divides the time into columns, with a busy share and the family
+that ran longest. ``parts/timeline_data.js`` decodes this.
 """
 
 import base64
@@ -82,7 +82,7 @@ def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
 
 
 def longest(start: Ints, end: Ints, most: int) -> Mask | None:
-    """Select the ``most`` longest marks, which a page draws individually; None if there are no more marks."""
+    """Select the ``most`` longest marks, which a page draws individually; None if there are at most that many."""
     if len(start) <= most:
         return None
     return marked(np.argpartition(start - end, most)[:most], len(start))

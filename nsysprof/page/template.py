@@ -1,4 +1,4 @@
-"""Fill page templates: text from reports is escaped, and everything else comes from this folder."""
+"""Fill page templates. Text from reports is escaped; everything else on a page comes from this folder."""
 
 import base64
 import hashlib

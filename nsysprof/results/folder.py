@@ -1,4 +1,4 @@
-"""Manage the folder of a command's results: its owner, and files that appear together or not at all."""
+"""Manage the folder of a command's results: who owns the folder, and files that appear together or not at all."""
 
 import errno
 import os
@@ -37,7 +37,7 @@ class ResultFolder:
 
     ``possible`` are the names of all files that the command may write; the first is the document that identifies the
     owner; ``wanted`` are the files of this run. ``is_ours`` tests whether that document has the same subject as this
-    run. Files of earlier results by nsysprof are replaced without ``force`` (unless ``asks`` is set), and other files
+    run. Files of earlier nsysprof results are replaced even without ``force`` (unless ``asks`` is set), other files
     only with ``force``; ``refusal`` and ``hint`` are the error message. ``inputs`` are never replaced. ``kept`` are
     possible files that stay unchanged. ``earlier`` is the name of an earlier run in messages, and ``otherwise`` is the
     hint if writing fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`.
@@ -232,7 +232,9 @@ def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -
 
 
 def refuse_taken(final: Path, *, force: bool = False, inputs: Sequence[Path] = ()) -> None:
-    """Refuse a taken name before hours of work; with ``force``, refuse only names of folders and of ``inputs``."""
+    """Refuse a taken name early, before hours of work; with ``force``, refuse only the names of folders and of
+    ``inputs``.
+    """
     if os.path.lexists(final) and not force:
         raise NsysprofError(f"{final}: exists already, not overwritten", f"--force, or {OTHER_NAME}")
     if os.path.isdir(final) and not os.path.islink(final):  # noqa: PTH112, PTH114  neither raises

@@ -297,8 +297,8 @@ def code_block(lines: Sequence[str]) -> list[str]:
 
 
 def spread_text(median: int, iqr: int, low: int, high: int, count: int) -> str:
-    """Format the median with half the IQR (`118 µs ± 0.3 %`) or, for few samples, with minimum and maximum
-    (`118 µs (90.1 µs–131 µs)`).
+    """Format the median with half the IQR (`118 µs ± 0.3 %`) or, with few samples, with minimum and maximum (`118 µs
+    (90.1 µs–131 µs)`).
 
     Minimum and maximum are also shown if half the IQR exceeds the median. The text is empty without
     samples, and has only the median for one sample or a median of 0.

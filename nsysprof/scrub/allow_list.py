@@ -125,7 +125,9 @@ def known_table(table: str) -> bool:
 
 
 def known_column(table: str, column: str) -> str | None:
-    """Return the allowed content of a known table's column (``text`` or ``number``), None for an unknown column."""
+    """Return the content that a column of a known table may have (``text`` or ``number``), or None for an unknown
+    column.
+    """
     texts = [*_columns(_NAMES, table), *_columns(_TEXTS, table), *EMPTIED.get(table, ())]
     return "text" if column in texts else "number" if column in _NUMBERS.split() else None
 

@@ -74,7 +74,7 @@ _NSIGHT = re.compile(rb"(?i)nsight[-_ ]?(?:systems|compute)[-\w ]*[-/\\ ]v?\d[\d
 
 
 def installation(path: bytes) -> bytes | None:
-    """Return the product and version that the path of an nsys names, or None if the path names none."""
+    """Return the product and version in the path of an nsys, or None if the path has none."""
     product = _NSIGHT.search(path)
     return None if product is None else path if is_system(path) else b"[path]/" + product[0]
 
@@ -140,7 +140,9 @@ def without_paths(text: bytes) -> tuple[bytes, int]:
 
 
 def private_values(text: bytes) -> list[tuple[str, Any]]:
-    """Find the values of private JSON keys, with their kinds; paths are left out, as their format reveals them."""
+    """Find the values of private JSON keys, with their kinds; paths are left out, because they are found by their
+    format.
+    """
     private: list[tuple[str, Any]] = []
     left = [_parsed(text)]
     while left:

@@ -42,7 +42,7 @@ _W = rb"[\w\x80-\xff]"  # part of a word; what is not ASCII counts
 
 @dataclass(frozen=True)
 class Secret:
-    """A text to remove, its kind (``environment``, ``host`` …), and whether it is certainly a secret."""
+    """A text to remove, its kind (``environment``, ``host`` …), and whether it is a sure secret."""
 
     text: bytes
     kind: str
@@ -67,7 +67,7 @@ class Secrets:
     def redactor(self, texts: Iterable[bytes], *, sure: bool) -> Callable[[bytes], bytes]:
         """Return a function that replaces secrets by labels; it searches only for secrets that occur in the texts.
 
-        With ``sure``, only certain secrets are removed. A secret must end at the end of a word or path component:
+        With ``sure``, only sure secrets are removed. A secret must end at the end of a word or path component:
         ``/home/al`` is not in ``/home/alice``.
         """
         among = b"\n".join(texts).lower()
@@ -104,7 +104,7 @@ class Secrets:
 
 
 def secrets_of(kind: str, text: bytes) -> Iterator[Secret]:
-    """Find the secrets in a value of this kind; returns nothing if the value is too common."""
+    """Find the secrets in a value of this kind; there are none if the value is too common."""
     if kind == Kind.ID:
         text = text.strip().removeprefix(b"GPU-")
         if len(text) >= WEAK_FROM and len(set(text)) > 2:

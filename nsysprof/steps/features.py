@@ -20,7 +20,9 @@ _ROUNDS, _HUBER = 20, 1.345
 
 @dataclass(frozen=True)
 class Feature:
-    """How much longer a step takes (``ns``, 95 % interval) per unit of a number in its name, and the word before it."""
+    """How much longer a step takes (``ns``, 95 % interval) per unit of a number in its name; also the word before the
+    number.
+    """
 
     name: str
     ns: float

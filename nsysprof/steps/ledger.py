@@ -85,8 +85,8 @@ class Excess:
 def excess_of(facts: Facts, windows: Windows, odd: Index, typical: Index, level: Floats | None) -> Excess:
     """Make the ledgers of the steps ``odd``, each compared with the `NEAR` nearest steps of ``typical``.
 
-    The distance between steps is counted in rows, or is the ratio of their ``level`` if step names determine a level.
-    ``odd`` and ``typical`` are ascending rows of ``windows``.
+    The distance between two steps is counted in rows or, if step names determine a ``level``, is the ratio of their
+    levels. ``odd`` and ``typical`` are ascending rows of ``windows``.
     """
     if not len(odd) or not len(typical):
         none = np.empty(0, np.int64)
@@ -166,8 +166,8 @@ def _rows(facts: Facts, windows: Windows) -> Mapping[str, Ints]:
 def same_for_all_kernels(excess: Excess, steps: Index) -> Mask:
     """Mark steps that are slow because of the GPU's clock, not the program: all kernels take longer.
 
-    Most of the excess is compute, and at least three kernels slow down by the same percentage, within a factor of
-    `_CLOCK_SPREAD`.
+    The test: most of the excess is compute, and at least three kernels slow down by the same percentage, within a
+    factor of `_CLOCK_SPREAD`.
     """
     place = np.searchsorted(steps, excess.step)
     count = len(steps)

@@ -40,7 +40,7 @@ _IDLE_S, _IDLE_TICKS = 60.0, 120
 class Ended:
     """How a program ended: exit code as in a shell (128 + n for signal n), wall time, and its last output.
 
-    ``lost``: whether nsysprof ended the program: an nsys whose launcher was killed would wait forever.
+    ``lost``: whether nsysprof ended the program, because an nsys whose launcher was killed would wait forever.
     """
 
     code: int
@@ -193,7 +193,7 @@ class _Stopping:
             self._ask(self._child)
 
     def wait(self) -> None:
-        """Wait a while for programs that outlive nsys, because some save their state first."""
+        """Wait a while for programs that outlive nsys, because some programs save their state before they end."""
         until = time.monotonic() + _PATIENCE_S
         while (alive := self._alive()) and time.monotonic() < until and len(self.came) == 1:
             time.sleep(0.05)

@@ -40,7 +40,9 @@ _ABSENT = {"", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requi
 
 @dataclass(frozen=True)
 class Driver:
-    """The driver's version, the newest CUDA it supports ((13, 0); () if unknown), and each GPU's properties."""
+    """The driver's version, the newest CUDA that it supports (such as (13, 0); () if unknown), and each GPU's
+    properties.
+    """
 
     version: str
     cuda: tuple[int, ...]

@@ -200,7 +200,7 @@ def export(nsys: Nsys, report: Path, out: Path, *, timeout: float = 3600) -> Non
     """Export a ``.nsys-rep`` or ``.qdrep`` to the SQLite file ``out``, which must not exist.
 
     The file gets its name when it is complete; otherwise nothing is left behind. Raises `NsysprofError` if nsys refuses
-    (with both versions if the report is newer than nsys) or fails (with the last line of its output).
+    or fails; the message has both versions if the report is newer than nsys, or the last line of nsys's output.
     """
     taken = NsysprofError(f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file")
     if os.path.lexists(out):
@@ -272,7 +272,7 @@ def newer_than(report: Path, made_by: str, nsys: Nsys) -> NsysprofError:
 
 
 def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) -> list[dict[str, str]]:
-    """Return the rows of ``nsys stats --report NAME`` as text; empty if the report has no data for these rows.
+    """Return the rows of ``nsys stats --report NAME`` as text; empty if the recording has no data for this report.
 
     nsys runs on a private copy, because it may write into the file or beside it. Old versions get the report's old
     name. JSON is tried before CSV, because nsys does not escape quotes in CSV names; JSON fails if a name became an

@@ -1,4 +1,4 @@
-"""Account for the time of GPU windows, without pandas: computing by kernel, waiting by cause and responsible code."""
+"""Account for the time of GPU windows, without pandas: compute time by kernel, waits by cause and responsible code."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

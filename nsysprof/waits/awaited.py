@@ -16,11 +16,12 @@ ITEM_BYTES = 64  # what `.item()` and its kin copy at most
 
 @dataclass(frozen=True)
 class OpsOfCalls:
-    """GPU ops as rows of `Trace.ops` (-1: none); the last entry of each column stands for "no call" or "no launch".
+    """Columns of GPU ops, as rows of `Trace.ops` (-1: none); the last entry of each column is for "no call" or "no
+    launch".
 
     ``made`` int32 per row of `HostActivity.calls`, ``of_launch`` int32 per row of `Trace.launches`: the last copy that
-    the call made, but copies of a few bytes to the host take precedence; ``example`` int32 per launch: a copy that
-    represents all copies with the same description. ``on`` int32: the op for which a synchronizing call waited.
+    the call made, or a copy of a few bytes to the host if the call made one; ``example`` int32 per launch: the copy
+    that stands for all copies with the same description. ``on`` int32: the op for which a synchronizing call waited.
     ``copies``: the copies that calls launched, sorted by end.
     """
 

@@ -101,8 +101,8 @@ def idle_pieces(
 ) -> IdlePieces:
     """Split each gap (from ``start`` to ``end``, at which ``op`` starts) by the reason why the GPU waits.
 
-    If ``op`` is -1, the GPU waited only for the host ``thread`` (a code of `Trace.threads`). Ops that CUDA graphs
-    replay count as launched by the replay, regardless of their attribution.
+    If ``op`` is -1, the GPU waited only for the host ``thread`` (a code of `Trace.threads`). Ops replayed by CUDA
+    graphs count as launched by the replay, regardless of their attribution.
     """
     attribution = attribution.launched
     ops = attribution.trace.ops

@@ -148,7 +148,7 @@ def _host_parts(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windo
 
 def held_up(facts: Facts) -> tuple[Ints, Ints, Ints]:
     """Find ops that waited for compute in another stream (through an event or the legacy default stream), as ``(op,
-    wait_ns, culprit)``. Each ``op`` is already launched, and the stream of the op is free; ``culprit`` is a text code.
+    wait_ns, culprit)``. Each ``op`` was already launched and its stream was free; ``culprit`` is a text code.
     """
     trace, why = facts.attribution.trace, facts.reasons
     op = np.flatnonzero((why.edge == walk.EVENT) | (why.edge == walk.BARRIER))

@@ -145,7 +145,9 @@ def read_facts(
 
 
 def facts_of(attribution: Attribution, kinds: Kinds, merge_names: Sequence[str] | None) -> Facts:
-    """Read the `Facts` of the real launches; ops of graphs read as captured are named after their capturing range."""
+    """Read the `Facts` of the real launches. If CUDA graphs are attributed as captured, their ops are named after the
+    range that captured them.
+    """
     named = attribution.op_owner if attribution.replay is not None else None
     return read_facts(attribution.launched, kinds, merge_names, named)
 

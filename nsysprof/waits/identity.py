@@ -26,7 +26,7 @@ class Replay:
     ``residual`` (float64): the error of each window's replayed end, as a share of the window's span.
 
     A GPU takes 1.1 µs or 2.1 µs from kernel to kernel: a median would equal one of these two values, and be 10 µs wrong
-    over a chain of 20 kernels. So constants are means, which exclude delays above `LATENCY` times the lower quartile.
+    over a chain of 20 kernels. So the constants are means of the delays up to `LATENCY` times the lower quartile.
     """
 
     path: int

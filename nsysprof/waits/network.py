@@ -30,7 +30,8 @@ def network_of(
 ) -> Network:
     """Build the `Network` of a trace with the requested moments; ``lags`` are measured if not given.
 
-    ``attribution`` must attribute GPU ops to their launches. Takes near-linear time; only events need a Python loop.
+    ``attribution`` must attribute GPU ops to their launches. Takes near-linear time, with a Python loop only for
+    events.
     """
     attribution = attribution.launched
     trace = attribution.trace

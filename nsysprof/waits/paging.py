@@ -41,7 +41,8 @@ class Paging:
 def paging(trace: Trace, gpu: int, start: Ints, end: Ints) -> Paging | None:
     """Measure the `Paging` of the intervals (steps, or pieces of waits) from each ``start`` to each ``end`` on a GPU.
 
-    Returns None if the recording has no migrations and no page faults of that GPU and its processes. Near-linear.
+    Returns None if the recording has no migrations and no page faults of that GPU and its processes. Takes near-linear
+    time.
     """
     ops, faults = trace.ops, trace.page_faults
     of_stream = np.array(trace.gpu_numbers, np.int64)[trace.stream_device]  # migrations are of no GPU in `op_gpu`

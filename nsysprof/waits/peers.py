@@ -19,8 +19,8 @@ _COLLECTIVE = re.compile(r"(?i)all_?reduce|all_?gather|reduce_?scatter|cross_dev
 
 
 def collective_ops(trace: Trace, communication: Mask, found: Collectives) -> Index:
-    """Select the kernels that all ranks enter and leave together, by kernel name or, if ``found``, collective name;
-    ``communication``: whether each op name is a collective.
+    """Select the kernels that all ranks enter and leave together: by kernel name or, if collectives were ``found``, by
+    the collective's name; ``communication``: whether each op name is a collective.
     """
     named = [
         talks and bool(_COLLECTIVE.search(name)) for talks, name in zip(communication, trace.op_names, strict=True)

@@ -1,4 +1,6 @@
-"""A recorded program for trying changes: its network and steps are built once, and edited copies are replayed."""
+"""A recorded program in which changes can be tried: network and steps are built once; each change edits and replays a
+copy.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -113,8 +113,8 @@ def purposes(trace: Trace, activity: HostActivity) -> Bytes:
 def happens_once(activity: HostActivity, purpose: Bytes, start: Ints, end: Ints) -> Mask:
     """Mark the calls that are one-time set-up; ``purpose`` is the result of `purposes`.
 
-    A call is part of the steps, and not set-up, if calls of the same name are in at least half of the steps (``start``
-    to ``end`` in ns, sorted), such as a graph capture in every step.
+    A call, such as a graph capture, is not set-up if calls of the same name occur in at least half of the steps
+    (``start`` to ``end`` in ns, sorted).
     """
     calls, out = activity.calls, np.isin(np.arange(len(PURPOSES)), SET_UP)[purpose]
     rows = np.flatnonzero(out[:-1])

@@ -68,8 +68,8 @@ class Network:
     dependencies); ``node`` of such a moment, -1 for other moments. GPU ops, by row of `Trace.ops`: ``start``, the node
     of its start; ``done`` and ``length``: the op ends ``length`` ns after the node ``done``; ``behind``: the part of
     ``length`` in which inserted kernels run. Nodes: ``edges``: two for each node; ``extra``: the node's own delay;
-    ``recorded``: time; ``starts``: whether an op starts at the node; ``waits``: whether a call that waits for
-    the GPU returns at the node. ``launch_moment``: the moments (start, end) of each row of `Trace.launches`;
+    ``recorded``: time; ``starts``: whether an op starts at the node; ``waits``: whether the node is the return of a
+    call that waits for the GPU. ``launch_moment``: the moments (start, end) of each row of `Trace.launches`;
     ``sync_call`` and ``sync_moment``: a row of `HostActivity`, and its moments, for each call that waits for the GPU;
     ``asked``, the requested moments. ``part``, the process of each node, -1 if unknown.
     """

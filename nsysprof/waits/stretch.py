@@ -20,7 +20,7 @@ _LEAD = QUEUE + QUEUE // 8  # launches before the stretch, so that a full queue 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Some steps of a trace: ``facts`` and ``windows`` are as if only these steps were recorded.
+    """Some steps of a trace, with ``facts`` and ``windows`` as if only these steps had been recorded.
 
     ``asked`` marks the requested windows; earlier windows are only lead-in, because their replay is cut off. ``ops``,
     ``launches`` and ``calls`` are the rows of `Trace.ops`, `Trace.launches` and `HostActivity.calls` in the whole

@@ -89,7 +89,7 @@ def _kernels_of_report(trace: Trace, path: Path) -> pd.DataFrame:
 def time_of_row(path: Path, row: str) -> int:
     """Return the median time of a kernel, or of a row of bench results (backend or ``CONFIGURATION/BACKEND``).
 
-    If the benchmark also timed CUDA graph replays, their times are used, because times of eager calls include launches.
+    If the benchmark also timed CUDA graph replays, the replay times are used, because eager calls include launches.
     """
     import pandas as pd
 

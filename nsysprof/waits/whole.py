@@ -124,7 +124,9 @@ class Wholes:
 
     @cached_property
     def behind_launch(self) -> tuple[AnyInts, AnyInts]:
-        """Return the calls that wait for a stream or an event, and the launch right before each on its thread."""
+        """Return the calls that wait for a stream or an event, and for each call the launch right before it on its
+        thread.
+        """
         calls, launches = self.facts.activity.calls, self.trace.launches
         names = np.array(["Stream" in name or "Event" in name for name in calls.names], bool)
         syncs = np.flatnonzero((self.facts.activity.kind == SYNCHRONIZING) & (self.thread >= 0))

@@ -59,7 +59,7 @@ def gpu_windows(attribution: Attribution, rows: Index, path: Ints32, communicati
     later. The window ends with the last op of the instance on that GPU, or with the instance on the host if that is
     later: so a late host inside the instance counts, but not a host that runs ahead. If a copy or collective outlasts
     the compute of the instance, the window ends no later than the first compute of the next instance: prefetching for
-    the next step is not part of a step. Instances without GPU work have no window. Ops that CUDA graphs replay count at
+    the next step is not part of a step. Instances without GPU work have no window. Ops replayed by CUDA graphs count at
     the launch of the graph, regardless of their attribution. ``communication``: per op name, whether it is a
     collective.
     """

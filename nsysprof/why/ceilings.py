@@ -25,7 +25,7 @@ _BASES = (BOUND, "", FORECAST)
 
 
 def places_of(*tables: ColumnTable, names: Sequence[str] = PLACE) -> list[Ints]:
-    """Number the places (path, GPU and process) in the rows of tables; columns with one name have the same texts."""
+    """Number the places (path, GPU and process) in the rows of tables; columns of the same name share their texts."""
     each = [[numbers(table.columns[name]) for table in tables] for name in names]
     _, number = distinct(*map(np.concatenate, each))
     return np.split(number, np.cumsum([len(table) for table in tables])[:-1])
@@ -37,7 +37,7 @@ class Removals:
 
     ``base``: the length of each window in ``seen`` (rows of ``spans``); ``place``: the path, GPU and process of each
     window; ``known``: the places that the replay explains. Each row of ``waits`` belongs to the row of why.csv whose
-    ``number`` is its ``of``.
+    ``number`` equals ``of``.
     """
 
     network: Network
@@ -79,8 +79,8 @@ def removals_of(
     """Make the `Removals` of a result, or return the reason why none is possible. The run time is nearly linear.
 
     ``windows`` are all windows of the paths, ``chosen`` their rows in the result (None: all), ``tables`` the tables of
-    the result, and ``waits_of`` the function that returns its waits. Savings are known for a path on a GPU if a replay
-    that keeps only the lengths of GPU ops has a median error of at most `MAX_RESIDUAL`.
+    the result, and ``waits_of`` the function that returns its waits. Savings are known for a path on a GPU if the
+    median error is at most `MAX_RESIDUAL` in a replay that keeps only the lengths of GPU ops.
     """
     trace = facts.attribution.trace
     if np.isnan(tables["rows"]["ceiling_ns"]).all():
@@ -109,7 +109,7 @@ def removals_of(
 
 
 def forecast_ceilings(rows: ColumnTable, removals: Removals | None) -> ColumnTable:
-    """Replace bounds among the ceilings of why.csv with forecasts if possible; see `removals_of`.
+    """Replace the bounds in the ceilings of why.csv by forecasts, if possible; see `removals_of`.
 
     Replays take at most `MAX_NODES` steps. Rows with the same culprit that differ only in ``meanwhile`` are removed
     together; each row gains at most its wait.

@@ -150,8 +150,8 @@ def median_instance(answer: Why, path: str | None = None) -> Instance | None:
     without findings, the GPU that waits most.
 
     Among the middle third of the windows by length, choose the one whose times are closest to the mean. If the largest
-    finding takes less than half of its mean time in this window, choose the nearest window with more time. Returns None
-    if there are no windows.
+    finding takes less than half of its mean time in this window, choose the nearest window in which it takes more.
+    Returns None if there are no windows.
     """
     windows = answer.columns("windows")
     if not len(windows):

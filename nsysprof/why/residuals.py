@@ -1,4 +1,4 @@
-"""Measure the error of replays that use only dependencies and constants; paths with large errors get no ceilings."""
+"""Measure the error of replays that use only dependencies and constant delays; with large errors, give no ceilings."""
 
 from collections.abc import Iterator
 

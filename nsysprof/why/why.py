@@ -1,4 +1,4 @@
-"""Account for the time of GPU windows: computing by kernel, waiting by cause and responsible code. The rows add up."""
+"""Account for the time of GPU windows: compute time by kernel, waits by cause and responsible code. The rows add up."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Why(Attributed, Shown):
     ``per_instance_ns`` and ``share_of_span``). The time in ``held_up`` is compute, so no wait includes it. ``level``
     are the ranges of the windows; ``lacks`` names data that the recording lacks; ``facts`` and ``gpu_windows`` are the
     inputs. ``residuals``: how well dependencies explain windows, see `residual_columns`. ``picked`` describes the
-    chosen windows, empty for all windows; ``warm_up`` is the number of windows left out as warm-up. ``bounds``: why all
-    ceilings of ``rows`` are bounds, empty if ``removals`` can replay the trace without each cause. ``per`` is the base
-    of ``per_instance_ns``: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
+    chosen windows, empty for all windows; ``warm_up`` is the number of windows left out as warm-up. ``bounds``: the
+    reason why all ceilings of ``rows`` are bounds; empty if ``removals`` can replay the trace without each cause.
+    ``per`` is the base of ``per_instance_ns``: `window`, or `call` of an inner range (column ``calls`` of ``windows``).
     """
 
     attribution: Attribution
@@ -164,8 +164,8 @@ def why(
 
     ``attribution`` is a result of `attribute` or a report file.
 
-    If ``attribution`` reads CUDA graphs as captured, replayed ops are named after the range that captured them; windows
-    and host activity still follow the real launches.
+    If ``attribution`` assigns CUDA graphs to the capturing range, replayed ops are named after this range; windows and
+    host activity still follow the real launches.
 
     Times per instance are per window, or per call of the inner ranges whose names match ``per``. Warm-up is left out
     (see `steady`), or the first ``skip`` windows of each path and GPU if given. ``instances`` keeps only the windows

@@ -1,8 +1,8 @@
 """Open ranges around every call of an ``nn.Module``, forward and backward, through hooks that do not change the module.
 
 In forward, torch's global hooks run before and after each call. In backward, the sequence number of each node in
-autograd's graph shows which call created the node. Before the node runs, a hook opens the ranges of this call and ends
-the ranges of other calls. Hooks on tensors or modules would add nodes to the graph.
+autograd's graph shows which call created the node. Before a node runs, a hook opens the ranges of the node's call and
+ends the ranges of other calls. Hooks on tensors or modules would add nodes to the graph.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The state of this process's recording, and the file that reports it.
 
-``PID-….about.json`` is in the capture's folder beside the trace ``PID-….json``. If a process is killed, only this file
-remains; it states that the process was still recording.
+This file, ``PID-….about.json``, is in the capture's folder beside the trace ``PID-….json``. If a process is killed,
+only this file remains; it states that the process was still recording.
 """
 
 from __future__ import annotations
