@@ -138,7 +138,7 @@ def attribute(
     graphs: str = "launched",
     ranges: str = AUTO,
 ) -> Attribution:
-    """Attribute every GPU op of a report: a file, an open report, or its trace if already read.
+    """Attribute every GPU op of a ``report``: a file, an open report, or the trace of a report that was already read.
 
     An `Attribution` is returned unchanged.
 
@@ -150,7 +150,7 @@ def attribute(
     the range that captured the graph (if the report has the capture).
 
     ``ranges`` chooses among ``nvtx,mpi,openacc,found``; ``auto`` means NVTX ranges if there are any, otherwise all
-    other kinds (see `choose_ranges`). If a trace is given, its ranges are used.
+    other kinds (see `choose_ranges`). If ``report`` is a trace, its own ranges are used.
 
     Raises `NsysprofError` for other values of ``threads``, ``graphs`` or ``ranges``.
     """

@@ -1,4 +1,4 @@
-"""Move ranges that autograd's threads open during backward into the range that called backward.
+"""Move the ranges that autograd's threads opened during a backward pass into the range that called backward.
 
 These ranges come from `capture --modules`, `emit_nvtx`, operators, PyTorch's collectives and FSDP.
 """
@@ -21,8 +21,8 @@ _BACKWARD = re.compile(
 
 
 def autograd_threads(trace: Trace) -> Mask:
-    """Mark the threads of PyTorch's autograd, by name; if no thread has an autograd name, mark threads on which every
-    outermost range is a backward function.
+    """Mark the threads of PyTorch's autograd by their names; if no name shows autograd, mark the threads whose
+    outermost ranges are all backward functions.
     """
     names = (trace.thread_names.get(tid, "") for tid in trace.threads.tolist())
     named = np.array([_AUTOGRAD.fullmatch(name) is not None for name in names], bool)

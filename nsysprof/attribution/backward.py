@@ -23,7 +23,7 @@ class Backward:
     """Backward operators with a known forward operator, sorted by thread, then start, then longest first.
 
     ``thread`` globalTids, ``start``, ``end`` int64 ns; ``op_thread``, ``op_start``: thread and start of the forward
-    operator; ``forward`` int32: row in ``trace.ranges`` of the forward range of each backward operator, -1 if none.
+    operator; ``forward`` int32: the forward range of each backward operator (a row in ``trace.ranges``), -1 if none.
     ``unknown`` counts backward operators whose forward operator is unknown.
     """
 

@@ -49,10 +49,10 @@ _MEASURED, _BEFORE = "RUN::", ("CHECK::", "REFERENCE::", "WARMUP::")
 class Level:
     """The ranges that an answer describes: ``rows`` of `Trace.ranges`, with their paths ``of`` (int32 into ``texts``).
 
-    Both are None if no range was requested and nothing repeats: the answer then describes the whole recording. If no
-    annotated level is the program's steps, iterations are detected and added to the ranges of ``attribution``.
-    ``share``: the share of GPU busy time (of all GPUs, without warm-up) that these ranges cover; None if the GPUs were
-    never busy. ``asked``: whether the user named the ranges.
+    ``rows`` and ``of`` are None if no range was requested and nothing repeats: the answer then describes the whole
+    recording. If no annotated level is the program's steps, iterations are detected and added to the ranges of
+    ``attribution``. ``share``: the share of GPU busy time (of all GPUs, without warm-up) that these ranges cover; None
+    if the GPUs were never busy. ``asked``: whether the user named the ranges.
     """
 
     attribution: Attribution
@@ -110,7 +110,7 @@ def _in_common(names: Sequence[str]) -> str:
 
 
 def preparation(parent: Ints32, names: Sequence[str]) -> Mask:
-    """Mark paths of warm-up (by their own name or an outer name) and of checks before a measurement.
+    """Mark the paths of warm-up (if their own or an outer name says so) and of checks before a measurement.
 
     ``parent`` is the parent of each path, -1 at the top; ``names`` are the last parts of the paths. By the workloads'
     convention, checks are outermost ranges ``CHECK::`` beside ``RUN::``.
@@ -281,8 +281,8 @@ class _Busy:
         return self._total - self._of(self._warm_up)
 
     def set_up(self, rows: Index) -> bool:
-        """Return whether detected iterations are set-up: almost all other GPU work is in ranges of warm-up, or the
-        iterations compute nothing.
+        """Return whether detected iterations are only set-up: they are if almost all other GPU work is in warm-up
+        ranges, or if the iterations compute nothing.
         """
         return self._whole < _SLIVER * self._total or self.computes_nothing(rows)
 

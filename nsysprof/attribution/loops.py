@@ -293,7 +293,7 @@ def _begin(fold: _Fold, places: Ints, symbols: Ints) -> Ints:
 
 
 def inner_rounds(chains: Chains, rows: Ints) -> tuple[Ints, Ints, Ints, Mask]:
-    """Return the rounds of the loops of one fold, aligned with the start of each loop: int64 symbols ``[start, stop)``,
+    """Return the rounds of the loops of one fold, counted from the start of each loop: int64 symbols ``[start, stop)``,
     the number of the round in its loop, and whether the round is the last.
     """
     fold = chains.folds[int(chains.fold[rows[0]])]

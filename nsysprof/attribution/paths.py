@@ -100,7 +100,9 @@ def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
 
 
 def range_paths(attribution: Attribution) -> Paths:
-    """Return every range instance's path, by name, domain and kind of its parts; start/end ranges have one part."""
+    """Return the path of every range instance. Paths are equal if their parts have equal names, domains and kinds;
+    start/end ranges have one part.
+    """
     return attribution.once(_paths)
 
 
@@ -110,11 +112,11 @@ def _paths(attribution: Attribution) -> Paths:
 
 
 def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> Paths:
-    """Merge paths: remove call ids from names, and replace each name that a glob matches by the glob.
+    """Merge paths: remove call ids from names, and replace each name that matches a glob by this glob.
 
     In the default globs, a star matches only a number (``iter7``, ``step 12``), and other names of steps also merge
     (``train_step_3``, ``batch 0`` … ``batch 9``). In other globs, a star matches any text. Detected iterations always
-    merge, unless ``merge`` is None, which merges nothing.
+    merge. If ``merge`` is None, nothing merges.
     """
     codes: dict[str, int] = {}
     names = merged_names(paths.names, merge)

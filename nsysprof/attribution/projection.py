@@ -166,7 +166,7 @@ def take_calls(
 
 
 def project(calls: LaunchWork, start: Ints, end: Ints, arena: ColumnArena = IN_MEMORY) -> Totals:
-    """For ranges sorted by start, compute the `Totals` of all launches whose host call is entirely inside the range."""
+    """For ranges sorted by start, compute the `Totals` of the launches that are entirely inside each range."""
     out = Totals.zeros(len(start), arena)
     if len(start) == 0 or len(calls.start) == 0:
         return out

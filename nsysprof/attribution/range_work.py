@@ -114,7 +114,7 @@ def _disjoint(path: Ints32, low: Index, high: Index) -> tuple[Ints32, Index, Ind
 
 
 def overlapping(attribution: Attribution, of: Ints32, rows: AnyInts) -> Mask:
-    """Mark the start/end ranges ``rows`` whose path has overlapping instances in one process.
+    """Mark start/end ranges (among ``rows``) whose path has instances that overlap in one process.
 
     ``of`` is the path of every range.
     """
@@ -129,9 +129,10 @@ def overlapping(attribution: Attribution, of: Ints32, rows: AnyInts) -> Mask:
 
 
 def crossing(attribution: Attribution, depth: Ints32) -> Mask:
-    """Mark the push/pop ranges that end before a range that starts inside them (possible across domains).
+    """Mark push/pop ranges that end earlier than a range that starts inside them (possible across domains).
 
-    ``depth`` is the number of ranges around each range; if ranges nest, exactly so many are open when the range starts.
+    ``depth`` is the number of ranges around each range; if ranges nest, exactly ``depth`` ranges are open when the
+    range starts.
     """
     ranges = attribution.trace.ranges
     out = np.zeros(len(ranges), bool)

@@ -242,7 +242,7 @@ def _lines(
 
 
 def peaks_of(frame: pd.DataFrame, *, memory: bool) -> Iterator[tuple[str, bool, list[float]]]:
-    """Yield the peaks of each dtype, from the data sheet and measured: label, whether it was measured, TFLOP/s.
+    """Yield each dtype's peaks (data sheet and measured): label, whether the peak was measured, TFLOP/s.
 
     With ``memory``, peaks also have GB/s, and only peaks with both values are returned. Peaks are for the GPU clock
     during the samples.

@@ -131,7 +131,7 @@ def fit_exponent(x: Floats, y: Floats, name: str = "S") -> PowerLaw:
 
 
 def exponent_frame(results: pd.DataFrame, sweeps: Sequence[BenchSweep], about: Described) -> pd.DataFrame:
-    """Make a row (`EXPONENTS`) per sweep over S, backend, dtype and metric: the `PowerLaw` of the metric in S."""
+    """Make a row of `EXPONENTS` for each backend, dtype and metric of a sweep over S: the metric's `PowerLaw` in S."""
     rows, size = [], about.size
     for sweep in (each for each in sweeps if each.axis == size):
         part = results.loc[list(sweep.rows)]
@@ -155,7 +155,7 @@ def exponent_frame(results: pd.DataFrame, sweeps: Sequence[BenchSweep], about: D
 def crossover_frame(
     results: pd.DataFrame, comparisons: pd.DataFrame, sweeps: Sequence[BenchSweep], about: Described
 ) -> pd.DataFrame:
-    """Make a row of `CROSSOVERS` for each sweep over S, kind, and pair of backends with one dtype.
+    """Make a row of `CROSSOVERS` for each kind and each pair of backends (of one dtype) in each sweep over S.
 
     ``from_seq`` is the smallest S from which the winner is faster at every S with both backends; ``status`` is
     "everywhere" if ``from_seq`` is the first S. There is no winner if neither backend is faster at the largest S.

@@ -248,7 +248,7 @@ def picked_words(results: BenchResults, configuration: str) -> str:
 
 
 def exponent_words(row: Row, short: str) -> str:
-    """Format an exponent as `S^1.98 (1.96–2.00)`, or as `S^2.00` if the interval is that narrow."""
+    """Format an exponent as `S^1.98 (1.96–2.00)`, or as `S^2.00` if both ends of the interval round to this value."""
     exponent, low, high = (f"{row[name]:.2f}".replace("-0.00", "0.00") for name in ("exponent", "low", "high"))
     interval = f" ({low}–{high})" if math.isfinite(row["low"]) and {low, high} != {exponent} else ""
     return f"{short}^{exponent}{interval}"

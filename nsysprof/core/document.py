@@ -110,7 +110,7 @@ def read_document(path: Path, what: str, hint: str, *schemas: str, most: int = M
 
 
 def read_if_document(path: Path, *schemas: str, most: int = MAX_BYTES) -> dict[str, Any]:
-    """Read a JSON object from a file, empty unless the object has one of these schemas (if given); NaN becomes None."""
+    """Read a JSON object from a file; empty if this fails, or if none of the given schemas fits. NaN becomes None."""
     try:
         document = read_json(path, most, parse_constant=lambda name: None)
     except (OSError, ValueError):

@@ -17,7 +17,7 @@ _ROUNDS = 24  # of jumps in `enclosing`, before the rest is searched
 
 
 def enclosing(end: Ints) -> Ints32:
-    """Return the index of the innermost interval that contains each interval entirely, or -1.
+    """For each interval, return the index of the innermost interval that contains it entirely, or -1.
 
     The intervals must be sorted by start, and by length (longest first) for equal starts. If intervals are identical,
     the earlier one contains the later one. Intervals that overlap only in part do not contain each other.
@@ -77,7 +77,9 @@ class Nest:
     lifts: tuple[Ints32, ...]
 
     def innermost(self, start: Ints, end: Ints) -> Ints32:
-        """Return the index of the innermost interval (the last to start) that contains each ``[start, end]``, or -1."""
+        """For each ``[start, end]``, return the index of the innermost interval (the last to start) that contains it,
+        or -1.
+        """
         at = np.searchsorted(self.start, start, side="right").astype(np.int32) - 1
         bound = np.append(self.end, _LAST)
         pending = np.flatnonzero(bound.take(at) < end)

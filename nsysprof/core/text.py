@@ -45,7 +45,7 @@ def cell_count(text: str) -> int:
 
 
 def one_line(text: str, width: int) -> str:
-    """Shorten a text for a terminal: escaped, stripped, on one line, and without its middle if beyond ``width``."""
+    """Shorten a text for a terminal: escaped, stripped, on one line, and without its middle if over ``width``."""
     text = visible(" ".join(text.split()))
     return text if len(text) <= width else "…".join(_ends(text, width, (width - 1) // 3))
 
@@ -114,7 +114,7 @@ def shorten_both(one: str, other: str, most: int, shortened: Callable[[str, int]
 
 
 def quote_path(path: Path) -> str:
-    """Quote a path for a command line: a shell reads one word, and no command takes the path for an option."""
+    """Quote a path for a command line, so that a shell reads it as one word and no command takes it for an option."""
     text = str(path)
     return quote(f"./{text}" if text.startswith("-") else text)
 

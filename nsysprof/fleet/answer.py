@@ -51,8 +51,8 @@ _MAX_RANKS_NAMED = 3  # in a warning
 
 @dataclass(frozen=True)
 class RankLane:
-    """The activity of one rank over time: ``start_ns`` and ``end_ns`` on the common clock, and for equal bins the
-    shares (0 to 1) of compute and of communication without compute.
+    """The activity of one rank over time: ``start_ns`` and ``end_ns`` on the common clock, and, for bins of equal
+    length, the shares (0 to 1) of compute and of communication without compute.
     """
 
     rank: int

@@ -23,7 +23,7 @@ _URL = re.compile(r"\w[\w+.-]*(?:::\w[\w+.-]*)*://")
 
 @dataclass(frozen=True)
 class ReportFile:
-    """A report to read: the path or URL as given, and a text that changes with the file."""
+    """A report to read: the path or URL as given, and a text that changes whenever the file changes."""
 
     name: str
     stamp: str
@@ -82,7 +82,7 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
 
 
 def missing_dask() -> NsysprofError:
-    """Make the error for a Python without Dask, or without a package that keeps Dask's local processes private."""
+    """Make the error for a missing Dask, or for a missing package that keeps Dask's local processes private."""
     return NsysprofError(
         "analysing many reports needs dask[distributed] and cryptography", "pip install 'nsysprof[fleet]'"
     )

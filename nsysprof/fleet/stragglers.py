@@ -36,7 +36,7 @@ _TO_SIGMA = 1.4826  # the median absolute deviation of normal samples times this
 
 
 def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
-    """Judge each rank by its row of ``own``: the ns of each iteration excluding exposed communication, NaN if missing.
+    """Judge each rank by its row of ``own``: ns per iteration, excluding exposed communication; NaN if missing.
 
     Columns are ``rank``, and `RANKS` from ``ratio`` to ``compared``. ``low``, ``high``: for ranks with a ratio at least
     `MIN_SLOWNESS` above 1, the interval of the ratio (at 95 % for all ranks together), or the minimum and maximum over

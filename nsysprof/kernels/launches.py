@@ -32,9 +32,9 @@ class Launches:
 
     ``grid``, ``block`` packed as in `OpDetails`; ``blocks`` of the grid and ``threads`` per block, 0 if unknown;
     ``registers``, ``shared``, ``dynamic_shared`` and ``local_memory`` as in `OpDetails`, -1 if unknown. ``sms``: the
-    SMs of the largest GPU, 0 if unknown. ``held``: the blocks that fit on an SM; ``waves``: how many times the grid
-    fills the GPU (NaN: unknown). ``tail``: the empty share of the last wave. ``reason``: why occupancy and waves are
-    unknown, an index into `REASONS`.
+    number of SMs of the largest GPU, 0 if unknown. ``held``: the number of blocks that fit on an SM; ``waves``: how
+    many times the grid fills the GPU (NaN: unknown). ``tail``: the empty share of the last wave. ``reason``: why
+    occupancy and waves are unknown, an index into `REASONS`.
     """
 
     of: AnyInts

@@ -26,8 +26,8 @@ _DRAWS_AT_ONCE, _MAX_DRAWS, _MIN_RESAMPLES = 4_000_000, 50_000_000, 1_000
 class ConfidenceInterval:
     """A confidence interval from ``low`` to ``high`` (both included) at confidence level ``level``.
 
-    ``level`` is the requested level. With too few samples, it is lower, and the interval is the range of the samples
-    (``method`` "range").
+    ``level`` is the requested level. With too few samples, ``level`` is lower, and the interval is the range of the
+    samples (``method`` "range").
     """
 
     low: float

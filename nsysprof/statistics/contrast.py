@@ -201,10 +201,10 @@ def contrasts_over_runs(
 ) -> list[Contrast]:
     """Compare pairs of samples by run, as one family; a pair with fewer than two runs is compared within its run.
 
-    ``paired``: runs with equal numbers on both sides are one process, and ratios are taken within runs. ``roundings``:
-    the result of `rounding_of` for each side. Ratio, interval and p-value are from `over_runs` over all pairs; shift
-    and delta are means over the runs, with intervals of Student's t over the runs. "No clear change" requires an
-    effective n of at least `summary.SURE_FROM` on both sides.
+    ``paired``: runs with the same number on both sides are from one process, so ratios are taken within runs.
+    ``roundings``: the result of `rounding_of` for each side. Ratio, interval and p-value are from `over_runs` over all
+    pairs; shift and delta are means over the runs, with intervals of Student's t over the runs. "No clear change"
+    requires an effective n of at least `summary.SURE_FROM` on both sides.
     """
     common = [_common(*pair) if paired else pair for pair in pairs]
     several = [place for place, (base, new) in enumerate(common) if min(len(base), len(new)) > 1]

@@ -44,8 +44,9 @@ class Dependence:
     def sure(self) -> bool:
         """Return whether an interval of the median is reliable; docs/statistics.md has the simulations.
 
-        A reliable interval needs `_SURE_N` samples and an effective n of a third of ``n``, both by the autoregression
-        (which best distinguishes mild from strong dependence) and by ``effective`` (which detects regimes).
+        A reliable interval needs `_SURE_N` samples and an effective n of at least a third of ``n``, both by the
+        autoregression (which best distinguishes mild from strong dependence) and by ``effective`` (which detects
+        regimes).
         """
         worth = min((1 - self.phi) / (1 + self.phi), self.effective / self.n)
         return self.n >= _SURE_N and worth >= _SURE_WORTH

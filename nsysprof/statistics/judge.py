@@ -42,10 +42,10 @@ class Judgement:
     """The findings about step times.
 
     ``of`` uint8: the class of each step, a code of `CLASSES`; ``expected`` ns float64: the time of each step if it were
-    typical. ``changes``: the step of each change, and the ratio of the time after the change to the time before it;
-    ``drift``: the relative growth from the first half to the second, None if unclear; ``period``: the number of steps
-    after which slow steps repeat, 0 for none; ``limit``: a step is slow above this ratio of its time to the expected
-    time; infinite if no step is judged, see `doubt`.
+    typical. ``changes``: the index of the step at each change, and the ratio of the time after the change to the time
+    before it; ``drift``: the relative growth from the first half to the second, None if unclear; ``period``: the number
+    of steps after which slow steps repeat, 0 for none; ``limit``: a step is slow above this ratio of its time to the
+    expected time; infinite if no step is judged, see `doubt`.
     """
 
     of: Bytes
@@ -125,7 +125,7 @@ def _limit(left: Floats) -> float:
 
 
 def count_warm_up(span: Ints, fitted: Floats | None = None) -> int:
-    """Count the slow steps at the beginning, by the limit of `judge`, until steps are no longer slow.
+    """Count the steps at the beginning that are slow by the limit of `judge`, until steps are no longer slow.
 
     With fewer than `LEAST_STEPS` steps, only the first can be warm-up, if it takes `_CLEARLY` times as long as each of
     at least two other steps.

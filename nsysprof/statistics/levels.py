@@ -1,4 +1,4 @@
-"""Find the levels of a quantity over runs, between lasting changes; each run is one sample.
+"""Find the levels of a quantity over runs: a lasting change separates two levels, and each run is one sample.
 
 Optimal partitioning (Jackson et al. 2005, pruned as by Killick et al. 2012) of logarithms. Noise is estimated from the
 runs: neighbours mostly differ only by noise, and so do runs of one state. A level of one or two runs may be a
@@ -71,8 +71,8 @@ def find_levels(
     """Find the `Levels` of logarithms, one per run in order; runs with equal ``states`` other than None are from one
     program.
 
-    If there are only a few runs, ``usual`` is their noise. A level of one or two runs must differ by at least ``least``
-    (a share). Takes near-linear time in the number of runs.
+    ``usual`` is the noise to assume if there are only a few runs. A level of one or two runs must differ by at least
+    ``least`` (a share). Takes near-linear time in the number of runs.
     """
     x = np.asarray(logs, np.float64)
     known = len(x) >= LEAST_RUNS

@@ -59,7 +59,7 @@ class OpDetails:
 
 
 def launch_parameters(details: OpDetails) -> list[Ints]:
-    """Return the columns in which kernel launches differ."""
+    """Return the columns of launch parameters, in which kernel launches can differ."""
     columns = [details.grid, details.block, details.registers, details.shared]
     return [*columns, details.dynamic_shared, details.local_memory]
 

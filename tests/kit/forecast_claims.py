@@ -107,7 +107,7 @@ def _parts() -> Iterator[str]:
         said = [f"{0 if np.isnan(each) else each:.2f}" for each in worth]
         yield row(name, len(mine), *said)
         if name == "GPU-bound":
-            yield f"about as well as the forecast (rank correlation {said[1]}; forecast: {said[2]};"
+            yield f"about as well as the forecast (rank correlations of {said[1]} and {said[2]};"
         if name == "CPU-bound":
             yield f"cannot rank them, but the forecast can (rank correlation {said[2]})"
 

@@ -14,7 +14,7 @@ _MOST = 1_000_000  # frames: reading more would take longer than a name is worth
 
 
 def read_cpu_samples(source: Source, thread: Ints, start: Ints, end: Ints) -> CpuSamples | None:
-    """Read the `CpuSamples` of globalTids in time spans (disjoint for each thread); None if there are no samples."""
+    """Read the `CpuSamples` of threads (globalTids) in time spans, disjoint for each thread; None without samples."""
     if not (has_all(source, _SAMPLES, _AT) and has_all(source, _FRAMES, _OF)) or source.rows(_FRAMES) > _MOST:
         return None
     grown = Growing(id="i8", start="i8", globalTid="i8")
