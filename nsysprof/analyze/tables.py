@@ -118,11 +118,13 @@ class PathRows:
 
     def devices(self) -> Ints:
         """Count the GPUs that ran ops of each path, from the masks of its instances."""
-        masks = np.zeros(len(self.paths), np.int64)
-        np.bitwise_or.at(masks, self.of[self.instances], self.values("devices"))
-        if hasattr(np, "bitwise_count"):  # since numpy 2
-            return np.bitwise_count(masks).astype(np.int64)
-        return np.array([mask.bit_count() for mask in masks.tolist()], np.int64)
+        masks, of = self.values("devices"), self.of[self.instances]
+        used = int(np.bitwise_or.reduce(masks)) if len(masks) else 0
+        out = np.zeros(len(self.paths), np.int64)
+        for bit in range(used.bit_length()):
+            if used >> bit & 1:
+                out += marked(of[masks & (1 << bit) != 0], len(out))
+        return out
 
 
 # What start/end ranges of one path that overlap share: the number of each launch.

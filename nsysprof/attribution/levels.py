@@ -189,7 +189,7 @@ def _repeated(attribution: Attribution, merge_names: Sequence[str] | None) -> Le
     count = np.bincount(of, minlength=len(merged))
     usable = (count >= MIN_REPEATS) & np.isin(merged.kind, _KINDS) & ~busy.preparation
     if len(attribution.trace.ops):
-        usable[np.setdiff1d(np.arange(len(merged)), of[attribution.inclusive.span_ns > 0])] = False
+        usable &= marked(of[attribution.inclusive.span_ns > 0], len(merged))
     levels: dict[tuple[str, int, int], list[int]] = {}
     for code in np.flatnonzero(usable).tolist():
         if not _LIBRARY.match(names[code]):

@@ -301,8 +301,10 @@ def graphs_not_recorded(case: Case) -> Iterator[tuple[Finding, bool]]:
     """
     trace, calls = case.facts.attribution.trace, case.facts.activity.calls
     rows = np.flatnonzero(case.purpose[:-1] == purposes.GRAPH_LAUNCH)
+    if not len(rows) or not case.places:
+        return
     used = [trace.call_names[name] for name in np.unique(trace.launches.name).tolist() if name >= 0]
-    if not len(rows) or not case.places or any(purposes.purpose_of(name) == purposes.GRAPH_LAUNCH for name in used):
+    if any(purposes.purpose_of(name) == purposes.GRAPH_LAUNCH for name in used):
         return
     start, end = union(*trace.gpu_busy.values())
     gaps = np.unique(np.searchsorted(start[1:], calls.start[rows], side="right"))

@@ -32,6 +32,7 @@ from nsysprof.waits.stretch import reach_of, stretch_of
 
 MAX_OPS = 250_000  # GPU ops of a recording that is replayed whole; of a larger one are stretches of some steps
 STRETCH, MAX_PATHS = 3, 6  # steps of each of so many paths
+_MANY_OPS = 40_000  # of a stretch, about: then one step fewer
 _IDLE = 0.05  # of the steps that idle, exposed and unknown time may take where nothing stands out
 
 
@@ -167,13 +168,17 @@ def stretches(case: Case) -> Iterator[Case]:
 def _middles(case: Case) -> Iterator[Index]:
     """The windows of some steps in the middle of each path, on all of its GPUs."""
     windows = case.windows
+    ops_per_ns = len(case.facts.attribution.trace.ops) / max(int(case.chosen.windows.length.sum()), 1)
     for path in list(dict.fromkeys(place.path for place in case.places))[:MAX_PATHS]:
         places = [place for place in case.places if place.path == path]
         mine = places[0].windows[np.argsort(windows.start[places[0].windows], kind="stable")]
-        middle = mine[max((len(mine) - STRETCH) // 2, 0) :][:STRETCH]
-        begin, end = windows.start[middle].min(), windows.end[middle].max()
-        rows = np.concatenate([place.windows for place in places])
-        rows = rows[(windows.start[rows] >= begin) & (windows.start[rows] < end)]
+        every = np.concatenate([place.windows for place in places])
+        for steps in (STRETCH, STRETCH - 1):
+            middle = mine[max((len(mine) - steps) // 2, 0) :][:steps]
+            begin, end = windows.start[middle].min(), windows.end[middle].max()
+            rows = every[(windows.start[every] >= begin) & (windows.start[every] < end)]
+            if ops_per_ns * int(windows.length[rows].sum()) <= _MANY_OPS:
+                break
         yield np.sort(case.rows[rows])
 
 

@@ -246,10 +246,13 @@ def _chains(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
     trace = busy.case.facts.attribution.trace
     length = trace.ops.end[ops] - trace.ops.start[ops]
     fits = _of_family(busy, ops, _IN_ROWS) & ~_of_cause(busy, ops, _NOT_CHAINED) & ~used
-    fits &= ~np.isin(trace.ops.name[ops], np.flatnonzero([bool(_OF_LIBRARIES.search(name)) for name in trace.op_names]))
+    name = trace.ops.name[ops]
+    for code in np.unique(name[fits]).tolist():
+        if _OF_LIBRARIES.search(trace.op_names[code]):
+            fits &= name != code
     windows = busy.case.windows.take(busy.place.windows)
     step = np.searchsorted(np.sort(windows.start), trace.ops.start[ops], side="right")
-    stream, name = trace.ops.stream[ops], trace.ops.name[ops]
+    stream = trace.ops.stream[ops]
     near = np.maximum(length[1:], length[:-1]) < _UNEQUAL * np.maximum(np.minimum(length[1:], length[:-1]), 1)
     near &= (stream[1:] == stream[:-1]) & (step[1:] == step[:-1])
     first = ~np.append(False, fits[1:] & fits[:-1] & near)[: len(ops)]

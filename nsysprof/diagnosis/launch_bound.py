@@ -116,7 +116,7 @@ def launching_time(case: Case, place: Place, only: AnyInts | None = None) -> Cau
     """
     calls, trace, windows = case.facts.activity.calls, case.facts.attribution.trace, case.windows
     parts: list[tuple[Index, Ints, Ints]] = []
-    used = np.unique(trace.launches.thread[np.unique(trace.ops.launch[trace.ops.launch >= 0])])
+    used = np.flatnonzero(marked(trace.launches.thread[trace.ops.launch[trace.ops.launch >= 0]], len(trace.threads)))
     kind = case.facts.activity.kind
     quiet = np.isin(case.purpose[:-1], LAUNCHING) & np.isin(kind, (LAUNCHES, CUDA)) & ~case.once[:-1]
     quiet |= (case.purpose[:-1] == LOCK) & (kind == OS)

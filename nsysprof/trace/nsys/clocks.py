@@ -70,7 +70,9 @@ def _late(work: Work, called: Ints, returned: Ints, launch: Ints32, device: Ints
     of: AnyInts = device.take(work.stream[rows])
     for code in np.unique(of[behind > _LATE_NS]).tolist():
         least, off = int(behind[of == code].min()), int(behind[of == code].max())
+        if least <= 0.9 * off:
+            continue
         mine = np.flatnonzero((device.take(work.stream) == code) & (launch >= 0))
         others = len(mine) > np.count_nonzero(of == code)  # else nothing shows when ops start
-        if others and least > 0.9 * off and (work.start[mine] - called[launch[mine]]).min() >= off - _OFF_NS:
+        if others and (work.start[mine] - called[launch[mine]]).min() >= off - _OFF_NS:
             yield code, -off
