@@ -90,7 +90,7 @@ def _count_notes(breakdown: Breakdown, rows: ChartRows, repeated: bool) -> list[
     if repeated and rows.rest is not None:
         notes.append("the last row averages the other ranges' instances")
     if rows.ops[:, rows.groups.place("graph")].any():
-        notes.append("a CUDA graph traced whole is one GPU op")
+        notes.append("a CUDA graph recorded as a whole counts as one GPU op")
     return notes
 
 

@@ -46,7 +46,7 @@ OPS = table(
     "a row per GPU op",
     {
         "op": "id of the kernel, copy, memset, CUDA graph launch or migration, numbered in report order",
-        "kind": f"{', '.join(OP_KINDS[:-1])} (a CUDA graph traced whole) or {OP_KINDS[-1]} (of unified memory)",
+        "kind": f"{', '.join(OP_KINDS[:-1])} (a CUDA graph recorded as a whole) or {OP_KINDS[-1]} (of unified memory)",
         "name": "full name of the kernel, copy or memset",
         **_same(analyze.KERNELS, "family", "math_unit"),
         "start_ns": "start on the GPU",

@@ -183,7 +183,7 @@ def work_line(breakdown: Breakdown) -> str:
         return "no GPU work"
     counts = [plural(totals["kernels"], "kernel"), plural(totals["memops"], "memory operation")]
     if totals["graph_traces"]:
-        counts.append(f"{plural(totals['graph_traces'], 'CUDA graph')} traced whole")
+        counts.append(f"{plural(totals['graph_traces'], 'CUDA graph')} recorded as a whole")
     if totals["migrations"]:
         counts.append(f"{plural(totals['migrations'], 'migration')} beside them")
     gpus = breakdown.gpu_count

@@ -218,7 +218,7 @@ def check_disk() -> None:
     free = shutil.disk_usage(place).free
     if free < _MIN_FREE_BYTES:
         raise NsysprofError(
-            f"only {format_bytes(free)} free in {place}, where nsys keeps its recording until the end",
+            f"only {format_bytes(free)} free in {place}, where nsys keeps its recording until the program ends",
             f"df -h {quote(place)}, or set TMPDIR=FOLDER",
         )
 

@@ -246,7 +246,7 @@ def _paced_by_host(samples: CallSamples, baseline: Baseline, key: tuple[str, str
     """If the host determines a time, why one baseline cannot show whether it grew; otherwise an empty text."""
     other = "repeat --baseline for three captures, or limit busy instead"
     if measure == "cpu":
-        return f"CPU time varies between runs, and one baseline does not show by how much: {other}"
+        return f"one baseline does not show how much CPU time varies between runs: {other}"
     if measure not in ("span", STEP):
         return ""
     places = ((samples, row), (baseline.samples, baseline.samples.keys[key]))
@@ -254,8 +254,8 @@ def _paced_by_host(samples: CallSamples, baseline: Baseline, key: tuple[str, str
     if min(shares) >= HOST_PACED:
         return ""
     return (
-        f"the GPU is busy for only {format_share(min(shares))} of this time; the rest depends on the host and varies"
-        f" between runs, and one baseline does not show by how much: {other}"
+        f"the GPU is busy for only {format_share(min(shares))} of this time; the rest depends on the host, and"
+        f" one baseline does not show how much it varies between runs: {other}"
     )
 
 

@@ -322,7 +322,7 @@ def _notes(comparison: Comparison, calls: Sequence[MedianCall]) -> list[str]:
         notes += [f"largest difference among {pairs:,} pairs: {printable(comparison.largest)}"]
     if any(int(np.bincount(call.stream).max(initial=0)) > MAX_BOXES for call in calls):
         notes.append(
-            f"more than {MAX_BOXES:,} kernels, so columns are drawn: height is the busy share, "
-            "colour is the longest kernel that begins there"
+            f"more than {MAX_BOXES:,} kernels, so the chart has columns: height is the busy share, "
+            "colour is the longest kernel that begins in the column"
         )
     return notes

@@ -112,6 +112,6 @@ def _like(attribution: Attribution, side: Selection, rules: Rules, merge: Sequen
     found = select_ranges(loaded, [calls], steps)[code]
     if not found.ledger.total_ns or (side.steps is not None and found.steps is None):
         raise NsysprofError(
-            f"{loaded.path}: {side.text!r} has no GPU work or no steps in this recording, but both in the other"
+            f"{loaded.path}: {side.text!r} lacks GPU work or steps in this recording, but not in the other"
         )
     return found

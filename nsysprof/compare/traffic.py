@@ -222,7 +222,7 @@ def _check_gpu(loaded: LoadedReport, counters: CounterFile) -> None:
     names = [str(gpu.name) for gpu in loaded.report.about.cuda_gpus]
     if counters.gpus and names and not set(names) & set(counters.gpus):
         raise NsysprofError(
-            f"{counters.path} was measured on {' and '.join(counters.gpus)}, but {loaded.path} on "
+            f"{counters.path} was measured on {' and '.join(counters.gpus)}, but {loaded.path} was recorded on "
             f"{' and '.join(dict.fromkeys(names))}",
             "nsysprof counters, on the report's GPU",
         )

@@ -118,7 +118,7 @@ def _faster(
     if busy.enough(gain):
         yield busy.finding(kind, cause, text, remedy, gain, ns)
     elif 2 * ns >= total and busy.alone.sum() >= _FULL * total:
-        text += "; shorter kernels alone save little, because the CPU then takes as long (replayed)"
+        text += "; a replay shows that shorter kernels alone save little, because the CPU takes as long"
         yield busy.finding(kind, cause, text, remedy, int(shorter.sum()), ns).untried()
 
 

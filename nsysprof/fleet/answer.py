@@ -361,7 +361,8 @@ def _lanes(ranks: Sequence[Ranked], waiting: Waiting) -> tuple[tuple[RankLane, .
 def _warnings(ranks: Sequence[Ranked], path: str, own: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
     others = [each.rank for each in ranks if path not in each.part.paths]
     if others:
-        yield f"no iterations {path!r} on {_ranks(others)}: the findings do not cover these ranks"
+        has = "have" if len(others) > 1 else "has"
+        yield f"the findings do not cover {_ranks(others)}, which {has} no iterations {path!r}"
     known = own.notna()
     lacking = [rank for rank in known.index[(~known).any(axis=1)].tolist() if rank not in others]
     if lacking and own.shape[1]:

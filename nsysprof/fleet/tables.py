@@ -44,7 +44,7 @@ PATHS = table(
         **_TOTALS,
         **_PARTS,
         **_MEDIANS,
-        "relative": "own_median_ns (own_ns if empty) ÷ median of this value over all ranks",
+        "relative": "own_median_ns (or own_ns if empty) ÷ its median over all ranks",
         "times_slowest": "iterations in which this rank is the slowest (excluding exposed communication)",
     },
     made_in="fleet/tables.py",

@@ -264,7 +264,7 @@ def _answered(
     if overlap > MAX_OVERLAP * int(length.sum()):
         raise AbstainError(
             f"kernels would run concurrently for {format_ns(overlap)} longer than recorded, and the model "
-            "ignores mutual slowdown",
+            "ignores that they slow each other down",
             f"nsysprof why {program.file} shows concurrent kernels",
         )
     replayed = (base_network, base), (edited, after)

@@ -235,8 +235,8 @@ def _warnings(attribution: Attribution, ranges: pd.DataFrame, seen: Observed) ->
     unknown = ranges.index[ranges["observed"] == UNKNOWN]
     if whole := [row for row in unknown if row in seen.graphs]:
         yield (
-            f"the backend of {_listed(ranges['range'][whole].tolist())} is unknown: CUDA graphs were traced whole;"
-            " capture with --cuda-graph-trace=node"
+            f"the backend of {_listed(ranges['range'][whole].tolist())} is unknown: CUDA graphs were recorded as a"
+            " whole; capture with --cuda-graph-trace=node"
         )
     if strange := [row for row in unknown if row not in seen.graphs]:
         kernels = seen.kernels[seen.kernels["row"].isin(strange)]

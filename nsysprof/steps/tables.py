@@ -58,7 +58,7 @@ LEDGER = table(
         "cause": "compute, or the cause of the wait, as in why.csv",
         "activity": _NAMED["activity"],
         "culprit": _NAMED["culprit"],
-        "slow_ns": Column("slow_ns", "time of the step in this row", head="slow"),
+        "slow_ns": Column("slow_ns", "part of the step time that belongs to this row", head="slow"),
         "typical_ns": Column(
             "typical_ns", "mean time of the typical steps that the step is compared with", head="typical"
         ),

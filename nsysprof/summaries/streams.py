@@ -20,7 +20,7 @@ STREAMS = table(
         "pid": "process",
         "stream": "stream number in its process; empty if not recorded",
         "thread": "name and number of the thread that launched most of the stream's GPU time; empty if unknown",
-        "ops": Column("", "GPU ops, including CUDA graphs traced whole", "GPU ops"),
+        "ops": Column("", "GPU ops, including CUDA graphs recorded as a whole", "GPU ops"),
         "kernels": "kernels among them",
         "memops": Column("", "copies and memsets among them", "copies"),
         "sum_ns": Column("", "sum of durations", "sum"),

@@ -133,7 +133,7 @@ def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans)
         others = np.setdiff1d(trace.op_process[rows], mine)
         if len(others) or len(mine) > 1:
             count = len(others) + len(mine)
-            return f"{count} processes share GPU {gpu}, and the model ignores mutual slowdown", None
+            return f"{count} processes share GPU {gpu}, and the model ignores that they slow each other down", None
         rows = trace.in_order(rows, trace.ops.start)
         start = trace.ops.start[rows]
         reach = np.append(start[:1], np.maximum.accumulate(trace.ops.end[rows])[:-1])

@@ -136,7 +136,7 @@ def _tiled(trace: Trace, rows: Index, path: Ints32, gpu: Ints, done: Ints, last:
 
 
 def compute_ops(trace: Trace, communication: Mask) -> Mask:
-    """Mark the GPU ops that compute: kernels except collectives, and CUDA graphs traced whole."""
+    """Mark the GPU ops that compute: kernels except collectives, and CUDA graphs recorded as a whole."""
     kernels = (trace.ops.kind == KERNEL) & ~communication.take(trace.ops.name)
     return (kernels | (trace.ops.kind == GRAPH)) & (trace.ops.end > trace.ops.start)
 

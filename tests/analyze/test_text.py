@@ -163,7 +163,7 @@ def counted(totals: dict[str, int]) -> str:
     counts = (
         ("kernels", "kernel", ""),
         ("memops", "memory operation", ""),
-        ("graph_traces", "CUDA graph", " traced whole"),
+        ("graph_traces", "CUDA graph", " recorded as a whole"),
         ("migrations", "migration", " beside them"),
     )
     return ", ".join(
@@ -455,7 +455,8 @@ def test_copies_and_graphs_are_counted(trace: MakeTrace) -> None:
     """The line of totals names memory operations, and CUDA graphs where there are some; one is no plural."""
     path = trace(work("k", 1, 5, 1), launch_memcpy((10, 11), (12, 13), id=2), launch_graph((20, 21), (22, 30), id=3))
     assert (
-        "1 kernel, 1 memory operation, 1 CUDA graph traced whole: sum 14 ns; the GPU is busy for 52 % of the 27 ns"
+        "1 kernel, 1 memory operation, 1 CUDA graph recorded as a whole: sum 14 ns; the GPU is busy for 52 % of the "
+        "27 ns"
         " from the first GPU op to the last and 47 % of the 30 ns of recording\n"
         "1 CUDA graph recorded as one operation: capture with --cuda-graph-trace=node to see their kernels and ranges\n"
     ) in whole(broken_down(path))

@@ -400,7 +400,7 @@ def test_another_gpu_is_refused(trace: MakeTrace) -> None:
     path = math_and_flash(trace)
     found = compared(path, both_calls(), environment={"gpus": [{"name": "NVIDIA T4"}]})
     file = path.with_suffix(".counters.csv")
-    message = f"{file} was measured on NVIDIA T4, but {path} on NVIDIA H200"
+    message = f"{file} was measured on NVIDIA T4, but {path} was recorded on NVIDIA H200"
     assert found.warnings == (f"ignoring the counters beside the report: {message}",)
     assert found.measured == {}
     with pytest.raises(NsysprofError) as raised:

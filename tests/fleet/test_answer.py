@@ -301,7 +301,7 @@ def test_iterations_that_were_asked_for_must_be_there(trace: MakeTrace) -> None:
     answers = [ranked("a", 0, plain), ranked("b", 1, plain), ranked("c", 2, around)]
     found = fleet_answer(answers, options={"per": "train*"})
     assert found.iteration_path == "train"
-    assert "no iterations 'train' on ranks 0, 1: the findings do not cover these ranks" in found.warnings
+    assert "the findings do not cover ranks 0, 1, which have no iterations 'train'" in found.warnings
 
 
 def test_the_slowest_rank_is_the_slowest_per_iteration(trace: MakeTrace) -> None:

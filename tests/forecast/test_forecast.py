@@ -203,7 +203,7 @@ def test_steps_that_wait_each_time_shrink_without_the_wait(trace: MakeTrace) -> 
 def test_a_replay_beyond_the_memory_limit_says_so() -> None:
     """The limit bounds reading; a replay needs what it needs."""
     answer = nsysprof.forecast(attributed(BLOCK, memory_limit=1), STEPS, delay=["iter*=5us"])
-    assert "over the limit" in " ".join(answer.notes)
+    assert "more than the limit" in " ".join(answer.notes)
 
 
 def test_a_removed_culprit_takes_its_time_along(trace: MakeTrace) -> None:

@@ -220,7 +220,10 @@ BACKWARD = [
     launch_kernel(name, (100 + i, 101 + i), (200 + 10 * i, 205 + 10 * i), id=900 + i, thread=2)
     for i, name in enumerate([GEMM, SOFTMAX_BACKWARD, GEMM])
 ]
-WHOLE = "the backend of RUN::flash::S64 is unknown: CUDA graphs were traced whole; capture with --cuda-graph-trace=node"
+WHOLE = (
+    "the backend of RUN::flash::S64 is unknown: CUDA graphs were recorded as a whole; "
+    "capture with --cuda-graph-trace=node"
+)
 # what ran; name, backend, kernels and instances of each row; whether it is what was asked for; the warning
 COUNTED: dict[str, tuple[list[Items], list[tuple[str, str, int, int]], list[bool | None], str]] = {
     "what iterations and their inner ranges launch is the run's, wherever it lies and in whatever domain": (
