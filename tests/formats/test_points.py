@@ -194,4 +194,4 @@ def test_the_program_refuses_a_foreign_file(tmp_path: Path, monkeypatch: pytest.
 
     with pytest.raises(WorkloadError) as refused:
         progress(path, monkeypatch)
-    assert "is not the file of a sweep" in refused.value.message
+    assert "is not a sweep file" in refused.value.message
