@@ -78,9 +78,11 @@ def kernel_tables(
     owned = ColumnTable({**owned.columns, **codes})
     merged = np.append(merged_of, np.int32(-1))[owned["path"]].astype(np.int64) + 1
     merged_key = merged * names + owned["name"]
-    again = np.repeat(merged_key.astype(narrow), owned["count"])
-    together, _ = _by_name(Groups.of(again), length, names, merged_key, owned["size_bytes"])
-    del again, length
+    keys, number = np.unique(merged_key, return_inverse=True)
+    of_row = np.repeat(number.astype(np.int32), owned["count"])
+    again = Groups(of_row, keys, sums(number, owned["count"], len(keys)))
+    together, _ = _by_name(again, length, names, merged_key, owned["size_bytes"])
+    del of_row, again, length
     if whole:
         together = ColumnTable({**together.columns, **medians})
     rank = trace.op_name_rank  # where sums are equal, names decide: the order of the file is nobody's

@@ -102,6 +102,8 @@ def write_answer(
 
 
 def _with_nulls(part: Any) -> Any:
+    if type(part) in (str, int):  # most are
+        return part
     if isinstance(part, Mapping):
         return {name: _with_nulls(value) for name, value in part.items()}
     return [_with_nulls(each) for each in part] if isinstance(part, list | tuple) else known(part)
