@@ -10,7 +10,7 @@ the parts of a step. The chart never shows both a range and its only child. If t
 If there are measured ranges, the workloads' warm-up and checks join the row for all others.
 
 Calls. If all work of a row is in instances of its only child (`RUN::math` with twenty `iter*`), these instances are the
-calls of the row. Counts are per instance, so that ranges that repeat differently often are comparable.
+calls of the row. Counts are per instance, so that ranges with different numbers of instances are comparable.
 """
 
 import re

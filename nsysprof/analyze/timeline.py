@@ -223,7 +223,7 @@ def ranked_threads(breakdown: Breakdown) -> tuple[list[int], int]:
     """Rank the active threads, most important first, and count the threads with GPU work in ranges.
 
     If no range has GPU work, all threads with ranges are counted. Threads with GPU work in ranges come first, sorted by
-    the work of their outermost ranges; the first threads of all processes come before all second threads. Other threads
+    the work of their outermost ranges; the first thread of every process comes before any second thread. Other threads
     with ranges follow, then threads that only launch.
     """
     attribution, trace, kept = breakdown.attribution, breakdown.attribution.trace, breakdown.kept

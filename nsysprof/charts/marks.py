@@ -298,7 +298,7 @@ def log_axis(label: str, low: float, high: float, text: Callable[[float], str], 
 
 
 def round_ticks(low: float, high: float) -> list[float]:
-    """Return about 3 to 8 round numbers from low to high: powers of ten, or also 2 and 5 times each power, or finer."""
+    """Return about 3 to 8 round numbers from low to high: powers of ten, 2 and 5 times these, or finer steps."""
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     ticks: list[float] = []
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(np.arange(1, 10, 0.5).tolist())):
@@ -423,7 +423,7 @@ class Bubble:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """An upper limit of y with a text, drawn from its intersection with ``slope`` (y per x) if known."""
+    """An upper limit of y, with a text. Its line begins where it meets ``slope`` (y per x), if that is known."""
 
     y: float
     text: str

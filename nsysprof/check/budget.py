@@ -90,7 +90,7 @@ class Expression(str):
 
 @dataclass(frozen=True)
 class Forbidden:
-    """GPU ops that a range must not contain, ``by`` family, cause (a glob ``text``) or kernel (an expression)."""
+    """GPU ops that a range must not contain, ``by`` family or cause (``text``: a glob) or kernel (an expression)."""
 
     by: str
     text: str

@@ -77,9 +77,9 @@ class RangeFinder:
 class CallSamples:
     """A sample per range instance (call), sorted by row and start.
 
-    ``row``: an index below ``count``; ``keys`` maps merged path and kind to rows. ``columns``: a float64 per call and
-    measure, NaN if unknown: counts; ``span``, ``busy``, ``cpu`` in ns; ``idle`` as a fraction of 1; and the measures of
-    `waits_of_calls` and `syncs_of_calls`, if requested.
+    ``row``: an index below ``count``; ``keys`` maps merged path and kind to rows. ``columns``: for each measure, a
+    float64 per call, NaN if unknown. Measures are counts; ``span``, ``busy``, ``cpu`` in ns; ``idle`` as a fraction of
+    1; and the measures of `waits_of_calls` and `syncs_of_calls`, if requested.
     """
 
     keys: Mapping[tuple[str, str], int]

@@ -161,13 +161,13 @@ def compare(
     the outermost ranges are paired. ``per`` is a glob of the inner ranges that count as calls; by default these are
     numbered ``iter*`` and ``step*`` ranges or, if there are none, whole instances. ``skip`` leaves out the first
     instances of repeated ranges; ``instances`` keeps only some instances of each range (`"3"` or `"20-39"`, counted
-    from 0); two such texts compare a range with itself; ``slowest`` keeps the longest instance of each range. With one
-    report and ``select``, the chosen instance is compared with a typical instance (of median time). ``records`` are the
-    run records of the reports; a record beside a report is found automatically. ``shape`` is the attention shape, if no
-    record has it: `B=1,H=8,D=64,fp16,causal`. ``counters`` are the hardware counters of the reports, from `nsysprof
-    counters`; files beside a report are found automatically. ``also_base`` and ``also_new`` are more recordings of
-    either side; the verdict on the largest difference then covers several runs; ``noise`` are recordings of unchanged
-    code: a change must exceed their differences.
+    from 0); with two of these texts, a range is compared with itself; ``slowest`` keeps the longest instance of each
+    range. With one report and ``select``, the chosen instance is compared with a typical instance (of median time).
+    ``records`` are the run records of the reports; a record beside a report is found automatically. ``shape`` is the
+    attention shape, if no record has it: `B=1,H=8,D=64,fp16,causal`. ``counters`` are the hardware counters of the
+    reports, from `nsysprof counters`; files beside a report are found automatically. ``also_base`` and ``also_new`` are
+    more recordings of either side; the verdict on the largest difference then covers several runs; ``noise`` are
+    recordings of unchanged code: a change must exceed their differences.
 
     Raises `NsysprofError` if a glob matches nothing, or if nothing can be compared.
     """

@@ -63,7 +63,8 @@ def select_calls(
     """Select the calls of a merged path; ``per`` is a glob of names; None means numbered ``iter*``, ``step*``.
 
     ``inner``: whether repeated inner ranges may be the calls. ``instances``: use only these instances of the merged
-    path (possibly none); with ``steps``, use the slowest. Raises `NsysprofError` if no inner range matches ``per``.
+    path (possibly none); ``steps`` are the times by which to find the slowest instance. Raises `NsysprofError` if no
+    inner range matches ``per``.
     """
     if code == WHOLE:
         nothing = np.empty(0, np.intp)

@@ -37,7 +37,7 @@ class Texts:
         return self._codes.setdefault(text, len(self._codes))
 
     def each(self, make: Callable[..., str], *columns: Array) -> Ints:
-        """Return the codes of the texts that ``make`` returns for rows of columns; it is called once for equal rows."""
+        """Return the codes of the texts that ``make`` returns for rows of columns; equal rows call it only once."""
         if len(columns[0]) == 0:
             return np.empty(0, np.int64)
         first, inverse = distinct(*columns)

@@ -187,9 +187,9 @@ def exposed_by(
     """For each wait for a ``launch`` from ``start`` to ``end``, return the call of ``activity`` that exposed the wait,
     or -1.
 
-    This call is the last earlier synchronizing call of the launching thread, or of the ``thread`` for which it works. A
-    call does not count if, at a later launch, the host was again ahead of the GPU by `SLACK_NS` plus a tenth of the
-    wait: then something else drained the GPU queue. Calls that ended before ``since`` do not count either.
+    This call is the last earlier synchronizing call of the launching thread, or of the ``thread`` for which that thread
+    works. A call does not count if, at a later launch, the host was again ahead of the GPU by `SLACK_NS` plus a tenth
+    of the wait: then something else drained the GPU queue. Calls that ended before ``since`` do not count either.
     """
     launches, calls = trace.launches, activity.calls
     out = np.full(len(launch), -1, np.int64)

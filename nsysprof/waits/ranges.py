@@ -179,8 +179,8 @@ def count_calls(
     """For each step (time window), return the number (int64) of ranges with names that match the glob ``per``.
 
     The glob can match recorded or merged names (`merged_names`); of nested ranges, only the outermost counts. ``paths``
-    are the texts of `Windows.path`. Raises `NsysprofError` with similar names if a path has no such range, or no such
-    range on a GPU or in a process.
+    are the texts of `Windows.path`. Raises `NsysprofError` with similar names if a path has no such range at all, on
+    one of its GPUs, or in one of its processes.
     """
     trace = attribution.trace
     ranges = trace.ranges

@@ -118,7 +118,7 @@ def _shared(columns: Edges | Network) -> dict[str, Any]:
 
 
 def editable(columns: Edges | Network, name: str) -> Any:
-    """Return a writable column of a network (or of its edges); a shared column is copied first, ns as int64."""
+    """Return a writable column of a network (or of its edges); a shared column is copied first, and ns become int64."""
     column = getattr(columns, "gap" if name == "gaps" else name)
     if not column.flags.writeable:
         column = column.astype(np.int64 if name in {"lag", "usual", "length"} else column.dtype)

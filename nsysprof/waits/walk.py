@@ -41,8 +41,8 @@ class Reasons:
     ``ready`` int64 ns, the end of that op; ``in_stream`` int64 ns: the end of the predecessor in the same stream;
     ``launched`` int64 ns: the return of the host call, for copies the start of the call. Missing times are the smallest
     int64. ``marked`` bool: whether the stream recorded or awaited an event between the op and its predecessor.
-    ``latency`` int64 ns: usual upper limit (in this recording) of the delay until an op starts, after a launch, the
-    launch of a CUDA graph, an op, or an event.
+    ``latency`` int64 ns: the usual upper limit, in this recording, of the delay from a launch, a CUDA graph launch, an
+    op or an event to the start of the next op.
     """
 
     op: Ints32
@@ -280,7 +280,9 @@ def lanes_of(trace: Trace) -> Lanes:
 
 
 def barriers(dependencies: Dependencies, lanes: Lanes) -> Ints32:
-    """Return the op that each op waits for through the legacy default stream: in that stream or a blocking stream."""
+    """For each op, return the op (in the legacy default stream, or in a blocking stream) for which that stream makes it
+    wait.
+    """
     found = np.full(len(lanes.order), -1, np.int32)
     null, blocking = dependencies.null, dependencies.blocking
     context = dependencies.context

@@ -57,11 +57,11 @@ def gpu_windows(attribution: Attribution, rows: Index, path: Ints32, communicati
 
     A window starts with the instance on the host, or at the end of the path's previous window on that GPU if that is
     later. The window ends with the last op of the instance on that GPU, or with the instance on the host if that is
-    later: so a late host inside the instance counts, but not a host that runs ahead. If a copy or collective outlasts
-    the compute of the instance, the window ends no later than the first compute of the next instance: prefetching for
-    the next step is not part of a step. Instances without GPU work have no window. Ops replayed by CUDA graphs count at
-    the launch of the graph, regardless of their attribution. ``communication``: per op name, whether it is a
-    collective.
+    later: so the window includes the time in which a late host is inside the instance, but not the time by which a host
+    runs ahead. If a copy or collective outlasts the compute of the instance, the window ends no later than the first
+    compute of the next instance: prefetching for the next step is not part of a step. Instances without GPU work have
+    no window. Ops replayed by CUDA graphs count at the launch of the graph, regardless of their attribution.
+    ``communication``: per op name, whether it is a collective.
     """
     trace, index = attribution.launched.trace, index_work(attribution.launched, rows)
     op, place = index.ops_of(rows)
