@@ -47,6 +47,10 @@ _REUSE = {
     "openacc": "keep the arrays on the GPU with an enter data directive before the loop",
 }
 LOST_GRAPHS, _HIDDEN = "CUDA graphs that are not recorded", 0.05  # a cause; of the time from first to last operation
+_SLOW_LAUNCH = (
+    "; nsys makes these launches longer by recording each node of the graphs, so measure them with "
+    "nsys profile --cuda-graph-trace=graph"
+)
 OVERLAP = "; start MPI_Isend and MPI_Irecv before independent work, and balance the ranks"
 _CACHE = (
     "turn the caching allocator on: unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING, and do"
@@ -280,8 +284,31 @@ MESSAGES = Kind(
 HOST_PAGES = _kind(
     "page-fault", _each_step(purposes.PAGES), {"cuda": "touch or pin the memory once, before the loop, and reuse it"}
 )
+
+
+def _by_node(case: Case) -> Mask:
+    """Mark the pieces in launches of graphs of which nsys records each node."""
+    trace = case.facts.attribution.trace
+    nodes = trace.ops.from_graph & (trace.report.reader.recorder == "nsys")
+    return _each_step(purposes.GRAPH_LAUNCH)(case) & np.append(nodes, False)[case.pieces["op"]]
+
+
+def _call_name(case: Case, row: int) -> str:
+    calls = case.facts.activity.calls
+    return calls.names[calls.name[case.pieces["call"][row]]]
+
+
 # No replay can do without the launch of a graph's work.
-GRAPHS = replace(_kind("graph-launch", _each_step(purposes.GRAPH_LAUNCH), None), tried=False)
+GRAPHS = replace(
+    _kind("graph-launch", lambda case: _each_step(purposes.GRAPH_LAUNCH)(case) & ~_by_node(case), None), tried=False
+)
+GRAPHS_BY_NODE = replace(
+    GRAPHS,
+    claims=_by_node,
+    codes=lambda case, rows: np.zeros(len(rows), np.int64),
+    words=_call_name,
+    note=lambda case, group: _SLOW_LAUNCH,
+)
 RECOMPILING = _kind(
     "compilation",
     _each_step(purposes.COMPILE, purposes.MODULE, purposes.GRAPH_CAPTURE, purposes.CONTEXT),

@@ -30,7 +30,7 @@ KINDS: tuple[Kind, ...] = (
         calls.WAITING_FOR_INPUT,
         calls.LOCKED,
     ),
-    *(calls.COLLECTIVES, calls.MESSAGES, calls.HOST_PAGES, calls.GRAPHS, calls.RECOMPILING),
+    *(calls.COLLECTIVES, calls.MESSAGES, calls.HOST_PAGES, calls.GRAPHS, calls.GRAPHS_BY_NODE, calls.RECOMPILING),
     *(gpu_waits.LATE_RANK, gpu_waits.STREAMS, gpu_waits.LATENCY, gpu_waits.NOT_RECORDED, gpu_waits.PROFILER),
     *calls.SET_UP,
 )

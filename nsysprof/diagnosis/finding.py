@@ -140,7 +140,7 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
         if each.gain_ns >= _SIMPLE * other.gain_ns > 0:
             gain = max(gain, other.likely_ns + (other is not each))
         untried, some = each.basis == UNTRIED, each.often not in (EVERY, ONCE) and each.kind != SLOW
-        often = each.often == EVERY and each.path != WHOLE and each.kind in ("launch-bound", "unknown")
+        often = each.often == EVERY and each.path != WHOLE and each.kind in ("launch-bound", "graph-launch", "unknown")
         often |= most[each.path] < _ALONE * each.total_ns and each.often == EVERY and each.kind != "launch-latency"
         often |= each.kind == SLOW and each.lost_ns >= _MUCH * each.total_ns
         leads = untried and (some or often) and each.lost_ns > (_TIMES if some else _TIMES_ALL) * most[each.path] > 0

@@ -45,6 +45,12 @@ _GRAPH = {
     ),
     "jax": "launch fewer kernels: put the whole step under one jax.jit",
 }
+# Of the waits for launches: with so much for launches of one kernel there are no loops to merge.
+_MOSTLY_ONE = 0.8
+_SAME_KERNEL = (
+    "launch fewer kernels: capture the loop, with an async clause, in a CUDA graph "
+    "(accx_async_begin_capture in NVHPC), or compute several iterations in one kernel"
+)
 _FUSED = "construct the optimizer with fused=True, so that a few kernels update all parameters"
 
 
@@ -157,7 +163,9 @@ def _graph(case: Case, group: Group) -> Iterable[Remedy]:
     few = len(np.unique(op[waits])) < MIN_LAUNCHES * len(np.unique(exposing[waits]))
     if few and int(ns[waits].sum()) > _EXPOSED * int(ns.sum()):
         return  # too few launches for a graph between calls that wait, and without these they may not be late
-    text = dialect_text(case, _GRAPH)
+    late_ns = np.bincount(case.facts.attribution.trace.ops.name[op], ns)
+    one = case.dialect == "openacc" and late_ns.max() >= _MOSTLY_ONE * group.waited_ns
+    text = _SAME_KERNEL if one else dialect_text(case, _GRAPH)
     if group.place.path != WHOLE:
         yield Remedy(text, Changes(graph=[glob_of(group.place.path)]), least=True)
     yield Remedy(text, Changes(remove=[group.cause]), basis=BOUND)

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from nsysprof.core.arrays import AnyInts, Array, Bytes, Index, Ints, Ints32
+from nsysprof.core.arrays import AnyInts, Array, Bytes, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import pick
 from nsysprof.core.text import one_line
 from nsysprof.core.units import format_bytes, format_ns
@@ -126,6 +126,7 @@ def _host_parts(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windo
         return f"{what}{place}{f' on thread {facts.threads[helper]}' if helper >= 0 else ''}"
 
     exposing = exposed_by(trace, facts.reasons, facts.activity, launch, start, end, of_range, since)
+    exposing = np.where(_returned_early(facts, exposing), -1, exposing)
     begun = pick(calls.start, exposing, 0)[time.piece] < time.end  # a call exposes nothing that was over before
     return {
         "window": window[pieces.gap[late]][time.piece],
@@ -144,6 +145,24 @@ def _host_parts(facts: Facts, pieces: walk.Pieces, window: Index, windows: Windo
         "copied": np.where((copied < 0) & (pick(trace.ops.kind, on, 255) == MEMCPY), on, copied),
         "on": on,
     }
+
+
+def _returned_early(facts: Facts, call: Ints) -> Mask:
+    """Mark calls that waited for nothing and returned before the work that their thread launched last began, as on an
+    empty stream.
+    """
+    trace, calls = facts.attribution.trace, facts.activity.calls
+    tid, start = pick(calls.threads, pick(calls.thread, call), 0), pick(calls.start, call, 0)
+    begins = np.full(len(trace.launches) + 1, -1, np.int64)
+    np.maximum.at(begins, trace.ops.launch, trace.ops.start)
+    begins[-1] = -1  # no launch
+    last = np.full(len(call), -1, np.int64)
+    for code in np.flatnonzero(np.isin(trace.threads, tid)).tolist():
+        rows = np.flatnonzero(tid == trace.threads[code])
+        low, high = np.searchsorted(trace.launches.thread, [code, code + 1]).tolist()
+        at = np.searchsorted(trace.launches.start[low:high], start[rows])
+        last[rows] = np.where(at > 0, low + at - 1, -1)
+    return (call >= 0) & (facts.ops_of_calls.on[call] < 0) & (begins[last] >= pick(calls.end, call, 1))
 
 
 def held_up(facts: Facts) -> tuple[Ints, Ints, Ints]:

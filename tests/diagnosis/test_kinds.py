@@ -432,6 +432,45 @@ def test_many_short_launches_are_launch_bound(trace: MakeTrace) -> None:
     assert "CUDA graph" in bound.remedy
 
 
+@pytest.mark.parametrize(("names", "advice"), [(1, "capture the loop"), (2, "merge the parallel loops")])
+def test_one_kernel_again_and_again_has_no_loops_to_merge(trace: MakeTrace, names: int, advice: str) -> None:
+    """Sweeps of OpenACC, launched more slowly than the GPU runs them: one loop, or two in turn."""
+
+    def act(program: Program) -> None:
+        program.wait()
+        for number in range(40):
+            program.code(10 * US)
+            program.launch(f"main_{55 + number % names}_gpu", 2 * US)
+
+    found = diagnosis_of(trace(*steps(act).items)).findings
+    [bound] = [each for each in found if each.kind == "launch-bound"]
+    assert advice in bound.remedy
+
+
+@pytest.mark.parametrize("node", [None, 5])
+def test_launches_of_graphs_are_long_where_nsys_records_each_node(trace: MakeTrace, node: int | None) -> None:
+    """Two graphs in each step, launched in two ranges for 4 ms each, and 2 ms of code; with their nodes they are one
+    cause, more than three times as large as that code.
+    """
+
+    def act(program: Program) -> None:
+        code(program)
+        for name in ("forward", "backward"):
+            with program.range(name):
+                id, start = program.call("cudaGraphLaunch", 4 * MS), program.now + STARTS
+            program.items.append(
+                Kernel("k", start, start + US, id, graph_node=node) if node else GraphTrace(start, start + US, id)
+            )
+            program.free[7] = start + US
+
+    found = diagnosis_of(trace(*steps(act).items)).findings
+    graphs = [each for each in found if each.kind == "graph-launch"]
+    alone = {"cudaGraphLaunch in backward", "cudaGraphLaunch in forward"}
+    assert {each.cause for each in graphs} == ({"cudaGraphLaunch"} if node else alone)
+    assert ("--cuda-graph-trace=graph" in graphs[0].text) is (node is not None)
+    assert (found[0] is graphs[0]) is (node is not None)
+
+
 def test_code_that_is_usual_is_code_all_the_same(trace: MakeTrace) -> None:
     """Two kernels in a step, 400 µs of code before each: that is no launching, though each piece is as long."""
     program = Program()

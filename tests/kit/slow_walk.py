@@ -771,7 +771,7 @@ class Walk:
         if not place:
             return "", 0
         sync, of = syncs[place - 1]
-        if sync.end < since_ns:
+        if sync.end < since_ns or self.returned_early(sync, of):
             return "", 0
         for each in both:
             mine = self.launches_of.get(each, [])
@@ -787,6 +787,18 @@ class Walk:
         row = self.range_around(of, sync.start, sync.end)
         where = self._in(row if row >= 0 else self.if_open(owner, sync.start, sync.end))
         return f"{'.item()' if item else sync.name}{where}", sync.start
+
+    def returned_early(self, sync: Call, thread: int) -> bool:
+        """Whether a call waited for no op, and returned before what its thread launched last began."""
+        ended = [
+            op.end for op in self.ops if not op.migrates and op.process == thread >> 24 << 24 and op.end <= sync.end
+        ]
+        waited, rest = max(ended, default=sync.start) - sync.start, sync.end - max(ended, default=sync.start)
+        before = [number for number in self.launches_of.get(thread, []) if self.launches[number].start < sync.start]
+        if not before or (waited > 0 and (rest <= waited or rest <= SLACK_NS)):
+            return False
+        begins = [op.start for op, launch in zip(self.ops, self.launch, strict=True) if launch == before[-1]]
+        return max(begins, default=0) >= sync.end
 
     @cached_property
     def items(self) -> set[int]:

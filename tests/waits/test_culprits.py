@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from nsysprof.waits.awaited import bucket
 from nsysprof.waits.culprits import _missing
@@ -38,6 +39,22 @@ def rows(path: Path) -> list[tuple[int, int, str, str, str, str]]:
 def us(start: int, end: int) -> tuple[int, int]:
     """Times in ns."""
     return start * US, end * US
+
+
+@pytest.mark.parametrize("begins", [64, 66])
+def test_a_wait_on_an_empty_stream_that_returns_before_the_kernel_begins_exposes_nothing(
+    trace: MakeTrace, begins: int
+) -> None:
+    """The call returns after 65 µs; the kernel launched before it begins just before or behind that."""
+    path = trace(
+        Range("run", 0, 300 * US),
+        launch_kernel("a", us(0, 5), us(10, 40), id=1),
+        launch_kernel("b", us(50, 60), us(begins, begins + 4), id=2),
+        Launch(*us(61, 65), 8, api="cudaStreamSynchronize_v3020"),
+        launch_kernel("c", us(100, 105), us(105, 300), id=3),
+    )
+    exposed = {by for start, _, _, by, _, _ in rows(path) if start >= begins + 4}
+    assert exposed == ({""} if begins > 65 else {"cudaStreamSynchronize"})
 
 
 def test_a_piece_names_its_call_and_what_that_waited_for(trace: MakeTrace) -> None:
