@@ -83,18 +83,18 @@ def spot_words(spot: Spot) -> str:
     """Describe a kernel: its share of a step, and its limit if known."""
     name = one_line(short_name(spot.name), _SHORT)
     limit = "" if spot.limit == UNKNOWN else f", {limit_words(spot)}"
-    return f"{name} {_takes(spot, 'each step')}{limit}"
+    return f"{name} {_takes(spot, 'the step time')}{limit}"
 
 
 def _takes(spot: Spot, whole: str) -> str:
     if spot.share < _SEVERAL:
         return f"takes {format_share(min(spot.share, 1))} of {whole}"
-    return f"has launches that add up to {spot.share:.3g} times the length of {whole}, because several run at once"
+    return f"has launches that add up to {spot.share:.3g} times {whole}, because several run at once"
 
 
 def whole_words(answer: Hotspots) -> str:
     """Name the base of shares: the steps, or the whole recording if no step repeats."""
-    return "each step" if answer.diagnosis and answer.diagnosis.repeats else "the time from first to last GPU operation"
+    return "the step time" if answer.diagnosis and answer.diagnosis.repeats else "the time from first to last GPU operation"
 
 
 def spot_sentence(answer: Hotspots, spot: Spot) -> str:

@@ -206,7 +206,7 @@ def test_analyze_names_the_longest_kernel_of_a_busy_gpu(tmp_path: Path) -> None:
     busy = summary(broken_down(program(tmp_path)))
     idle = write_trace(tmp_path / "idle.json", [annotation("step", 0, MS), *work(MM, "aten::mm", 10, (20, 30), 1)])
     assert "Longest kernel" not in summary(broken_down(idle, select="step"))
-    assert f"Longest kernel: {MM} takes 66 % of each step" in busy
+    assert f"Longest kernel: {MM} takes 66 % of the step time" in busy
     assert "nsysprof hotspots" in busy
 
 
@@ -384,5 +384,5 @@ def test_kernels_that_run_at_the_same_time_have_no_share_of_a_step(tmp_path: Pat
     [spot, *_] = found(program(tmp_path)).spots
     assert spot_words(spot).startswith(f"{MM} takes 6")
     assert spot_words(replace(spot, share=4.0)).startswith(
-        f"{MM} has launches that add up to 4 times the length of each step"
+        f"{MM} has launches that add up to 4 times the step time"
     )
