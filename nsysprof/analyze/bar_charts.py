@@ -273,7 +273,9 @@ def _parts(sums: Ints, total: int, groups: OpGroups) -> str:
 
 
 def stack(values: Array, groups: OpGroups) -> tuple[list[Part], Array]:
-    """Stack a bar per row of ``values`` (a column per group); return the parts of the bars, and the end of each bar."""
+    """Make a stacked bar per row of ``values`` (a column per group); return the parts of the bars, and the end of each
+    bar.
+    """
     right = np.cumsum(values, axis=1)
     left = right - values
     parts = []

@@ -143,7 +143,7 @@ class Breakdown(Shown):
 
     @property
     def busy_share(self) -> float:
-        """Return the share of the time from first to last GPU op in which a GPU is busy, averaged over GPUs, or NaN."""
+        """Return the busy share of the time from first to last GPU op, averaged over GPUs; NaN if unknown."""
         span = self.gpu_count * self.totals["span_ns"]
         return self.totals["busy_ns"] / span if span else float("nan")
 
@@ -159,7 +159,7 @@ class Breakdown(Shown):
 
     @cached_property
     def summaries(self) -> dict[str, Answer]:
-        """Return the `Answer` of each entry of `SUMMARIES` whose data was recorded, by name."""
+        """Return the `Answer` of each summary in `SUMMARIES` for which data was recorded, by name."""
         paths = self.merged_paths
         asked = Asked(self.merged_of, paths.texts(), paths.parent, self.options["calls"], self.kinds.family)
         makers = [partial(summary.make, self.attribution, asked) for summary in SUMMARIES]

@@ -28,7 +28,8 @@ def ledger_columns(attribution: Attribution) -> ColumnTable:
 
 
 def totals(attribution: Attribution) -> dict[str, int]:
-    """Add up the whole report: busy time summed over GPUs, span from the first GPU op's start to the last end.
+    """Add up the whole report. Busy time is summed over GPUs; the span is from the first start of a GPU op to the last
+    end.
 
     Op count and summed op time are equal to the ledger's totals. Migrations count toward neither busy time nor span.
     """

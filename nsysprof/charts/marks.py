@@ -268,8 +268,8 @@ class CallPanel:
 
 @dataclass(frozen=True)
 class Calls:
-    """Time axes from top to bottom; ``zoomed``: the indexes of the enlarged panel and of the call that it enlarges, or
-    None.
+    """Time axes from top to bottom; ``zoomed``: the index of the panel that enlarges a call, and the index of this
+    call, or None.
     """
 
     heading: Heading

@@ -129,7 +129,7 @@ def write(
     at: Transform | None = None,
     **look: Any,
 ) -> None:
-    """Write a text at a point in data coordinates or, with ``at``, in this transform, aligned by ``ha`` and ``va``."""
+    """Write a text at a point, in data coordinates or in the coordinates ``at``, aligned by ``ha`` and ``va``."""
     axes.text(x, y, text, ha=ha, va=va, fontsize=size, transform=at or axes.transData, **look)
 
 

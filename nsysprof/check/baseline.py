@@ -54,7 +54,7 @@ class Baseline:
     """Earlier calls.
 
     ``label`` is the file. ``gpus``: the names of the GPUs of the file, empty if not recorded. ``samples``: the `TIMES`
-    of each call. ``without_samples``: the ranges of which only sums and medians are known, and not the single calls, by
+    of each call. ``without_samples``: the ranges for which only sums and medians are known, but no single calls, by
     merged path and kind. ``needs``: the `needs_of_kernels` of ranges, by merged path and kind.
     """
 

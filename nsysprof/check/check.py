@@ -114,7 +114,7 @@ def check(
     detectable growth. ``rules`` is a file of kernel rules with priority over the shipped rules; ``nsys`` exports a
     ``.nsys-rep``; ``threads``, ``graphs``, ``ranges`` and ``memory_limit`` (bytes) are as in `attribute`; ``progress``
     receives each task and its number of rows. Raises `NsysprofError` for unreadable or meaningless input, such as a
-    report without ranges or a backend without a rule; a broken limit raises nothing.
+    report without ranges or a backend without a rule; broken limits raise no error.
     """
     asked = budget if isinstance(budget, Budget) else read_budget(Path(budget))
     known = load_rules(Path(rules) if rules is not None else None)

@@ -153,7 +153,9 @@ class Facts:
 
     @cached_property
     def backends(self) -> dict[int, list[tuple[str, int, str]]]:
-        """Return the backends observed in each row with a required backend, with number of instances and evidence."""
+        """For each row with a required backend, return the observed backends, the number of instances, and the
+        evidence.
+        """
         rows = self._rows_where(lambda asked: bool(asked.backend) and asked.glob != WHOLE_TRACE)
         out: dict[int, list[tuple[str, int, str]]] = {row: [] for row in rows}
         for row, *seen in backends_seen(self.breakdown, rows, self.rules).itertuples(index=False):

@@ -239,7 +239,7 @@ def slow_steps(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, list[Chai
 def syncs_of_calls(breakdown: Breakdown) -> Floats:
     """Return the number of synchronizing host calls in each range instance, NaN if no host calls are recorded.
 
-    Calls count on the thread of a push/pop range, or on all threads of the process for a start/end range.
+    For a push/pop range, the calls on its thread count; for a start/end range, the calls on all threads of the process.
     """
     [(part, _)] = breakdown.parts
     trace = part.attribution.trace

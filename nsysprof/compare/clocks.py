@@ -185,7 +185,7 @@ def compare_totals(base: LoadedReport, new: LoadedReport) -> dict[str, pd.DataFr
 
 
 def totals_table(name: str, totals: pd.DataFrame, sides: Sequence[str], top: int) -> TextTable:
-    """Make a table of the first ``top`` rows of `compare_totals`, and of the total: count and time per side."""
+    """Make a table of the first ``top`` rows of `compare_totals` and of the total, with count and time per side."""
     whole = totals.drop(columns="name").sum().to_frame().T.assign(name="total")
     rows = pd.concat([totals.head(top), whole])
     counts = [dict.fromkeys(map(mean_text, pair)) for pair in rows[["base_count", "new_count"]].to_numpy()]

@@ -59,8 +59,8 @@ class Busy:
         return rows[np.argsort(trace.ops.stream[rows], kind="stable")]
 
     def gained(self, op: Index, shorter: Ints, ns: int | None = None) -> int:
-        """Return the maximum gain over all steps if each GPU op became ``shorter`` by these ns: the sum or the replayed
-        gain, whichever is less.
+        """Return the maximum gain over all steps if each GPU op took ``shorter`` ns less: the sum or the replayed gain,
+        whichever is less.
 
         ``ns`` replaces the sum of ``shorter`` if ops run at the same time.
         """

@@ -83,8 +83,8 @@ def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns
 
 
 def usual_ns(place: Place, lost: Ints) -> float:
-    """Return the loss of the median step of a place if a few steps raise the mean loss above 1.5 times this loss;
-    otherwise 0.
+    """Return the loss of the median step of a place if the mean loss is more than 1.5 times as large, because of a few
+    steps; otherwise 0.
     """
     usual = float(np.median(lost))
     skewed = place.path != WHOLE and lost.sum() > SKEWED * usual * place.steps > 0 and often(place, lost) == EVERY
@@ -247,8 +247,8 @@ def in_calls(case: Case, *purposes: int) -> Mask:
 
 @made_once
 def copied_op(case: Case) -> Ints:
-    """For each piece, return a copy of more than a few bytes: the copy that the host made, or waited for, or whose
-    blocking call exposed the wait; -1 if there is none.
+    """For each piece, return its copy of more than a few bytes: the host made it or waited for it, or its blocking call
+    exposed the wait; -1 if there is none.
     """
     pieces, ops = case.pieces, case.facts.ops_of_calls
     call = pieces["call"]
