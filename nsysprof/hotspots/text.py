@@ -94,7 +94,9 @@ def _takes(spot: Spot, whole: str) -> str:
 
 def whole_words(answer: Hotspots) -> str:
     """Name the base of shares: the steps, or the whole recording if no step repeats."""
-    return "the step time" if answer.diagnosis and answer.diagnosis.repeats else "the time from first to last GPU operation"
+    if answer.diagnosis and answer.diagnosis.repeats:
+        return "the step time"
+    return "the time from first to last GPU operation"
 
 
 def spot_sentence(answer: Hotspots, spot: Spot) -> str:
