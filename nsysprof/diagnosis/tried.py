@@ -3,6 +3,7 @@
 import shlex
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,6 +31,7 @@ from nsysprof.waits.whole import Cause
 MIN_NS = 20_000  # in all steps: nobody would notice less
 MAX_TRIED = 16  # causes that are replayed, those with most waiting first
 MAX_NODES = 4_000_000  # of all replays together
+_GPUS = 2  # on which a cause of a path is tried, those that wait longest for it: the finding is about one of them
 # Of the waits: where the recording explains no more than the rest, what it does explain is no diagnosis.
 _UNEXPLAINED = 0.25
 _LONG = 0.25  # of a single pass: a wait of this share is a finding even if the replay saves nothing
@@ -90,9 +92,12 @@ def of_waits(case: Case) -> Iterator[Finding]:
     some.sort(key=lambda each: (-each[1].waited_ns, each[0].name, each[1].cause))
     paced = {id(group.place): group for kind, group in reversed(some) if _paces(case, kind, group)}
     yield from (_paced(group) for group in paced.values())
-    tried, nodes = 0, 0
+    tried, nodes, on_gpus = 0, 0, Counter[tuple[str, str, str]]()
     for kind, group in some:
         if id(group.place) in paced:  # whatever gets shorter, the wait gets longer
+            continue
+        on_gpus[cause := (kind.name, group.cause, group.place.path)] += 1
+        if on_gpus[cause] > _GPUS:
             continue
         replays = kind.tried and tried < MAX_TRIED and nodes < MAX_NODES
         if replays:

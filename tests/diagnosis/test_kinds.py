@@ -587,18 +587,30 @@ def test_pauses_between_other_steps_are_theirs(trace: MakeTrace) -> None:
     assert [each.path for each in found if each.cause == "pauses between steps"] == ["evaluate"]
 
 
+def code_and_write(program: Program) -> None:
+    code(program)
+    os("write", 3 * MS)(program)
+
+
 def test_one_cause_is_replayed_where_more_take_too_long(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that waits most; of others nothing is known."""
-
-    def act(program: Program) -> None:
-        code(program)
-        os("write", 3 * MS)(program)
-
     for limit in ("MAX_TRIED", "MAX_NODES"):
         monkeypatch.setattr(tried, limit, 1)
-        found = diagnosis_of(trace(*steps(act).items)).findings
+        found = diagnosis_of(trace(*steps(code_and_write).items)).findings
         assert [each.basis for each in found] == [REPLAYED, UNTRIED]
         monkeypatch.undo()
+
+
+def test_a_cause_is_replayed_on_two_gpus_of_many(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three ranks do the same: replays of the first cause on all of their GPUs would leave none for the second."""
+    monkeypatch.setattr(tried, "MAX_TRIED", 3)
+    items: list[Any] = steps(code_and_write).items
+    of_rank = [
+        replace(each, process=rank + 1, **({"device": rank} if hasattr(each, "device") else {}))
+        for rank in range(3)
+        for each in items
+    ]
+    assert [each.basis for each in diagnosis_of(trace(*of_rank)).findings] == [REPLAYED, REPLAYED]
 
 
 @pytest.mark.parametrize("waits", [True, False])
