@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MOST, _FINDINGS, _STEPS, _RANGES, _KERNELS = 20, 3, 3, 8, 5  # rows of each table, and those of one screen
 _MAX_DIFFERENCES, _MAX_DIAGNOSTICS = 20, 3
+_NO_KERNEL = re.compile(r"\s(?:variants\)|different\s+steps)")  # where one kernel is not what takes longest
 _HALF = 0.5  # of the steps: where the GPU idles for longer, kernels are not what to begin with
 _FAMILY_WIDTH, _LEAST_NAME = 28, 36
 # Messages of nsys on each process, even a shell that starts the program: the report as a whole has its own.
@@ -78,9 +79,10 @@ def summary(
     device = "" if full else _devices(breakdown.attribution.trace)
     head = headline(diagnosis, report.path, device)
     said = [wrap(f"warning: {each}", "", "  ", width) for each in grave(breakdown.warnings)]
+    bottlenecks = findings_text(diagnosis, report.path, "analyze", findings, width)
     parts: list[str | Rows | None] = [
         "\n".join([wrap(visible(head), "", "  ", width), *said]),
-        findings_text(diagnosis, report.path, "analyze", findings, width) + _hottest(breakdown, width),
+        bottlenecks + _hottest(breakdown, width) * (_NO_KERNEL.search(bottlenecks) is None),
         Rows(steps if full else replace(steps, note="")) if steps else None,
         _parts(breakdown, most),
         *([ranges, by_kernel] if annotated(breakdown.columns("merged")) else [by_kernel, ranges]),

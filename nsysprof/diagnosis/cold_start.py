@@ -39,6 +39,7 @@ MIN_NS = 1_000_000  # of set-up: less is not worth a line
 _LITTLE_NS, _TIMES = 1_000_000, 10  # of GPU work, beside so many times as much set-up: a demo
 # The same of one pass in which no fix is known, and which moves no managed memory for longer; and of its kernels alone.
 _SMALL_NS, _FEW_NS = 20_000_000, 5_000_000
+_LONG_NS = 500_000  # of a kernel: what only shows how to launch one is shorter
 _SHORT_NS = 50_000_000  # of GPU work with next to no kernels: no program is tuned for its copies alone
 # Of the time from the first GPU operation to the last, by kernels and by all GPU operations: in one pass with less the
 # CPU is all that matters. Public recordings of one pass have less than 0.5 %, or more than 3 %, by kernels.
@@ -188,9 +189,13 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         pages = "; the report does not show how long kernels wait for managed memory"
         text, remedy = f"{text} ({names}){pages * (fault_share(case) >= SOME_FAULTS)}", again
     elif hardly if not len(level.rows) else brief:
-        mostly = any(each.lost_ns >= _MOSTLY * each.total_ns for each in dropped)
-        if again is _MORE and kernels >= _NO_KERNELS * span and (mostly or (len(level.rows) and kernels >= _LITTLE_NS)):
-            return found  # about work that is warm
+        warm = (
+            any(each.lost_ns >= _MOSTLY * each.total_ns for each in dropped)
+            or _long_kernels_ns(trace) >= _MOSTLY * span
+            or (len(level.rows) > 0 and kernels >= _LITTLE_NS)
+        )
+        if again is _MORE and kernels >= _NO_KERNELS * span and warm:
+            return found
         all_of_it = f" and all GPU operations for {format_ns(busy)}" * (format_ns(kernels) != format_ns(busy))
         text = f"too little GPU work to optimize: kernels run for {format_ns(kernels)}{all_of_it}"
         text, remedy = f"{text} of the {format_ns(recorded_ns)} recorded", again
@@ -266,6 +271,13 @@ def _kernels_ns(trace: Trace) -> int:
         for mine in [rows[trace.op_gpu[rows] == gpu]]
     )
     return sum(int((end - start).sum()) for start, end in lines)
+
+
+def _long_kernels_ns(trace: Trace) -> int:
+    """For how long kernels run that a problem of real size has: long, and launched again."""
+    rows = np.flatnonzero((trace.ops.kind == KERNEL) & (trace.ops.end - trace.ops.start >= _LONG_NS))
+    again = np.bincount(trace.ops.name[rows])[trace.ops.name[rows]] > 1
+    return int((trace.ops.end - trace.ops.start)[rows[again]].sum())
 
 
 def _before_work(case: Case, once: Sequence[tuple[str, int]], busy: int, recorded_ns: int) -> tuple[str, str] | None:

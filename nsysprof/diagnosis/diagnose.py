@@ -8,6 +8,7 @@ import numpy as np
 from nsysprof.attribution.attribute import Attribution
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.arrays import AnyInts, Index
+from nsysprof.core.columns import marked
 from nsysprof.core.intervals import covered, held, merge, union
 from nsysprof.core.parallel import side_by_side
 from nsysprof.core.text import join_words, one_line
@@ -33,6 +34,8 @@ from nsysprof.waits.stretch import reach_of, stretch_of
 MAX_OPS = 250_000  # GPU ops of a recording that is replayed whole; of a larger one are stretches of some steps
 STRETCH, MAX_PATHS = 3, 6  # steps of each of so many paths
 _MANY_OPS = 40_000  # of a stretch, about: then one step fewer
+_VARIANT = 0.2  # of the steps: a kernel in so many, and another one in others
+_WHOLE = 10_000  # characters of a name that is not cut
 _IDLE = 0.05  # of the steps that idle, exposed and unknown time may take where nothing stands out
 
 
@@ -297,7 +300,8 @@ def _migrated(case: Case) -> int:
 
 def _busiest(case: Case) -> str:
     """The two kernels that compute for most of the time in the steady steps, with their shares of the steps; graphs
-    that were recorded as a whole, if they take longer.
+    that were recorded as a whole, if they take longer. Kernels of one short name, such as the instances of a template,
+    count as one.
     """
     trace, talks, whole, graphs = case.facts.attribution.trace, case.facts.communication, 0, 0
     total = np.zeros(len(trace.op_names), np.int64)
@@ -315,10 +319,35 @@ def _busiest(case: Case) -> str:
     if graphs > int(total.sum()):
         share = format_share(min(graphs / whole, 1))
         return f"CUDA graphs ({share}; nsys profile --cuda-graph-trace=node records their kernels)"
-    most = [code for code in np.lexsort((trace.op_name_rank, -total))[:2].tolist() if total[code]]
-    shares = (format_share(min(total[code] / whole, 1)) for code in most)
-    names = (one_line(short_name(trace.op_names[code]), NAME) for code in most)
-    return join_words([f"{name} ({share})" for name, share in zip(names, shares, strict=True)])
+    alike: dict[str, list[int]] = {}
+    for code in np.lexsort((trace.op_name_rank, -total)).tolist():
+        if total[code]:
+            alike.setdefault(short_name(trace.op_names[code], _WHOLE), []).append(code)
+    most = sorted(alike.values(), key=lambda codes: -int(total[codes].sum()))[:2]
+    names = (one_line(short_name(trace.op_names[codes[0]]), NAME) for codes in most)
+    shares = (format_share(min(int(total[codes].sum()) / whole, 1)) for codes in most)
+    several = (f" in {len(codes):,} variants" * (len(codes) > 1) for codes in most)
+    if apart := _apart(case, most):
+        several = (f", median {format_ns(ns)}" for ns in apart)
+    words = [f"{name} ({share}{of})" for name, share, of in zip(names, shares, several, strict=True)]
+    return f"{' or '.join(words)}, which run in different steps" if apart else join_words(words)
+
+
+def _apart(case: Case, kernels: Sequence[Sequence[int]]) -> list[float]:
+    """The median times (ns) of two kernels that both run in many steps, but never in the same one, as variants that a
+    benchmark compares; otherwise nothing.
+    """
+    trace, windows = case.facts.attribution.trace, case.windows
+    if len(kernels) < 2 or len(np.unique(windows.gpu)) != 1 or not case.chosen.level.found:
+        return []
+    order = np.argsort(windows.start, kind="stable")
+    step = np.searchsorted(windows.start[order], trace.ops.start, side="right") - 1
+    inside = (step >= 0) & (trace.ops.start < windows.end[order][step]) & (trace.op_gpu == windows.gpu[0])
+    rows = [np.flatnonzero(inside & np.isin(trace.ops.name, codes)) for codes in kernels]
+    one, other = (marked(step[mine], len(windows)) for mine in rows)
+    if (one & other).any() or min(one.sum(), other.sum()) < _VARIANT * len(windows):
+        return []
+    return [float(np.median(trace.ops.end[mine] - trace.ops.start[mine])) for mine in rows]
 
 
 def _outside(case: Case) -> tuple[float, str]:

@@ -881,6 +881,35 @@ def test_the_largest_wait_of_a_pass_is_called_by_its_name(trace: MakeTrace) -> N
     assert "Largest wait: CPU time between calls (9.9 %)" in nothing_text(diagnosis_of(trace(*program.items)))
 
 
+def test_instances_of_a_template_are_one_kernel_to_begin_with(trace: MakeTrace) -> None:
+    """Three loops of one function take longer than the longest kernel, each of them less."""
+
+    def act(program: Program) -> None:
+        program.launch("void par::each<pressure(int)::[lambda(int) (instance 1)]>(T1)", 2 * MS)
+        for loop in (1, 2, 3):
+            program.launch(f"void par::each<advect(int)::[lambda(int) (instance {loop})]>(T1)", MS)
+
+    found = diagnosis_of(trace(*steps(act).items))
+    assert found.busiest == "each advect (52 % in 3 variants) and each pressure (35 %)"
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_variants_that_a_benchmark_runs_one_after_the_other_share_no_step(trace: MakeTrace, apart: bool) -> None:
+    """Fifty launches of each kernel, each of which the program waits for: one kernel after the other, or in turn."""
+    program = Program()
+    for number in range(100):
+        slow = number < 50
+        for name, ns in (("naive", 300 * US), ("tiled", 200 * US)):
+            if slow == (name == "naive") or not apart:
+                program.launch(name, ns)
+        program.wait()
+        program.code(20 * US)
+    found = diagnosis_of(trace(*program.items, Process(1, "./gemm")))
+    assert found.chosen.level.found
+    assert ("naive (" in found.busiest, "tiled (" in found.busiest) == (True, True)
+    assert found.busiest.endswith(", median 200 µs), which run in different steps") is apart
+
+
 def test_graphs_that_are_recorded_whole_hide_their_kernels(trace: MakeTrace) -> None:
     """Most of the GPU time is in graphs: no kernel beside them is the one to begin with."""
     graphs = [GraphTrace(number * 10 * MS, number * 10 * MS + 9 * MS, id=number) for number in range(1, 6)]

@@ -36,7 +36,7 @@ def case_with(
     ends = np.array([kernels, busy, moves])
     start = np.array([0, kernels, 0])
     some = np.flatnonzero(ends > start)
-    parts = {"start": start, "end": ends, "kind": np.array([KERNEL, MEMCPY, MIGRATION])}
+    parts = {"start": start, "end": ends, "kind": np.array([KERNEL, MEMCPY, MIGRATION]), "name": np.arange(3)}
     ops = SimpleNamespace(**{name: values[some] for name, values in parts.items()})
     trace = SimpleNamespace(ops=ops, op_gpu=np.zeros(len(some), int), gpu_busy={0: (np.zeros(1, int), ends[1:2])})
     chosen = SimpleNamespace(level=SimpleNamespace(rows=np.arange(level[0]), found=level[1]))
@@ -118,6 +118,24 @@ def test_little_work_beside_the_recording_is_a_demo(
     assert first.remedy.startswith("run the work once" if once >= 1_000 else "record s")
     kept = [each for each in found if each.kind == FIX.kind]
     assert others == [each.untried(remedy="") for each in kept]
+
+
+@pytest.mark.parametrize(("length", "times", "told"), [(600, 2, False), (600, 1, True), (400, 2, True)])
+def test_long_kernels_that_run_again_are_no_demo(
+    monkeypatch: pytest.MonkeyPatch, length: int, times: int, told: bool
+) -> None:
+    """Warm kernels of 0.5 ms or more, for half of the time from the first to the last, in a recording of 2 s."""
+    case = case_with(PASS, 1_000 * US)
+    ends = np.arange(1, times + 1) * length * US
+    ops = {"start": ends - length * US, "end": ends, "kind": np.full(times, KERNEL), "name": np.zeros(times, int)}
+    case.facts.attribution.trace.ops = SimpleNamespace(**ops)
+    case.facts.attribution.trace.op_gpu = np.zeros(times, int)
+    case.facts.attribution.trace.gpu_busy = {0: (ops["start"][:1], ends[-1:])}
+    case.pieces = {"ns": np.zeros(1, int)}
+    monkeypatch.setattr(cold_start, "_set_up_waits", lambda *_: np.array([False]))
+    monkeypatch.setattr(cold_start, "_before_work", lambda *_: None)
+    monkeypatch.setattr(cold_start, "_tuning", lambda *_: "")
+    assert bool(cold_start.cold_start(case, [], [], 2 * S)) is told
 
 
 @pytest.mark.parametrize(
