@@ -36,8 +36,8 @@ class Cover:
         return out
 
     def ops(self, trace: Trace) -> Iterator[tuple[Ints32, Ints32]]:
-        """Yield arrays ``(path, row)``, where ``row`` indexes ``trace.ops``: a GPU op appears once for each path with a
-        range that contains its launch.
+        """Yield arrays ``(path, row)``; ``row`` is an index into ``trace.ops``. A GPU op appears once for each path
+        that has a range around its launch.
 
         The rows come in parts, because nested ranges contain the same ops many times.
         """

@@ -38,7 +38,7 @@ MIN_MATCHED_OF_CAUSE = 0.99
 MIN_MATCHED_OF_SIDE = 0.95
 MAX_NAMES = 4
 SUSPECTS = (
-    "the counters (some counted bytes are L2 hits in the report's run, or write-backs of earlier kernels)",
+    "the counters (they include bytes that hit the L2 cache without counters, and write-backs of earlier kernels)",
     "the bandwidth that the report states",
 )
 

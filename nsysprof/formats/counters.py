@@ -203,7 +203,9 @@ def _columns(path: Path, text: str) -> tuple[dict[str, list[Any]], list[str], li
         cells = parse_as(row, CounterCells, where, _look(path), cells=True)
         if cells.order <= last.get((cells.pid, cells.range), -1):
             raise NsysprofError(
-                f"{where}: order {cells.order} does not increase within its range and process", _look(path)
+                f"{where}: order {cells.order} does not increase: it must exceed the order before it in the same range "
+                "and process",
+                _look(path),
             )
         last[cells.pid, cells.range] = cells.order
         range_code = ranges.setdefault(cells.range, len(ranges))

@@ -57,8 +57,7 @@ class Run(msgspec.Struct, frozen=True):
     or empty.
 
     ``machine``: the recording conditions, by name. ``kernels``: for each kernel name, the number of launches, the total
-    time in ns, and the sum of grid sizes. ``timed``: the steps of the report, most time first, and the whole recording
-    last.
+    time in ns, and the sum of grid sizes. ``timed``: the steps of the report, longest first, then the whole recording.
     """
 
     file: str

@@ -65,9 +65,9 @@ def _of_streams(trace: Trace) -> Iterator[str]:
         most = float((lanes.sum[full] / span[full]).max())
         share = int(lanes.sum[full].sum()) / int(lanes.sum.sum())
         yield (
-            f"{len(full):,} of {np.count_nonzero(lanes.ops):,} streams run several GPU ops at once: op time "
-            f"exceeds 100 % of elapsed time (up to {format_share(most)}); sums count overlaps twice (in "
-            f"{format_share(share)} of GPU op time)"
+            f"{len(full):,} of {np.count_nonzero(lanes.ops):,} streams run several GPU ops at once, so their op "
+            f"time is up to {format_share(most)} of elapsed time; sums count overlapping time more than once (these "
+            f"streams have {format_share(share)} of GPU op time)"
         )
 
 

@@ -41,7 +41,7 @@ class Spans:
 
     ``windows``: rows sorted by GPU, path and start; ``begin`` and ``stop``: the moments of the windows; ``ops`` of each
     window, from position ``first`` on; ``computes`` marks the ops that compute; ``heads``: the first window of each GPU
-    and path; ``until``: the op of another step that ends each window, -1 for none (the other step may have no window);
+    and path; ``until``: the op, of another step, at which each window ends, or -1 (the other step may have no window);
     ``by_end``: for each head, whether its windows end one after another, regardless of which step ends.
     """
 

@@ -276,8 +276,8 @@ def test_more_than_the_memory_can_do_is_refused(trace: MakeTrace) -> None:
     assert gaps.loc["softmax", "base_dram_bytes"] == 3_000_002
     assert found.warnings == (
         "RUN::math::S8: DRAM bytes of softmax over their time: 208 % of the peak is impossible; the "
-        "likely error is in the counters (some counted bytes are L2 hits in the report's run, "
-        "or write-backs of earlier kernels) or the bandwidth that the report"
+        "likely error is in the counters (they include bytes that hit the L2 cache without counters, "
+        "and write-backs of earlier kernels) or the bandwidth that the report"
         " states",
     )
 

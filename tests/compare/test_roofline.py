@@ -88,7 +88,7 @@ def test_what_cannot_be_is_no_point(trace: MakeTrace) -> None:
         "FLOPs of Q·Kᵀ GEMM (base): 467,058 % of the peak is impossible; the likely error is in the "
         "counters or the clock",
         "bytes of P·V GEMM (base): 207,714 % of the peak is impossible; the likely error is in the "
-        "counters (some counted bytes are L2 hits in the report's run, or write-backs of earlier kernels) "
+        "counters (they include bytes that hit the L2 cache without counters, and write-backs of earlier kernels) "
         "or the bandwidth that the report states",
     )
     assert found.lost == pytest.approx(300 / 750)
