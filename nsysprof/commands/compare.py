@@ -50,7 +50,7 @@ def compare(
     slowest: options.SlowestOption = False,
     no_merge: options.NoMergeOption = False,
     output: Annotated[Path | None, options.folder_option("REPORT.compare in the current folder")] = None,
-    top: Annotated[int, option("Causes to print per pair.", "N", min=1)] = 8,
+    top: Annotated[int | None, option("Causes to print per pair [default: at most 8].", "N", min=1)] = None,
     every: Annotated[bool, option("Like --full, plus evidence, traffic and warnings of every pair.", "--all")] = False,
     markdown: options.MarkdownOption = False,
     record: Annotated[
@@ -88,9 +88,10 @@ def compare(
         **({"merge": None} if no_merge else {}),
     }
     more = {"also_base": also_base, "also_new": also_new, "noise": noise}
-    shown = {"top": top, "every": every or writing.full, "markdown": markdown}
+    shown = {"top": top or 8, "every": every or writing.full, "markdown": markdown}
+    fits = top is None and not shown["every"] and not markdown
     reports = [report] if other is None else [report, other]
-    answer = answer_reports(reports, output, reading, writing, lambda: _question(asked, more, shown))
+    answer = answer_reports(reports, output, reading, writing, lambda: _question(asked, more, {} if fits else shown))
     if not answer.comparable:
         raise typer.Exit(3)
 
@@ -122,7 +123,7 @@ def _question(asked: dict[str, Any], more: dict[str, list[Path] | None], shown: 
     from nsysprof.compare.charts import CHARTS, comparison_charts
     from nsysprof.compare.comparison import compare as compare_ranges
     from nsysprof.compare.files import GAP_FILES, write_gaps
-    from nsysprof.compare.text import comparison_text
+    from nsysprof.compare.text import comparison_screen, comparison_text
     from nsysprof.formats.answers import GAP_SCHEMA
 
     def ask(read: Read) -> Comparison:
@@ -133,6 +134,6 @@ def _question(asked: dict[str, Any], more: dict[str, list[Path] | None], shown: 
     return Question(
         "compare", "comparing", "comparison", GAP_SCHEMA, GAP_FILES[::-1], CHARTS, write_gaps, "comparison_page",
         ask=ask,
-        text=lambda answer: comparison_text(answer, **shown),
+        text=lambda answer: comparison_text(answer, **shown) if shown else comparison_screen(answer),
         drawn=comparison_charts,
     )  # fmt: skip

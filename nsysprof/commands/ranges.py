@@ -1,5 +1,6 @@
 """``nsysprof ranges``: list the names of a report's ranges, for use in options."""
 
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -19,6 +20,7 @@ def ranges(
         ),
     ] = None,
     no_merge: options.NoMergeOption = False,
+    full: Annotated[bool, options.option("Print all ranges instead of one screen.", "--full")] = False,
     as_json: options.JsonOption = False,
     *,
     reading: options.ReadingOptions,
@@ -28,8 +30,9 @@ def ranges(
     from nsysprof.attribution.paths import DEFAULT_MERGE
     from nsysprof.commands.progress import progress_bar
     from nsysprof.commands.screen import print_json, show
-    from nsysprof.core.text import plural, visible
+    from nsysprof.core.text import plural, quote_path, visible
     from nsysprof.kernels.classify import load_rules
+    from nsysprof.results.one_screen import Rows, answer_lines
     from nsysprof.results.table import Column, show_columns
     from nsysprof.trace.report import describe_report, open_report
 
@@ -55,9 +58,12 @@ def ranges(
         if as_json:
             print_json({"schema": SCHEMA, "report": describe_report(opened), "ranges": rows})
             return
+        shown = quote_path(report)
         if not rows:
-            show(f"{visible(str(report))}: no ranges\n")
+            show(f"{visible(str(report))}: no ranges\n   $ nsysprof analyze {visible(shown)}\n")
             return
-        note = f"{plural(len(rows), 'path')} of {plural(answer.instance_count, 'range')}."
-        table = "\n".join(show_columns(columns, rows, note=note).lines())
-        show("".join(f"{visible(line)}\n" for line in table.split("\n")))
+        count = f"{plural(len(rows), 'path')} of {plural(answer.instance_count, 'range')}"
+        repeated_first = max(rows, key=lambda row: (row["instances"] > 1, row["busy_ns"], row["cpu_ns"]))
+        longest = repeated_first["merged_path"].replace("[", "[[]")
+        head = f"{report}: {count}\n   $ nsysprof analyze {shown} --range {quote(longest)}"
+        show(answer_lines([head, Rows(show_columns(columns, rows), "path", len(rows))], full=full))

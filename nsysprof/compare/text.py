@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
 from nsysprof.compare.attention_model import Expected
@@ -12,9 +13,10 @@ from nsysprof.compare.gap_ledger import apportion, mean_text
 from nsysprof.compare.pairs import SIDES
 from nsysprof.compare.selection import STEP
 from nsysprof.compare.traffic import Measured, flops_of, tensor_share
-from nsysprof.core.text import drop_repeats, one_line, plural, shorten_both, visible
+from nsysprof.core.text import cell_count, drop_repeats, one_line, plural, quote_path, shorten_both, visible
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
 from nsysprof.kernels.classify import short_name
+from nsysprof.results.one_screen import FILES, LINES
 from nsysprof.results.table import (
     TextTable,
     code_block,
@@ -38,15 +40,30 @@ _UNITS = (
     (10_000, 100, 1, "µs", 10**3),
     (0, 1, 0, "ns", 1),
 )
-_MAX_FINDINGS, _MAX_PAIRS = 6, 5  # of the short answer
+_MAX_FINDINGS, _MAX_CAUSES, _MAX_PAIRS, _LEAST_ROWS = 6, 8, 5, 3  # of the short answer
 _SPREAD = ("median_ns", "iqr_ns", "min_ns", "max_ns", "n")
 
 
-def comparison_text(comparison: Comparison, *, top: int = 20, every: bool = False, markdown: bool = False) -> str:
+def comparison_screen(comparison: Comparison) -> str:
+    """Format the answer on one screen: at most eight causes and five pairs, and fewer if the screen has less room."""
+    top, pairs, room = _MAX_CAUSES, _MAX_PAIRS, LINES - FILES
+    text = comparison_text(comparison, top=top)
+    while (beyond := sum(max(-(-cell_count(line) // screen_width()), 1) for line in text.splitlines()) - room) > 0:
+        if max(top, pairs) <= _LEAST_ROWS:
+            break
+        pairs = max(pairs - (beyond + 1) // 2, _LEAST_ROWS)
+        top = max(top - max(beyond // 2, 1), _LEAST_ROWS)
+        text = comparison_text(comparison, top=top, pairs=pairs)
+    return text
+
+
+def comparison_text(
+    comparison: Comparison, *, top: int = 20, pairs: int = _MAX_PAIRS, every: bool = False, markdown: bool = False
+) -> str:
     """Format the answer: the findings, causes and clocks of the pair with the largest difference, and a table of all
     pairs if there are several; ``every`` adds all details of every pair, with evidence, traffic, totals and warnings.
 
-    Each ledger has the ``top`` causes, and one row for all others, so that it adds up. Control characters in names are
+    Without ``every``, the table has the first ``pairs``. Each ledger has the ``top`` causes, and one row for all others, so that it adds up. Control characters in names are
     escaped; the text ends with a newline.
     """
     shown = escape_markdown if markdown else str
@@ -61,7 +78,7 @@ def comparison_text(comparison: Comparison, *, top: int = 20, every: bool = Fals
         notes = _notes_on_both(comparison) if difference is differences[0] else ()
         blocks += _difference(difference, top, markdown, notes, every=every)
     if len(differences) > 1:
-        blocks.append(pair_table(comparison, None if every else _MAX_PAIRS).lines(markdown))
+        blocks.append(pair_table(comparison, None if every else pairs).lines(markdown))
     if every:
         blocks += [table.lines(markdown) for table in totals_tables(comparison, top)]
     blocks += _head(comparison, shown, every=every)
@@ -82,11 +99,12 @@ def _notes_on_both(comparison: Comparison) -> Iterator[str]:
 def _head(comparison: Comparison, shown: Callable[[str], str], *, every: bool) -> Iterator[list[str]]:
     """The reports and the warnings, formatted by ``shown``; without ``every``, only the number of warnings."""
     reports = [shown(_report(loaded.report)) for loaded in comparison.reports]
-    yield reports if len(reports) == 1 else [f"base: {reports[0]}", f"new:  {reports[1]}"]
+    head = reports if len(reports) == 1 else [f"base: {reports[0]}", f"new:  {reports[1]}"]
     warnings = drop_repeats([each for each in comparison.warnings if each not in comparison.agreement.notes])
     if warnings and not every:
-        yield [f"{plural(len(warnings), 'note')} on the input and the comparison: --full"]
+        yield [*head, f"{plural(len(warnings), 'note')} on the input and the comparison: --full"]
         return
+    yield head
     lines = [wrap(f"warning: {shown(one_line(text, 400))}", "", "  ") for text in warnings[:MAX_WARNINGS]]
     more = len(warnings) - MAX_WARNINGS
     yield [*lines, f"and {more:,} more warnings: see gap.json"] if more > 0 else lines
@@ -134,13 +152,26 @@ def _difference(
     if markdown:
         yield [f"**{escape_markdown(headline)}**", "", *[f"- {escape_markdown(line)}" for line in more]]
     else:
-        yield [wrap(headline, "", "  "), *[wrap(line, "  ", "    ") for line in more]]
+        command = [] if every else [f"   $ {next_command(difference)}"]
+        yield [wrap(headline, "", "  "), *[wrap(line, "  ", "    ") for line in more], *command]
     traffic = traffic_tables(difference) if every else ()
     tables = (clock_table(difference), work_table(difference, top)) if every else ()
     for table in filter(None, (gap_table(difference, top), *tables, *traffic)):
         yield table.lines(markdown)
     if every:
         yield _evidence(difference, top, markdown)
+
+
+def next_command(difference: Difference) -> str:
+    """Return the command that shows more of the slower side."""
+    pair, row = difference.pair, difference.row
+    side = pair.base if row["base_median_ns"] > row["new_median_ns"] else pair.new
+    path = quote_path(side.loaded.report.path)
+    if side.is_whole:
+        return f"nsysprof why {path}"
+    inner = f"{side.text}/{side.per}"
+    text = inner if inner in side.loaded.texts else side.text
+    return f"nsysprof why {path} --range {quote(text.replace('[', '[[]'))}"
 
 
 def gap_table(difference: Difference, top: int) -> TextTable:
@@ -167,7 +198,7 @@ def gap_table(difference: Difference, top: int) -> TextTable:
     if len(rest):
         share = float(rest["share"].sum(skipna=False))
         counts = kernels.iloc[top:].sum().tolist()
-        rows.append([f"{len(rest):,} causes more", *cells(counts, base[-1], new[-1], share)])
+        rows.append([f"{len(rest):,} more causes", *cells(counts, base[-1], new[-1], share)])
     share = 1.0 if row["delta_ns"] else math.nan
     rows.append(["total", *cells(kernels.sum().tolist(), sum(base), sum(new), share)])
     names = shorten_both(*pair.names, _SIDE_WIDTH, one_line)

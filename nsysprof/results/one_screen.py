@@ -8,7 +8,8 @@ from nsysprof.core.text import cell_count, drop_repeats, join_words, plural, vis
 from nsysprof.results.table import TextTable, code_block, escape_markdown, markdown_list, screen_width, wrap
 
 LINES = 40  # of a terminal, with those on stderr that name the files
-_FILES, _LEAST, _GRAVE = 2, 3, 3
+FILES = 2  # lines on stderr that name them
+_LEAST, _GRAVE = 3, 3
 # Warnings without which the answer would mislead; all others are notes.
 _CHANGES_THE_ANSWER = re.compile(
     r"dropped events|no (?:readable )?GPU (?:work|activity)|cannot be read|unreadable events|not recorded: "
@@ -85,7 +86,7 @@ def _table_lines(rows: Rows, count: int, markdown: bool, width: int) -> list[str
 
 def _fitting(parts: Sequence[str | Rows], most: dict[int, int], width: int) -> dict[int, int]:
     """How many rows of each table fit a screen: a few of each that has room for them, then more of the first."""
-    room = LINES - _FILES - 1
+    room = LINES - FILES - 1
     for each in parts:
         if isinstance(each, str):
             room -= 1 + sum(max(-(-cell_count(line) // width), 1) for line in each.split("\n"))

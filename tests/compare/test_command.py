@@ -398,8 +398,8 @@ def test_two_reports(run: Run, trace: MakeTrace) -> None:
         "\nbase: before.sqlite: NVIDIA H200, nsys 2025.3.2.0\nnew:  after.sqlite: NVIDIA H200, nsys 2025.3.2.0\n"
     )
     assert "no clear change in after by span at RUN::math::S8 (1.00 against 1.00 µs, n = 1)" in done.out
-    assert "4 causes more" not in done.out
-    assert "5 causes more" in done.out
+    assert "4 more causes" not in done.out
+    assert "5 more causes" in done.out
     assert done.err.endswith("Written to before-after.compare/: gap.csv, gap.json\n")
 
 

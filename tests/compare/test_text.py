@@ -48,7 +48,7 @@ def test_causes_beyond_the_top_are_one_row(trace: MakeTrace) -> None:
     found = answer(math_and_flash(trace), base="RUN::math::S8", new="RUN::flash::S8")
     text = comparison_text(found, top=2)
     _, _, *rows, _, total = ledger(text)
-    assert [row[0] for row in rows] == ["softmax", "idle: host: code", "5 causes more"]
+    assert [row[0] for row in rows] == ["softmax", "idle: host: code", "5 more causes"]
     assert rows[2][1:] == ["2 → 1", "345", "195", "-150", ""]
     assert sum(number(row[4]) for row in rows) == number(total[4])
     assert "ampere_sgemm" not in text

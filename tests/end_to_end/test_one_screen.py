@@ -25,7 +25,7 @@ def lines_of(done: Done) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("command", ["analyze", "why", "steps", "forecast"])
+@pytest.mark.parametrize("command", ["analyze", "why", "steps", "forecast", "ranges"])
 def test_a_screen_has_commands_that_run(
     command: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,3 +50,28 @@ def test_a_screen_has_commands_that_run(
         again = quickly(*shlex.split(each))
         assert again.code == 0, (each, again.err)
         assert again.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("traces/run.sqlite", "--base", "RUN::math::*", "--new", "RUN::flash::*"),
+        ("traces/run.sqlite", "traces/block.sqlite"),
+        ("traces/block.sqlite", "--base", "RUN::math::*/iter*/forward", "--new", "RUN::flash::*/iter*/forward"),
+        ("docs/gallery/item.sqlite", "--range", "step*", "--slowest"),
+        ("docs/gallery/item.sqlite", "docs/gallery/loader.sqlite"),
+    ],
+)
+def test_a_comparison_fits_a_screen_and_names_the_range_to_look_at(
+    arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most 40 lines; its command asks why the slower side waits, by a path that the report has."""
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    run = runner(ROOT, capsys, monkeypatch)
+    written = ("--no-charts", "--force", "-o", tmp_path / "out")
+    done = run("compare", *arguments, *written)
+    assert done.code in (0, 3), done.err
+    assert lines_of(done) <= LINES, done.out
+    [command] = re.findall(r"^ +\$ nsysprof (.*)$", done.out, re.M)
+    again = run(*shlex.split(command), *written)
+    assert again.code == 0, (command, again.err)
