@@ -26,7 +26,7 @@ _NUMBERED = r"[ _:#=.\-]*\d+"
 _MAX_CHARACTERS, _CUT = 1 << 26, 900
 # The same for paths of more names than anybody writes: there may be as many of them as there are ranges.
 _DEEP, _CUT_DEEP = 100, 60
-_FOUND_NUMBER = re.compile(r" \d+$")  # of an iteration
+FOUND_NUMBER = re.compile(r" \d+$")  # of an iteration
 DEFAULT_MERGE = ("iter*", "step*")
 # With both of these, other names of steps merge, too (`Iteration 7`, `train_step_12`, `ProfilerStep#3`), and words that
 # may also stand for sizes (`batch 4`) where their numbers follow one another.
@@ -122,7 +122,7 @@ def merged_paths(paths: Paths, merge: Sequence[str] | None = DEFAULT_MERGE) -> P
     names = merged_names(paths.names, merge)
     if merge is not None:
         for code in np.unique(paths.name[paths.kind == FOUND]).tolist():
-            names[code] = _FOUND_NUMBER.sub("*", paths.names[code])
+            names[code] = FOUND_NUMBER.sub("*", paths.names[code])
     recode = [codes.setdefault(name, len(codes)) for name in names]
     return _group(paths.parent, np.array(recode, np.int32)[paths.name], paths.kind, list(codes))
 

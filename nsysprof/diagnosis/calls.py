@@ -120,13 +120,23 @@ def _allocations(case: Case, group: Group) -> Cause:
 
 
 def _allocator(case: Case, row: int) -> str:
-    """The calls of a place: all of them are one cause, as one remedy concerns them all."""
+    """The calls of a place: all of them are one cause, as one remedy concerns them all. Most of it is in one call, and
+    in one range if that has most of this call.
+    """
     mine = np.flatnonzero(in_calls(case, *_ALLOCATES) & (case.place_of == case.place_of[row]))
     if not len(mine):
         return text_of("exposed_by")(case, row)
-    culprit, ns = case.pieces["culprit"][mine], case.pieces["ns"][mine]
-    most = one_line(case.facts.texts.words[case.facts.texts.most(culprit, ns)], NAME)
-    return most if (culprit == culprit[0]).all() else one_line(f"allocation, most in {most}", NAME)
+    culprit, ns, words = case.pieces["culprit"][mine], case.pieces["ns"][mine], case.facts.texts.words
+    calls = case.facts.activity.calls
+    name = calls.name[case.pieces["call"][mine]]
+    total = np.bincount(name, ns)
+    call = min(np.flatnonzero(total == total.max()).tolist(), key=calls.names.__getitem__)
+    of_call = np.bincount(culprit, ns * (name == call))
+    most = words[case.facts.texts.most(culprit, ns * (name == call))]
+    if (culprit == culprit[0]).all():
+        return one_line(most, NAME)
+    most = most if 2 * of_call.max() > total.max() else calls.names[call]
+    return one_line(f"allocation, most in {most}", NAME)
 
 
 @made_once

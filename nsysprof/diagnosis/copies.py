@@ -25,8 +25,9 @@ from nsysprof.diagnosis.kinds import (
     whole_cause,
 )
 from nsysprof.diagnosis.launch_bound import launching_time
+from nsysprof.diagnosis.synchronization import READ
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
-from nsysprof.waits.awaited import bucket
+from nsysprof.waits.awaited import ITEM_BYTES, bucket
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import COPY as COPIES
 from nsysprof.waits.facts import MEMORY
@@ -161,12 +162,17 @@ def _words(case: Case, row: int) -> str:
 _PAYS = "; pinning itself takes time, so it pays off only for buffers that are copied many times"
 
 
+def _copies(case: Case, group: Group) -> Ints:
+    """The copies of the usual steps: what few steps copy besides, as the last one of a loop, is no part of each."""
+    return np.unique(_op(case)[group.usual_rows(case)])
+
+
 def _again(case: Case, group: Group) -> bool:
     """Whether a program copies in a loop: the same direction and size again, and not all before it computes, or behind.
 
     Weights that are loaded, and results that are read at the end, are copied once, however many arrays they are.
     """
-    op = np.unique(_op(case)[group.rows])
+    op = _copies(case, group)
     sizes, names = case.facts.copy_sizes[op], case.facts.attribution.trace.ops.name[op]
     if not repeats(case, group, distinct(names, sizes)[1]):
         return False
@@ -177,16 +183,19 @@ def _again(case: Case, group: Group) -> bool:
 
 
 def _spare(case: Case, group: Group) -> Remedy:
-    """Keep the data on the GPU; or, where directives copy many pieces between two kernels of the program, in one block.
+    """Keep the data on the GPU, and read a value less often; or, where directives copy many pieces between two kernels
+    of the program, in one block.
 
     Kernels of the runtime of OpenACC write the pointers to rows.
     """
-    trace, op = case.facts.attribution.trace, np.unique(_op(case)[group.rows])
+    trace, op = case.facts.attribution.trace, _copies(case, group)
     runtime = np.array([name.lstrip("_").startswith("pgi_uacc") for name in trace.op_names], bool)
     kernels = np.sort(trace.ops.start[(trace.ops.kind == KERNEL) & ~runtime[trace.ops.name]])
     moments = np.unique(np.searchsorted(kernels, trace.ops.start[op]))
     by_rows = case.dialect in DIRECTIVES and len(op) >= _MANY * len(moments)
-    return Remedy(BY_ROWS if by_rows else dialect_text(case, SPARE), Changes(remove=[group.cause]), BOUND)
+    value = "to the host" in group.cause and np.median(case.facts.copy_sizes[op]) <= ITEM_BYTES
+    text = BY_ROWS if by_rows else dialect_text(case, READ if value else SPARE)
+    return Remedy(text, Changes(remove=[group.cause]), BOUND)
 
 
 def _pin(case: Case, group: Group) -> Iterable[Remedy]:
@@ -211,10 +220,10 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
         if len(case.lines[group.place.gpu].kernels) <= _FEW and (most_ns := _computes(case, group)):
             yield Remedy(dialect_text(case, _SPLIT), Changes(remove=[group.cause]), BOUND, most_ns)
         return
-    streams = trace.ops.stream[np.unique(_op(case)[group.rows])]
+    streams = trace.ops.stream[_copies(case, group)]
     if not np.isin(streams, trace.ops.stream[trace.ops.kind == KERNEL]).any():
         return  # they run beside compute already: the link is the limit
-    op = _op(case)[group.rows]
+    op = _op(case)[group.usual_rows(case)]
     small = int(np.median(case.facts.copy_sizes[op[op >= 0]])) <= SMALL
     if case.dialect not in ("pytorch", *DIRECTIVES) and _pipelined(case, group):
         if small:
@@ -261,11 +270,13 @@ def _together(case: Case, rows: Index) -> Ints:
 
 
 def _mostly(case: Case, row: int) -> str:
-    """The longest of the copies that are one cause with those of a piece."""
+    """The longest of the copies that are one cause with those of a piece, in the usual steps."""
     claims = _pageable_copies(case) if _pageable(case)[row] else _other_copies(case)
     same = np.flatnonzero(claims & (case.place_of == case.place_of[row]))
     key = _together(case, same)
     same = same[key == _together(case, np.array([row]))[0]]
+    place = case.places[int(case.place_of[row])]
+    same = Group(place, "", same, case.waited(place, same)).usual_rows(case)
     codes = _codes(case, same)
     most = np.bincount(codes, case.pieces["ns"][same])
     text = case.facts.texts.words[int(most.argmax())]
@@ -300,7 +311,7 @@ SMALL_COPIES = Kind(
 
 def _link(case: Case, group: Group) -> str:
     """How fast copies run that no overlap would hide; for slow large copies what to check."""
-    trace, op = case.facts.attribution.trace, np.unique(_op(case)[group.rows])
+    trace, op = case.facts.attribution.trace, _copies(case, group)
     sizes, ns = case.facts.copy_sizes[op], int((trace.ops.end[op] - trace.ops.start[op]).sum())
     rate = sizes.sum() / max(ns, 1) * 1e9
     speed = format_bandwidth(rate)
@@ -359,7 +370,7 @@ def _beside(case: Case, group: Group, op: Index) -> bool:
 
 def _fast(case: Case, group: Group) -> str:
     """The same of pageable copies that run about as fast as pinned ones."""
-    ops, op = case.facts.attribution.trace.ops, np.unique(_op(case)[group.rows])
+    ops, op = case.facts.attribution.trace.ops, _copies(case, group)
     return _link(case, group) if 2 * int((ops.end[op] - ops.start[op]).sum()) > group.waited_ns else ""
 
 

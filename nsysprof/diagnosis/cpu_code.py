@@ -146,7 +146,7 @@ def _of_results(case: Case, group: Group) -> bool:
 
 def _for_output(case: Case, group: Group) -> bool:
     """Whether most of this work is in steps in which a thread then also writes for long, as a library of files does."""
-    window, rows = case.pieces["window"], _usual(case, group)
+    window, rows = case.pieces["window"], group.usual_rows(case)
     ns, mine = case.pieces["ns"][rows], np.isin(window[rows], window[writes(case)])
     return 2 * int(ns[mine].sum()) > int(ns.sum()) and _of_results(case, group)
 
@@ -238,11 +238,6 @@ def _samples(case: Case) -> CpuSamples | None:
     return trace.report.reader.cpu_samples(*(np.concatenate(column) for column in zip(*spans, strict=True)))
 
 
-def _usual(case: Case, group: Group) -> Index:
-    """The pieces of a group in steps that wait about as long as usual."""
-    return group.rows[np.isin(case.pieces["window"][group.rows], group.usual_steps())]
-
-
 def _samples_of(case: Case, every: Index) -> tuple[CpuSamples | None, Index, float]:
     """The samples, those during some pieces, and how many there would be if their threads ran all the time."""
     found = _samples(case)
@@ -275,7 +270,7 @@ def _asleep(case: Case, group: Group) -> bool:
 
 def _sampled_in(case: Case, group: Group) -> str:
     """The function in most samples; or that the thread sleeps; empty if unknown."""
-    found, mine, _ = _samples_of(case, _usual(case, group))
+    found, mine, _ = _samples_of(case, group.usual_rows(case))
     if not _asleep(case, group):
         return most_samples(found, mine)
     call = _file_call(case, group)

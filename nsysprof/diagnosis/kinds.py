@@ -57,6 +57,10 @@ class Group:
         usual = usual_ns(self.place, self.waited)
         return self.place.windows[self.waited <= _FAR * usual] if usual else self.place.windows
 
+    def usual_rows(self, case: Case) -> Index:
+        """Return the pieces in these steps."""
+        return self.rows[np.isin(case.pieces["window"][self.rows], self.usual_steps())]
+
 
 @dataclass(frozen=True)
 class Remedy:

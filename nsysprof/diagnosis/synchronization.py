@@ -35,9 +35,10 @@ from nsysprof.waits.purposes import COPY, SYNCHRONIZE
 from nsysprof.waits.whole import Cause
 
 _BARE = re.compile(r"\w+Synchronize(?: in |\Z)")  # a call that waits for no copy
-_READ = {
+READ = {
     "pytorch": "read the value less often: keep it on the GPU and call .item() every N steps",
     "cuda": "keep the value on the GPU, or copy it with cudaMemcpyAsync and read it a step later",
+    "openacc": "keep the value on the GPU, and read it on the CPU only every N steps",
 }
 _MASK = {
     "pytorch": (
@@ -122,7 +123,7 @@ def _drop(case: Case, group: Group) -> Iterable[Remedy]:
     if group.place.path == WHOLE or _read(case, group):
         return
     reads = any(each in group.cause for each in (".item()", _READS, "DtoH"))
-    texts = _READ if reads else _MASK if "nonzero()" in group.cause else WAIT
+    texts = READ if reads else _MASK if "nonzero()" in group.cause else WAIT
     yield removal(dialect_text(case, texts), group)
 
 

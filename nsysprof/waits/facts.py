@@ -7,12 +7,12 @@ from functools import cached_property
 import numpy as np
 
 from nsysprof.attribution.attribute import Attribution
-from nsysprof.attribution.paths import merged_names
+from nsysprof.attribution.paths import FOUND_NUMBER, merged_names
 from nsysprof.core.arrays import AnyInts, Array, Bytes, Ints, Ints32, Line, Mask
-from nsysprof.core.columns import distinct
+from nsysprof.core.columns import distinct, marked
 from nsysprof.kernels.classify import Kinds
 from nsysprof.trace.details import Collectives, Dependencies, HostActivity
-from nsysprof.trace.trace import MEMCPY, MEMORY_KINDS, Trace, tid_of
+from nsysprof.trace.trace import FOUND, MEMCPY, MEMORY_KINDS, Trace, tid_of
 from nsysprof.waits.awaited import OpsOfCalls, ops_of_calls
 from nsysprof.waits.peers import Peers, find_peers
 from nsysprof.waits.replay import fitting
@@ -127,6 +127,9 @@ def read_facts(
     trace = attribution.trace
     reader = trace.report.reader
     merged = merged_names([name.text for name in trace.range_names], merge_names)
+    if merge_names is not None:  # as paths of iterations that were found
+        found = marked(trace.ranges.name[trace.ranges.kind == FOUND], len(merged)).tolist()
+        merged = [FOUND_NUMBER.sub("*", name) if mine else name for name, mine in zip(merged, found, strict=True)]
     place = {name: number for number, name in enumerate(dict.fromkeys(merged))}
     return Facts(
         attribution=attribution,

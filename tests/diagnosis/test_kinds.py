@@ -1025,6 +1025,30 @@ def test_an_allocator_that_keeps_nothing_should_keep_its_memory(trace: MakeTrace
     assert cached or found.lost_ns == pytest.approx(STEPS * 12 * 250 * US, rel=0.1)
 
 
+def test_the_call_that_allocates_longest_is_named(trace: MakeTrace) -> None:
+    """In all ranges together, with the range if most of it is in one; iterations of each found loop are one range."""
+
+    def act(program: Program) -> None:
+        program.wait()
+        for name, api in (("data", "cudaFree"), ("data", "cudaMalloc"), ("model", "cudaMalloc")):
+            with program.range(name):
+                program.call(api, (3 if api == "cudaFree" else 2) * MS)
+
+    [cause] = [each.cause for each in diagnosis_of(trace(*steps(act).items)).findings if each.kind == "allocation"]
+    assert cause == "allocation, most in cudaMalloc"
+    program = Program()
+    for kernels in (["a", "b"], ["c", "d", "e"]):
+        for _ in range(30):
+            for name in kernels:
+                program.launch(name, 100 * US)
+            program.wait()
+            program.call("cudaFree", MS)
+            program.call("cudaMalloc", len(kernels) * MS)
+    found = diagnosis_of(trace(*program.items)).findings
+    causes = [f"allocation, most in cudaMalloc in {path}" for path in ("iteration B*", "iteration*")]
+    assert sorted(each.cause for each in found if each.kind == "allocation") == causes
+
+
 def test_a_pool_of_the_driver_is_no_caching_allocator_that_is_off(trace: MakeTrace) -> None:
     """PyTorch's backend cudaMallocAsync: it calls the driver for each kernel, and has no memory of its own to keep."""
 
@@ -1160,6 +1184,21 @@ def test_sizes_are_exact_or_about(trace: MakeTrace) -> None:
 
     most = diagnosis_of(trace(*steps(layers).items)).findings[0]
     assert most.cause == "pinned copies, most to the GPU of 7.63 MiB in step*"  # by time, not the longest one
+
+
+def test_what_is_copied_behind_a_loop_is_no_copy_of_each_step(trace: MakeTrace) -> None:
+    """A found loop reads a value in each step; its last step holds the results, which are read once."""
+    program = Program()
+    for _ in range(40):
+        program.launch("jacobi_12_gpu", 30 * US)
+        program.copy(2, 8, 2 * US)
+        program.wait()
+    for _ in range(2):
+        program.copy(2, 2 << 20, 160 * US)
+        program.wait()
+    [found] = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "exposed-copy"]
+    assert found.cause == "pinned copies to the host of 8 B in iteration*"
+    assert found.remedy == "keep the value on the GPU, and read it on the CPU only every N steps"
 
 
 def rarely(act: Act, count: int, of: int = 24) -> Program:
