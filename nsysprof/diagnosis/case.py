@@ -195,13 +195,11 @@ class Case:
         return sums(at[self.pieces["window"][rows]], self.pieces["ns"][rows], place.steps)
 
     def not_computing(self, place: Place, *, talks: bool = True) -> Ints:
-        """Return how long (ns) the GPU of a place computes nothing in each step.
-
-        Without ``talks``, communication counts as compute if no dependency between streams is recorded, because a
-        replay would let communication overlap the compute for which it may wait.
+        """Return how long (ns) the GPU of a place computes nothing in each step; without ``talks``, communication counts
+        as compute.
         """
         windows, lines = self.windows.take(place.windows), self.lines[place.gpu]
-        line = lines.compute if talks or not self.facts.lacks else union(lines.compute, lines.communication)
+        line = lines.compute if talks else union(lines.compute, lines.communication)
         return place.length - covered(line, windows.start, windows.end)
 
     @cached_property

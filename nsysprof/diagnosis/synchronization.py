@@ -29,6 +29,7 @@ from nsysprof.diagnosis.kinds import (
     stalled,
 )
 from nsysprof.diagnosis.launch_bound import launching_time
+from nsysprof.trace.details import SYNCHRONIZING
 from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.moments import IMPLIED_NS
 from nsysprof.waits.purposes import COPY, SYNCHRONIZE
@@ -60,11 +61,17 @@ WAIT = {
 
 
 def _claims(case: Case) -> Mask:
-    """Short launching behind a call that waited for the GPU, and such calls themselves."""
-    exposing = case.pieces["exposing"]
-    waits = np.isin(case.purpose[exposing], (SYNCHRONIZE, COPY))
-    own = np.isin(case.purpose[case.pieces["call"]], (SYNCHRONIZE,))
-    return of_host(case) & (copied_op(case) < 0) & ((waits & launching(case)) | own) & ~stalled(case)
+    """Short launching behind a call that waited for the GPU, and such calls themselves, also if they copy a few bytes to
+    the host; without waits for collectives, which take as long without the call.
+    """
+    trace, pieces = case.facts.attribution.trace, case.pieces
+    waits = np.isin(case.purpose[pieces["exposing"]], (SYNCHRONIZE, COPY))
+    to_host = np.array(["DtoH" in name for name in trace.op_names], bool).take(trace.ops.name)
+    blocks = np.append(case.facts.activity.kind == SYNCHRONIZING, False)[pieces["call"]]
+    reads = (case.purpose[pieces["call"]] == COPY) & blocks & np.append(to_host, False)[pieces["copied"]]
+    own = (case.purpose[pieces["call"]] == SYNCHRONIZE) | reads
+    talks = np.append(case.facts.communication[trace.ops.name], False)[pieces["on"]]
+    return of_host(case) & (copied_op(case) < 0) & ((waits & launching(case)) | own) & ~stalled(case) & ~talks
 
 
 def _codes(case: Case, rows: Index) -> Ints:

@@ -16,7 +16,7 @@ from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.arrays import Ints
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.calls import WAITING_FOR_INPUT, source_sleeps
-from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import KINDS
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, PACED, Finding
 from nsysprof.diagnosis.gpu_waits import NOT_RECORDED
@@ -139,7 +139,7 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
     often = ONCE if kind.set_up and (place.path == WHOLE or group.often != EVERY) else group.often
     lost = case.without(place, kind.whole(case, group)) if replays else None
     if lost is not None:  # kernels that would run at the same time may take longer then: that gain is not known
-        lost = np.minimum(lost, case.not_computing(place, talks=kind.name.startswith("communication")))
+        lost = np.minimum(lost, _most(case, kind, place))
         alone = int(case.pieces["ns"][group.rows[idling(case)[group.rows]]].sum())
         if place.path == WHOLE and 2 * lost.sum() < alone and alone >= _LONG * place.total_ns:
             lost, replays = None, False  # the replay of a single pass may lack a dependency: the wait itself is known
@@ -180,6 +180,14 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
     yield best if best.remedy else replace(best, text=f"{best.text}{kind.note(case, group)}")
 
 
+def _most(case: Case, kind: Kind, place: Place) -> Ints:
+    """The time that each step can gain at most. Without a dependency between streams (which a synchronization of the
+    host replaces, too), a replay would let communication overlap the compute for which it may wait.
+    """
+    talks = not (case.facts.lacks or kind.exposes) or kind.name.startswith("communication")
+    return case.not_computing(place, talks=talks)
+
+
 def _waits(case: Case, group: Group) -> int:
     """How many calls wait for the GPU in all steps."""
     exposing, call = (case.pieces[name][group.rows] for name in ("exposing", "call"))
@@ -209,7 +217,7 @@ def _tried(case: Case, kind: Kind, finding: Finding, group: Group, remedy: Remed
         return finding
     gain = int(gains.sum()) if remedy.most_ns is None else min(int(gains.sum()), remedy.most_ns)
     off = float(np.median(case.residual[place.windows])) * place.total_ns
-    most = int(case.not_computing(place, talks=kind.name.startswith("communication")).sum())
+    most = int(_most(case, kind, place).sum())
     if most < int(case.not_computing(place).sum()):
         gain = min(gain, most)
     if gain > most + off:

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -954,6 +954,38 @@ def test_what_the_first_step_of_a_found_loop_waits_for_is_outside_the_steps(trac
         if not number:
             program.call("cudaMallocHost", 2_000 * MS)
     assert "in one gap (cudaMallocHost)" in headline(diagnosis_of(trace(*program.items)), "file")
+
+
+def test_values_that_are_read_one_after_another_are_one_cause(trace: MakeTrace) -> None:
+    """The first of two copies of four bytes waits for the kernel, the second one for itself: without both a step gains
+    nearly all of the idle time.
+    """
+
+    def read(program: Program) -> None:
+        for _ in range(20):
+            program.launch("reduce", 20 * US)
+            for _ in range(2):
+                program.copy(2, 4, US, blocks=True, host=0)
+                blocking = cast("Launch", program.items[-2])
+                program.items[-2] = replace(blocking, api="cudaMemcpy_v3020")
+
+    diagnosis = diagnosis_of(trace(*steps(read).items))
+    first = diagnosis.findings[0]
+    assert (first.kind, first.cause) == ("synchronization", "cudaMemcpy (DtoH pageable, 4 B) in step*")
+    assert first.gain_ns > 0.8 * sum(each.idle_ns + each.copies_ns for each in diagnosis.times)
+
+
+def test_a_wait_for_a_collective_is_told_once(trace: MakeTrace) -> None:
+    """Another GPU idles while the CPU waits for a collective: without that wait, it needs the data all the same."""
+
+    def exchange(program: Program) -> None:
+        program.launch("gemm", 700 * US, stream=9, device=1)
+        program.wait()
+        program.launch("ncclDevKernel_SendRecv", MS, stream=8)
+        program.wait()
+
+    found = diagnosis_of(trace(*steps(exchange).items)).findings
+    assert [each.kind for each in found] == ["communication-exposed"]
 
 
 def test_a_collective_is_named_that_runs_in_the_steps(trace: MakeTrace) -> None:

@@ -215,7 +215,8 @@ def tried_case(gain: int, idle: int = 10_000, residual: float = 0.0, inflation: 
         "changed": lambda *_: np.where(every, 0, gain),
         "not_computing": lambda *_, **__: np.where(every, 0, idle),
     }
-    return SimpleNamespace(**shared, residual=np.full(10, residual), inflation=inflation)
+    facts = SimpleNamespace(lacks=())
+    return SimpleNamespace(**shared, facts=facts, residual=np.full(10, residual), inflation=inflation)
 
 
 @pytest.mark.parametrize(
