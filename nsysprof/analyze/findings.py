@@ -28,7 +28,9 @@ def steps_table(diagnosis: Diagnosis, most: int = MAX_STEPS) -> TextTable | None
     by_path: dict[str, dict[str, Any]] = {}
     for path in dict.fromkeys(each.path for each in diagnosis.times):  # of all GPUs together
         mine = [each for each in diagnosis.times if each.path == path]
-        row = {"path": one_line(path, _PATH), "steps": max(each.steps for each in mine), "step_ns": mine[0].step_ns}
+        # GPUs share steps or have their own: how many of a path are different is known if it is the only one
+        steps = diagnosis.steps if len(mine) == len(diagnosis.times) else max(each.steps for each in mine)
+        row = {"path": one_line(path, _PATH), "steps": steps, "step_ns": mine[0].step_ns}
         total = max(sum(each.total_ns for each in mine), 1)
         row |= {f"{name}_share": sum(getattr(each, f"{name}_ns") for each in mine) / total for name in _PARTS}
         by_path[path] = row

@@ -108,7 +108,11 @@ def _hottest(breakdown: Breakdown, width: int) -> str:
         return ""
     from nsysprof.hotspots.text import spot_words  # noqa: PLC0415 (large recordings do without)
 
-    return "\n" + wrap(visible(f"Longest kernel: {spot_words(spot)} (nsysprof hotspots)."), "", "  ", width)
+    first, every = diagnosis.times[0], diagnosis.times
+    path = f" of {one_line(first.path, 60)}" * (len({each.path for each in every}) > 1)
+    gpu = f" on GPU {first.gpu}" * (len({each.gpu for each in every}) > 1)
+    words = spot_words(spot, f"the step time{path}{gpu}")
+    return "\n" + wrap(visible(f"Longest kernel: {words} (nsysprof hotspots)."), "", "  ", width)
 
 
 def report_lines(report: Report) -> Iterator[str]:

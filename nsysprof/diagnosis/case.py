@@ -195,8 +195,8 @@ class Case:
         return sums(at[self.pieces["window"][rows]], self.pieces["ns"][rows], place.steps)
 
     def not_computing(self, place: Place, *, talks: bool = True) -> Ints:
-        """Return how long (ns) the GPU of a place computes nothing in each step; without ``talks``, communication counts
-        as compute.
+        """Return how long (ns) the GPU of a place computes nothing in each step. Without ``talks``, communication
+        counts as compute.
         """
         windows, lines = self.windows.take(place.windows), self.lines[place.gpu]
         line = lines.compute if talks else union(lines.compute, lines.communication)

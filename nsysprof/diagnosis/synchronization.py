@@ -61,8 +61,8 @@ WAIT = {
 
 
 def _claims(case: Case) -> Mask:
-    """Short launching behind a call that waited for the GPU, and such calls themselves, also if they copy a few bytes to
-    the host; without waits for collectives, which take as long without the call.
+    """Short launching behind a call that waited for the GPU, and such calls themselves, also if they copy a few bytes
+    to the host; without waits for collectives, which take as long without the call.
     """
     trace, pieces = case.facts.attribution.trace, case.pieces
     waits = np.isin(case.purpose[pieces["exposing"]], (SYNCHRONIZE, COPY))

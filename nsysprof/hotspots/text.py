@@ -79,11 +79,11 @@ def limit_words(spot: Spot) -> str:
     return f"limited by {spot.limit}" + (f" ({spot.reason} reached)" if spot.reason else "")
 
 
-def spot_words(spot: Spot) -> str:
-    """Describe a kernel: its share of a step, and its limit if known."""
+def spot_words(spot: Spot, whole: str = "the step time") -> str:
+    """Describe a kernel: its share of the step time, or of another ``whole``, and its limit if known."""
     name = one_line(short_name(spot.name), _SHORT)
     limit = "" if spot.limit == UNKNOWN else f", {limit_words(spot)}"
-    return f"{name} {_takes(spot, 'the step time')}{limit}"
+    return f"{name} {_takes(spot, whole)}{limit}"
 
 
 def _takes(spot: Spot, whole: str) -> str:

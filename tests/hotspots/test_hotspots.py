@@ -1,6 +1,7 @@
 """Hot spots: what limits a kernel by the shapes of its operator and by its launch, and what the step gains."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,25 @@ def test_analyze_names_the_longest_kernel_of_a_busy_gpu(tmp_path: Path) -> None:
     assert "Longest kernel" not in summary(broken_down(idle, select="step"))
     assert f"Longest kernel: {MM} takes 66 % of the step time" in busy
     assert "nsysprof hotspots" in busy
+
+
+def test_the_longest_kernel_of_several_gpus_is_told_of_one(trace: MakeTrace) -> None:
+    """Each of two threads has steps on its own GPU: shares of one GPU are no shares of both, but all steps count."""
+    program = Program()
+
+    def work(gpu: int, count: int, heavy: int) -> None:
+        for number in range(count):
+            with program.range(f"step{number}"):
+                program.launch("heavy", heavy, stream=7 + gpu, device=gpu)
+                program.launch("light", MS, stream=7 + gpu, device=gpu)
+                program.wait(until=program.free[7 + gpu])
+
+    with program.on(2):
+        work(1, 9, MS)
+    work(0, 12, 9 * MS)
+    text = summary(broken_down(trace(*program.items)))
+    assert "Longest kernel: heavy takes 90 % of the step time on GPU 0" in text
+    assert re.search(r"\nstep\*  +21  ", text)
 
 
 def test_sizes_in_names_of_ranges_are_shapes(trace: MakeTrace) -> None:
