@@ -21,6 +21,7 @@ from nsysprof.diagnosis.cold_start import cold_start, failed_calls, outside_step
 from nsysprof.diagnosis.cpu_code import CPU_CODE, most_samples
 from nsysprof.diagnosis.finding import COLD, FAILED, NAME, PACED, SLOW, Finding, ranked, scaled, worth_telling
 from nsysprof.diagnosis.kinds import text_of
+from nsysprof.diagnosis.page_fault import without_faults
 from nsysprof.diagnosis.tried import enough, groups, left_out_if_faulty, of_waits
 from nsysprof.kernels.classify import Kinds
 from nsysprof.kernels.launches import Launches
@@ -200,7 +201,7 @@ def _diagnosis_of(case: Case) -> Diagnosis:
             for names, extra in OF_STEPS.items():
                 with left_out_if_faulty(names):
                     found += extra(case, place)
-            busy = busy_kernels(case, place)
+            busy = busy_kernels(*without_faults(case, place))
             for names, of_kernels in OF_KERNELS.items():
                 with left_out_if_faulty(names):
                     found += of_kernels(busy)

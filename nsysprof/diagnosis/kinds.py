@@ -23,7 +23,7 @@ from nsysprof.waits.whole import Cause
 _OFTEN = 8  # times in a recording without steps: of less there is no loop
 MIN_SHARE = 0.02  # of the steps: less is worth no advice
 _MPI = re.compile(r"(?i)(?<![a-z])mpi(?![a-z])")  # a word in the name of a range (without its file)
-_HAS = 0.1  # of the most that a step waited for a cause: a step with so much has it
+HAS = 0.1  # of the most that a step waited for a cause: a step with so much has it
 _WINDOWS = re.compile("(?i)windows|microsoft")  # the latter: WSL
 STARTS_NS = 50_000  # from launch to start: less is usual for launches
 _MOSTLY_ONE = 0.8  # of a wait
@@ -97,7 +97,7 @@ def usual_ns(place: Place, lost: Ints) -> float:
 
 def often(place: Place, waited: Ints) -> str:
     """State in which steps the GPU waits, given the time ``waited`` per step: every step, some steps, or one."""
-    count = int((waited >= _HAS * waited.max()).sum())
+    count = int((waited >= HAS * waited.max()).sum())
     typical = float(np.median(waited)) >= MIN_SHARE * float(np.median(place.length))
     if place.path == WHOLE or 2 * count > place.steps or typical:
         return EVERY

@@ -9,7 +9,7 @@ from nsysprof.core.intervals import covered
 from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import EVERY, ONCE, UNTRIED, Finding
-from nsysprof.diagnosis.kinds import MIN_SHARE, counted, dialect_text, each_step, often
+from nsysprof.diagnosis.kinds import HAS, MIN_SHARE, counted, dialect_text, each_step, often
 from nsysprof.trace.trace import MIGRATION
 from nsysprof.waits.paging import FAULT_NS, paging
 
@@ -23,6 +23,11 @@ _HOST = {
 }
 
 
+_FIT = {
+    "pytorch": "use less GPU memory (a smaller batch, half precision), so that all of it fits",
+    "cuda": "use less GPU memory, or work on parts of the data that fit: prefetching does not help if memory is full",
+}
+_EVICTS = 0.25  # of the bytes that move to the GPU: with so many evicted, its memory is full
 _RECORD = "; record the waits with --cuda-um-gpu-page-faults=true --cuda-um-cpu-page-faults=true"
 _FAULTS = "page faults on the GPU"
 SOME_FAULTS, MANY_FAULTS = 0.05, 0.5  # of the time of kernels: from here on to tell, and to advise nothing else
@@ -57,6 +62,19 @@ def known_fault_share(case: Case, place: Place) -> float:
     found = paging(case.facts.attribution.trace, place.gpu, windows.start, windows.end)
     known = 0.0 if found is None else int(found.kernel_ns.sum()) / place.total_ns
     return known if known >= MIN_SHARE else fault_share(case)
+
+
+def without_faults(case: Case, place: Place) -> tuple[Case, Place]:
+    """Return a case, and its place, with only the steps in which kernels hardly wait for pages, if few steps wait: what
+    kernels take there is their own time.
+    """
+    windows = case.windows.take(place.windows)
+    found = paging(case.facts.attribution.trace, place.gpu, windows.start, windows.end)
+    if found is None or int(found.kernel_ns.sum()) < MIN_SHARE * place.total_ns or often(place, found.wait_ns) == EVERY:
+        return case, place
+    rows = case.rows[place.windows[found.wait_ns < HAS * found.wait_ns.max()]]
+    part = replace(case, rows=rows, launched=case.launches, _made={})
+    return part, part.places[0]
 
 
 def _unknown_faults(case: Case, place: Place) -> Iterator[Finding]:
@@ -101,5 +119,10 @@ def page_findings(case: Case, place: Place) -> Iterator[Finding]:
         when = " once" if which == ONCE else f" in {which}"
         amount = each_step(place, lost) if which == EVERY else format_ns(lost) + when
         text = f"{verb.format(amount)} {cause} ({size} of unified memory moved)"
+        evicted = int(found.evicted_bytes.sum())
+        if cause == _FAULTS and evicted >= _EVICTS * int(moved.sum()):
+            evictions = f"{format_bytes(evicted)} evicted because GPU memory was full"
+            text = text.replace(" moved)", f" moved to the GPU, {evictions})")
+            texts = _FIT
         text += _RECORD * (some and cause == _FAULTS)
         yield replace(counted(place, "page-fault", cause, text, dialect_text(case, texts), lost, lost), often=which)

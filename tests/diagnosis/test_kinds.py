@@ -1842,6 +1842,27 @@ def test_page_faults_of_the_first_steps_are_not_those_of_each(trace: MakeTrace, 
     assert (found.often == "every step") == (touched == 12)
 
 
+def test_kernels_are_told_of_steps_without_page_faults(trace: MakeTrace) -> None:
+    """In three of twelve steps a product takes 60 ms, as the GPU evicts pages of a full memory; in others 6 ms."""
+    left = iter([False] * 4 + [True] * 3)
+
+    def act(program: Program) -> None:
+        slow = next(left, False)
+        program.launch("ampere_sgemm_128x64_tn", 60 * MS if slow else 6 * MS)
+        begun = program.free[7] - 60 * MS
+        moves = [(begun + 4 * MS, 50 * MS, 11, 2), (begun + MS, 55 * MS, 12, 4)] * slow
+        program.items += [Memcpy(at, at + ns, None, 1 << 20, kind, cause=cause) for at, ns, kind, cause in moves]
+        program.wait()
+
+    found = {each.kind: each for each in diagnosis_of(trace(*steps(act).items)).findings}
+    pages, products = found["page-fault"], found["tensor-cores"]
+    assert "in 3 of 12 steps" in pages.text
+    assert "3.00 MiB evicted because GPU memory was full" in pages.text
+    assert pages.remedy.startswith("use less GPU memory")
+    assert "6.00 ms of each step" in products.text
+    assert products.steps == 9
+
+
 def test_a_synchronization_before_managed_memory_is_read_stays(trace: MakeTrace) -> None:
     """Pages move to the host behind the wait: the CPU reads results, and must have waited for them."""
 

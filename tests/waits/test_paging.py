@@ -8,7 +8,7 @@ from tests.kit.reports import attributed
 from tests.kit.trace import Item, Kernel, Memcpy, PageFault
 
 TO_GPU, TO_HOST = 11, 12
-PREFETCH, FAULT = 1, 2
+PREFETCH, FAULT, EVICTION = 1, 2, 4
 
 
 def found(trace: MakeTrace, *items: Item, gpu: int = 0) -> Paging | None:
@@ -25,12 +25,12 @@ def test_kernels_and_the_host_wait_for_pages(trace: MakeTrace) -> None:
         Memcpy(25, 40, None, bytes=8192, kind=TO_GPU, cause=FAULT),
         Memcpy(2, 8, None, bytes=4096, kind=TO_GPU, cause=PREFETCH),
         Memcpy(50, 80, None, bytes=100, kind=TO_HOST, cause=FAULT),
-        Memcpy(95, 110, None, bytes=200, kind=TO_HOST, cause=FAULT),
+        Memcpy(95, 110, None, bytes=200, kind=TO_HOST, cause=EVICTION),
     )
     assert answer is not None
     assert (answer.kernel_ns.tolist(), answer.host_ns.tolist()) == ([20, 0], [25, 10])
     assert (answer.to_gpu_bytes.tolist(), answer.to_host_bytes.tolist()) == ([12288, 0], [300, 0])
-    assert answer.prefetched_bytes.tolist() == [4096, 0]
+    assert (answer.prefetched_bytes.tolist(), answer.evicted_bytes.tolist()) == ([4096, 0], [200, 0])
     assert (answer.cpu_faults, answer.gpu_faults) == (None, None)
     assert len(answer.lacks) == 2
 
