@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nsysprof.core.arrays import AnyInts, Index, Ints, Mask
+from nsysprof.core.arrays import Index, Ints, Mask
 from nsysprof.core.columns import distinct, pick
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import one_line
-from nsysprof.core.units import format_bandwidth, format_bytes
+from nsysprof.core.units import format_bandwidth
 from nsysprof.diagnosis.busy import starts_in
 from nsysprof.diagnosis.case import Case, made_once
 from nsysprof.diagnosis.finding import BOUND
@@ -27,11 +27,11 @@ from nsysprof.diagnosis.kinds import (
 from nsysprof.diagnosis.launch_bound import launching_time
 from nsysprof.diagnosis.synchronization import READ
 from nsysprof.trace.trace import KERNEL, MEMCPY, MEMSET
-from nsysprof.waits.awaited import ITEM_BYTES, bucket
+from nsysprof.waits.awaited import ITEM_BYTES
 from nsysprof.waits.changes import Changes
+from nsysprof.waits.culprits import size_text
 from nsysprof.waits.facts import COPY as COPIES
 from nsysprof.waits.facts import MEMORY
-from nsysprof.waits.replay import fitting
 from nsysprof.waits.whole import Cause
 
 _PAGEABLE = MEMORY.index(" pageable")
@@ -115,11 +115,11 @@ def _small(case: Case) -> Mask:
 
 
 def _codes(case: Case, rows: Index) -> Ints:
-    """By direction, memory and range, and by size, see `_sizes`."""
+    """By direction, memory and range, and by size, see `Facts.told_sizes`."""
     op = _op(case)[rows]
     trace = case.facts.attribution.trace
     texts = case.facts.texts
-    size = pick(_sizes(case), op, 0)
+    size = pick(case.facts.told_sizes, op, 0)
     owner = pick(case.facts.attribution.owner, pick(trace.ops.launch, op))
     where = pick(case.facts.name_code, pick(trace.ranges.name, owner))
     memory = pick(case.facts.copy_memory, op, 0)
@@ -130,28 +130,9 @@ def _codes(case: Case, rows: Index) -> Ints:
         if "set" in what:
             return f"memsets{place}"
         direction = _DIRECTIONS.get(what, what)
-        about = "about " * (size < 0)
-        return f"{MEMORY[memory].strip()} copies {direction} of {about}{format_bytes(abs(size))}{place}".strip()
+        return f"{MEMORY[memory].strip()} copies {direction} of {size_text(size)}{place}".strip()
 
     return texts.each(describe, pick(trace.ops.name, op, 0), memory, size, where)
-
-
-@made_once
-def _sizes(case: Case) -> AnyInts:
-    """The bytes of each copy; of copies of one direction, about equal but not equal, minus their median."""
-    if case.part_of is not None:
-        whole, rows = case.part_of
-        return _sizes(whole)[rows]
-    size = case.facts.attribution.trace.copy_sizes()
-    rows = np.flatnonzero(size > 0)
-    about = bucket(size[rows])
-    first, group = distinct(case.facts.attribution.trace.ops.name[rows], about)
-    alike = np.ones(len(first), bool)
-    alike[group[size[rows] != size[rows[first]][group]]] = False
-    count, in_order = np.bincount(group), np.lexsort((size[rows], group))
-    middle = size[rows[in_order]][np.cumsum(count) - count + count // 2]
-    size[rows] = np.where(alike, middle, -middle)[group]
-    return size.astype(fitting(size), copy=False)
 
 
 def _words(case: Case, row: int) -> str:

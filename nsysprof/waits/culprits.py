@@ -214,8 +214,8 @@ def _op_texts(facts: Facts, op: Ints, activity: Ints | None = None, peer: Ints32
     if facts.op_owner is not None:
         owner = facts.op_owner[op].astype(np.int64)
     collective = facts.collectives.of_ops(len(trace.ops))[op]
-    size = np.where(trace.ops.kind[op] == MEMCPY, facts.copy_sizes[op], -1)
-    size = pick(facts.collectives.size_bytes, collective, size)
+    size = np.where(trace.ops.kind[op] == MEMCPY, facts.told_sizes[op], 0)
+    size = np.where(collective >= 0, np.maximum(bucket(pick(facts.collectives.size_bytes, collective)), 0), size)
     group = pick(facts.collectives.group, collective)
     memory = facts.copy_memory[op]
 
@@ -229,11 +229,11 @@ def _op_texts(facts: Facts, op: Ints, activity: Ints | None = None, peer: Ints32
             rank = f" {_rank(facts, gpu, process)}" if activity == LATE else ""
             text = f"{_OF_RANKS[activity]}{rank}, {text}"
         among = f" among {facts.collectives.groups[group]}" if group >= 0 else ""
-        return f"{text}{f' of {format_bytes(size)}' if size > 0 else ''}{among}{_where(facts, row)}"
+        return f"{text}{f' of {size_text(size)}' if size else ''}{among}{_where(facts, row)}"
 
     where = _merged_name(facts, owner)
     of = facts.texts.each(lambda name: facts.names[name] if name >= 0 else "", where)
-    of_op = (trace.ops.name[op], bucket(size), memory, group, where, activity, gpu, process)
+    of_op = (trace.ops.name[op], size, memory, group, where, activity, gpu, process)
     return facts.texts.each(describe, *of_op), of
 
 
@@ -245,9 +245,14 @@ def _rank(facts: Facts, gpu: int, process: int) -> str:
 
 
 def _copy_text(facts: Facts, op: int) -> str:
-    size = int(bucket(facts.copy_sizes[op : op + 1])[0])
+    size = int(facts.told_sizes[op])
     name = facts.attribution.trace.op_names[facts.attribution.trace.ops.name[op]] + MEMORY[facts.copy_memory[op]]
-    return f"{name.removeprefix('memcpy ')}, {format_bytes(size)}" if size > 0 else name.removeprefix("memcpy ")
+    return f"{name.removeprefix('memcpy ')}, {size_text(size)}" if size else name.removeprefix("memcpy ")
+
+
+def size_text(told: int) -> str:
+    """Return a size of `Facts.told_sizes` in words."""
+    return f"{'about ' * (told < 0)}{format_bytes(abs(told))}"
 
 
 def _range_text(facts: Facts, name: int) -> str:

@@ -13,7 +13,7 @@ from nsysprof.core.columns import distinct, marked
 from nsysprof.kernels.classify import Kinds
 from nsysprof.trace.details import Collectives, Dependencies, HostActivity
 from nsysprof.trace.trace import FOUND, MEMCPY, MEMORY_KINDS, Trace, tid_of
-from nsysprof.waits.awaited import OpsOfCalls, ops_of_calls
+from nsysprof.waits.awaited import OpsOfCalls, bucket, ops_of_calls
 from nsysprof.waits.peers import Peers, find_peers
 from nsysprof.waits.replay import fitting
 from nsysprof.waits.walk import Reasons, lacking, reasons
@@ -62,7 +62,7 @@ class Facts:
     ``op_owner``: the range after which each GPU op is named (None: its owner); ``names``: the merged names of ranges;
     ``name_code``: a code of ``names`` for each entry of `Trace.range_names`; ``threads``: labels of `Trace.threads`;
     ``copy_memory``: a code of `MEMORY` per op; ``collectives``: the collectives that the trace names; ``texts``: all
-    texts that pieces refer to.
+    texts that pieces refer to; ``whole``: of a stretch, the facts about the whole trace, and the rows of its ops there.
     """
 
     attribution: Attribution
@@ -78,12 +78,29 @@ class Facts:
     threads: list[str]
     texts: Texts
     near: Line | None = None
+    whole: tuple["Facts", AnyInts] | None = None
 
     @cached_property
     def copy_sizes(self) -> AnyInts:
         """Return the bytes of each GPU op, see `Trace.copy_sizes`; int32 if they fit."""
         sizes = self.attribution.trace.copy_sizes()
         return sizes.astype(fitting(sizes), copy=False)
+
+    @cached_property
+    def told_sizes(self) -> AnyInts:
+        """Return the bytes of each copy; of copies of one direction, about equal but not equal, minus their median."""
+        if self.whole is not None:
+            facts, some = self.whole
+            return facts.told_sizes[some]
+        name, size = self.attribution.trace.ops.name, self.attribution.trace.copy_sizes()
+        rows = np.flatnonzero(size > 0)
+        first, group = distinct(name[rows], bucket(size[rows]))
+        alike = np.ones(len(first), bool)
+        alike[group[size[rows] != size[rows[first]][group]]] = False
+        count, in_order = np.bincount(group), np.lexsort((size[rows], group))
+        middle = size[rows[in_order]][np.cumsum(count) - count + count // 2]
+        size[rows] = np.where(alike, middle, -middle)[group]
+        return size.astype(fitting(size), copy=False)
 
     @cached_property
     def activity(self) -> HostActivity:

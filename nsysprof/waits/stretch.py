@@ -83,6 +83,7 @@ def stretch_of(facts: Facts, windows: Windows, rows: AnyInts) -> Stretch:
         copy_memory=facts.copy_memory[ops],
         collectives=_collectives(facts.collectives, of),
         op_owner=None if facts.op_owner is None else facts.op_owner[ops],
+        whole=(facts, ops),
     )
     return Stretch(part, replace(chosen, last=of[chosen.last]), np.isin(every, rows), ops, launches, some)
 

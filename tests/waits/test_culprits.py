@@ -12,7 +12,7 @@ from nsysprof.waits.walk import HOLE, UNKNOWN
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
 from tests.kit.reports import attributed
-from tests.kit.trace import Kernel, Launch, Range, launch_kernel, launch_memcpy
+from tests.kit.trace import Kernel, Launch, Memcpy, Range, launch_kernel, launch_memcpy
 
 US = 1000
 
@@ -123,6 +123,25 @@ def test_of_texts_with_equal_times_the_alphabetically_first_has_most() -> None:
     texts = Texts()
     codes = np.array([texts.code(text) for text in ("b", "a", "c")])
     assert texts.words[texts.most(codes, np.array([5, 5, 4]))] == "a"
+
+
+@pytest.mark.parametrize(("second", "words"), [(20, "20 B"), (22, "about 22 B"), (2_000, "20 B")])
+def test_sizes_of_copies_are_exact_if_all_are_equal(trace: MakeTrace, second: int, words: str) -> None:
+    """Copies of 20 B are no copies of 24 B, to which sizes are rounded; others of about the same size are one kind."""
+
+    def copy(start: int, id: int, size: int) -> tuple[Launch, Memcpy]:
+        moved = launch_memcpy((0, 0), us(start + 2, start + 4), id=id, kind=2, bytes=size)[1]
+        return Launch(*us(start, start + 9), id, api="cudaMemcpy_v3020"), moved
+
+    path = trace(
+        Range("run", 0, 300 * US),
+        launch_kernel("a", us(0, 5), us(10, 90), id=1),
+        copy(95, 2, 20),
+        launch_kernel("b", us(150, 155), us(155, 200), id=3),
+        copy(205, 4, second),
+        launch_kernel("c", us(250, 255), us(255, 300), id=5),
+    )
+    assert f"cudaMemcpy (DtoH pinned, {words}) in run" in set(why(attributed(path), "run").rows["culprit"])
 
 
 def test_sizes_are_rounded_to_two_binary_digits() -> None:
