@@ -296,7 +296,7 @@ def _held(answer: Breakdown, chosen: Chosen) -> Index:
     else:  # iterations that were found are in no answer
         kept = np.full(len(windows), not answer.narrowed)
     rows = np.flatnonzero(kept)
-    return rows[steady(windows.take(rows))]
+    return rows[steady(chosen.attribution.launched.trace, windows.take(rows))]
 
 
 def _inside(graphs: GraphWork | None) -> Attribution | None:

@@ -31,6 +31,7 @@ from nsysprof.waits.facts import Facts, read_facts
 from nsysprof.waits.purposes import LAUNCH
 from nsysprof.waits.ranges import Chosen, choose_windows, pick_windows
 from nsysprof.waits.stretch import reach_of, stretch_of
+from nsysprof.waits.windows import incomplete
 
 MAX_OPS = 250_000  # GPU ops of a recording that is replayed whole; of a larger one are stretches of some steps
 STRETCH, MAX_PATHS = 3, 6  # steps of each of so many paths
@@ -252,10 +253,11 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         with left_out_if_faulty("unknown"):
             for graphs, most in graphs_not_recorded(case):
                 found = [graphs] if most else [*found, graphs]
+    steps = len(np.unique(case.windows.range))
     return Diagnosis(
         chosen=case.chosen,
         findings=tuple(found),
-        steps=len(np.unique(case.windows.range)),
+        steps=steps,
         once=once,
         doubt=doubt,
         idle_share=idle,
@@ -274,9 +276,16 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         tried=any(each.tried for each in parts or ())
         or ("residual" in vars(case) and any(map(case.known, case.places))),
         launches=len(trace.launches) or int((case.purpose == LAUNCH).sum()),
-        left_out=len(np.unique(case.chosen.windows.range)) - len(np.unique(case.windows.range)),
+        left_out=len(np.unique(case.chosen.windows.range)) - steps - lacking(case.chosen, steps),
         before=_before(case),
     )
+
+
+def lacking(chosen: Chosen, steps: int) -> int:
+    """Return how many steps are left out because nsys lost GPU ops of them (see `incomplete`); ``steps`` are not."""
+    windows = chosen.windows
+    lost = len(np.unique(windows.range[incomplete(chosen.attribution.launched.trace, windows)]))
+    return lost if lost + steps <= len(np.unique(windows.range)) else 0
 
 
 def _before(case: Case) -> tuple[str, int]:

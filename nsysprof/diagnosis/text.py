@@ -12,7 +12,7 @@ from nsysprof.diagnosis.calls import LOST_GRAPHS
 from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.cold_start import MIN_NS
 from nsysprof.diagnosis.copies import ONLY_BYTES
-from nsysprof.diagnosis.diagnose import Diagnosis
+from nsysprof.diagnosis.diagnose import Diagnosis, lacking
 from nsysprof.diagnosis.finding import BOUND, COLD, EVERY, PACED, SLOW, UNTRIED, Finding
 from nsysprof.diagnosis.launch_bound import CAUSE as LAUNCHES
 from nsysprof.results.table import wrap
@@ -55,7 +55,9 @@ def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
     level = diagnosis.chosen.level
     several = f" in {len(level.paths):,} paths" * (len(level.paths) > 1)
     found = ", found by their pattern" * level.found
-    steps = f"{plural(diagnosis.steps, 'steady step')} of {level.name}{several}{found}"
+    lacks = lacking(diagnosis.chosen, diagnosis.steps)
+    lost = f"; {plural(lacks, 'later step')} left out, because nsys lost GPU operations" * (lacks > 0)
+    steps = f"{plural(diagnosis.steps, 'steady step')} of {level.name}{several}{found}{lost}"
     return f"{file}: {_set_up_text(diagnosis)}{computes} of the step time ({steps}{on}){_outside_text(diagnosis)}"
 
 

@@ -20,7 +20,7 @@ from nsysprof.core.text import plural, quote_path
 from nsysprof.errors import NsysprofError
 from nsysprof.statistics.judge import count_warm_up
 from nsysprof.trace.trace import pid_of
-from nsysprof.waits.windows import Windows, compute_ops, steady, step_windows, whole_windows
+from nsysprof.waits.windows import Windows, compute_ops, incomplete, steady, step_windows, whole_windows
 
 _FOREIGN = 0.1  # of the time of ranges: where the GPU computes for others for longer, they are parts of steps
 
@@ -148,13 +148,17 @@ def pick_windows(
 ) -> tuple[Index, str]:
     """Pick windows of each path and GPU by number (from 0), or the slowest window; also return a description.
 
-    Without ``skip``, warm-up is left out (see `steady`), unless ``instances`` are numbers; with ``skip``, the first
-    ``skip`` windows are left out. Raises `NsysprofError` if no window is left.
+    Without ``skip``, warm-up and windows that lack GPU ops are left out (see `steady`), unless ``instances`` are
+    numbers; with ``skip``, the first ``skip`` windows are left out. Raises `NsysprofError` if no window is left.
     """
-    kept = steady(windows) if skip is None and instances in (None, SLOWEST) else np.ones(len(windows), bool)
+    default = skip is None and instances in (None, SLOWEST)
+    kept = steady(attribution.trace, windows) if default else np.ones(len(windows), bool)
     if instances is None and skip is None:
-        left_out = len(windows) - int(kept.sum())
-        return np.flatnonzero(kept), f"{plural(left_out, 'step')} left out as warm-up" if left_out else ""
+        lost = incomplete(attribution.trace, windows)
+        warm, lacks = int((~kept & ~lost).sum()), int(lost.sum())
+        said = [f"{plural(warm, 'step')} left out as warm-up"] * (warm > 0)
+        said += [f"{plural(lacks, 'step')} left out, because nsys lost GPU operations"] * (lacks > 0)
+        return np.flatnonzero(kept), "; ".join(said)
     _, line = distinct(windows.gpu, windows.path)
     picked = []
     for number in np.unique(line).tolist():

@@ -12,10 +12,12 @@ from nsysprof.core.arrays import AnyInts, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import distinct, marked, pick
 from nsysprof.core.intervals import covered, expand_ranges, merge, union_length
 from nsysprof.statistics.judge import count_warm_up
+from nsysprof.trace.plausibility import tells_of_dropped_events
 from nsysprof.trace.trace import FOUND, GRAPH, KERNEL, MIGRATION, Trace
 from nsysprof.waits.walk import RUNS, Reasons, walk
 
 _MAX_GPUS = 1 << 16  # more than numbers of GPUs, of which there are 64 where they are known
+_FULL, _SEVERAL = 0.9, 3  # of the usual number of GPU ops: a window with less lacks some; and so many windows of each
 _IDLES = 10  # of a pause before a step: a GPU that computes for no more than that part of it idles
 
 
@@ -192,13 +194,35 @@ def _with_pauses(attribution: Attribution, windows: Windows, communication: Mask
     return replace(windows, start=start)
 
 
-def steady(windows: Windows) -> Mask:
-    """Mark the windows that are not warm-up, by the times of each path on each GPU; see `count_warm_up`."""
-    out = np.ones(len(windows), bool)
+def steady(trace: Trace, windows: Windows) -> Mask:
+    """Mark the windows that are not warm-up, by the times of each path on each GPU (see `count_warm_up`), and have all
+    of their GPU ops (see `incomplete`).
+    """
+    out = ~incomplete(trace, windows)
     _, line = distinct(windows.gpu, windows.path)
     for number in np.unique(line).tolist():
         mine = np.flatnonzero(line == number)
         out[mine[: count_warm_up(windows.length[mine])]] = False
+    return out
+
+
+def incomplete(trace: Trace, windows: Windows) -> Mask:
+    """Mark the windows of each path on each GPU from which on nsys lost GPU ops: it tells of lost events, and all later
+    windows are as long as earlier ones, nearly all of which have more ops. Of found steps nothing is known.
+    """
+    out = np.zeros(len(windows), bool)
+    if not any(map(tells_of_dropped_events, trace.report.about.diagnostics)):
+        return out
+    _, line = distinct(windows.gpu, windows.path)
+    for number in np.unique(line[trace.ranges.kind[windows.range] != FOUND]).tolist() if len(trace.ranges) else ():
+        mine = np.flatnonzero(line == number)
+        start = np.sort(trace.ops.start[trace.op_gpu == windows.gpu[mine[0]]])
+        first, last = (np.searchsorted(start, each[mine]) for each in (windows.start, windows.end))
+        full = last - first >= _FULL * np.quantile(last - first, _FULL)
+        until, length = int(np.flatnonzero(full)[-1]) + 1, windows.length[mine]
+        if min(until, len(mine) - until) < _SEVERAL or full[:until].mean() < _FULL:
+            continue
+        out[mine[until:]] = np.median(length[until:]) >= _FULL * np.median(length[:until])
     return out
 
 

@@ -136,8 +136,9 @@ def test_windows_are_picked_for_each_path_and_gpu(instances: Any, skip: Any, row
     """By number, or the slowest; without warm-up only where no number is asked for."""
     lengths = [90, 10, 12, 11, 7, 8, 5, 5]
     windows = windows_of(gpu=[0, 0, 0, 0, 0, 0, 1, 1], path=[0, 0, 0, 0, 1, 1, 0, 0], end=lengths)
-    unused: Any = None
-    picked, said = pick_windows(unused, windows, instances, skip)
+    about = SimpleNamespace(diagnostics=())
+    attribution: Any = SimpleNamespace(trace=SimpleNamespace(report=SimpleNamespace(about=about)))
+    picked, said = pick_windows(attribution, windows, instances, skip)
     assert (picked.tolist(), said) == (rows, words)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from nsysprof.diagnosis.text import headline
 from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.waits.facts import read_facts
 from nsysprof.waits.windows import blocking_communication
@@ -12,7 +13,7 @@ from nsysprof.why.text import why_text
 from tests.conftest import MakeTrace
 from tests.kit.program import MS, US, Program
 from tests.kit.reports import attributed
-from tests.kit.trace import Items, Kernel, OsCall, Range, launch_kernel
+from tests.kit.trace import Diagnostic, Items, Kernel, OsCall, Range, launch_kernel
 from tests.why.test_why import check_sums, why_of
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -189,3 +190,34 @@ def test_of_collectives_that_end_together_the_last_to_start_is_what_blocks(trace
         ([40], [100]),
         True,
     ]
+
+
+@pytest.mark.parametrize(
+    ("lost", "said", "shorter", "left_out"),
+    [(6, True, False, 6), (2, True, False, 0), (6, False, False, 0), (6, True, True, 0)],
+    ids=["lost", "few", "nothing is said of lost events", "shorter steps"],
+)
+def test_steps_whose_gpu_ops_were_lost_are_left_out(
+    trace: MakeTrace, lost: int, said: bool, shorter: bool, left_out: int
+) -> None:
+    """Twelve steps of four kernels and 3 ms of code; nsys lost two kernels of each of the last steps, or these do less
+    work and are shorter.
+    """
+    program = Program()
+    for number in range(12):
+        less = number >= 12 - lost
+        with program.range(f"step{number}"):
+            for _ in range(2 if less and shorter else 4):
+                program.launch("gemm", 200 * US)
+            if less and not shorter:
+                del program.items[-4:]  # two launches and their kernels
+            program.wait()
+            program.code((1 if less and shorter else 3) * MS)
+    message = Diagnostic("Not all CUDA events might have been collected." if said else "Profiling has started.")
+    answer = why_of(trace(*program.items, message), None)
+    assert len(answer.windows) == 12 - left_out
+    found = answer.diagnosis
+    assert found is not None
+    assert found.left_out == 0
+    told = "later steps left out, because nsys lost GPU operations"
+    assert (told in headline(found, "r")) == (told[6:] in answer.picked) == (left_out > 0)
