@@ -63,8 +63,8 @@ def comparison_text(
     """Format the answer: the findings, causes and clocks of the pair with the largest difference, and a table of all
     pairs if there are several; ``every`` adds all details of every pair, with evidence, traffic, totals and warnings.
 
-    Without ``every``, the table has the first ``pairs``. Each ledger has the ``top`` causes, and one row for all others, so that it adds up. Control characters in names are
-    escaped; the text ends with a newline.
+    Without ``every``, the table has the first ``pairs``. Each ledger has the ``top`` causes, and one row for all
+    others, so that it adds up. Control characters in names are escaped; the text ends with a newline.
     """
     shown = escape_markdown if markdown else str
     blocks: list[list[str]] = []
