@@ -24,10 +24,11 @@ def kernel_tables(
 
     ``path`` int32, -1 for unowned work; ``name`` int32 into ``trace.op_names``; ``count`` ops; durations in ns:
     ``sum_ns, median_ns, min_ns, max_ns``; ``size_bytes`` copied or set; sorted by path, then by time. ``paths``: the
-    path of each range instance, and the merged path of each path; ``unowned`` adds the rows of path -1. The first table
-    has separate rows for each path in which replayed CUDA graphs were captured (``captured`` int32, -1 for none). The
-    first table also has the medians of `_launch_medians`; with ``whole``, only the second table has them. With
-    ``launches``, the first table also has ``launch``, the row of the longest launch, -1 for none.
+    path of each range instance, and the merged path of each path; ``unowned`` adds the rows of path -1. In the first
+    table, ``captured`` (int32) is the path in which the ops of a replayed CUDA graph were captured, -1 for none; ops
+    with different ``captured`` have separate rows. The first table also has the medians of `_launch_medians`; with
+    ``whole``, only the second table has them. With ``launches``, the first table also has ``launch``, the row of the
+    longest launch, -1 for none.
     """
     attribution = part.attribution
     trace, (of, merged_of) = attribution.trace, paths

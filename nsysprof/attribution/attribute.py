@@ -110,7 +110,7 @@ class Attribution:
         return self.outcome_of(slice(None))
 
     def outcome_of(self, ops: slice) -> Bytes:
-        """The outcomes of some GPU ops."""
+        """The outcomes of the GPU ops ``ops``."""
         launch = self.trace.ops.launch[ops]
         out = np.where(self.trace.ops.kind[ops] == MIGRATION, np.uint8(MIGRATED), np.uint8(NO_LAUNCH))
         known = launch >= 0

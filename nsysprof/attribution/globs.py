@@ -47,7 +47,7 @@ def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> l
 
 
 def no_match(texts: Sequence[str], glob: str, file: str) -> NsysprofError:
-    """Make the error for a glob that matches no range of a file, with some similar names."""
+    """Make the error for a glob that matches no range of a file, with a few similar names."""
     near = near_names(texts, glob)
     known = f"; near it: {', '.join(map(repr, near))}" if near else "; it has no ranges at all"
     return NsysprofError(f"no range of {file} matches {glob!r}{known}", f"nsysprof ranges {quote(file)}")

@@ -253,7 +253,7 @@ class _Busy:
         self._sums = np.bincount(of, attribution.inclusive.sum_ns, len(merged))
 
     def estimate(self, codes: list[int]) -> float:
-        """Return the summed duration of all GPU ops in some merged paths."""
+        """Return the summed duration of all GPU ops in the given merged paths."""
         return float(self._sums[codes].sum())
 
     @cached_property
@@ -287,8 +287,8 @@ class _Busy:
         return self._whole < _SLIVER * self._total or self.computes_nothing(rows)
 
     def computes_nothing(self, rows: Index) -> bool:
-        """Return whether some ranges run only copies or collectives (an upload, a broadcast of parameters), although
-        the program also computes.
+        """Return whether the given ranges run only copies or collectives (an upload, a broadcast of parameters),
+        although the program also computes.
         """
         trace = self.attribution.trace
         compute = np.array([not _COLLECTIVE.match(name) for name in trace.op_names], bool).take(trace.ops.name)
@@ -297,7 +297,7 @@ class _Busy:
         return bool(compute.any()) and not bool((compute & inside).any())
 
     def share(self, rows: Index) -> float | None:
-        """Return the share of busy time that some ranges (not nested) cover, or None if there is no busy time."""
+        """Return the share of busy time that the given ranges (not nested) cover, or None if there is no busy time."""
         return min(self._of(rows) / self._whole, 1.0) if self._whole > 0 else None
 
     def share_after_upload(self, rows: Index, share: float) -> float:

@@ -46,7 +46,7 @@ class Totals:
         return cls(**{f.name: arena.zeros(count, types.get(f.name, np.int64)) for f in fields(cls)})
 
     def fill(self, rows: slice | Index, part: Totals) -> None:
-        """Write the totals of some ranges into their rows."""
+        """Write the totals of the given ranges into their rows."""
         for field in fields(self):
             values = getattr(part, field.name)
             if values.any():  # a column that stays all zeros never takes memory

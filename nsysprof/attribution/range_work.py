@@ -199,7 +199,7 @@ def index_work(attribution: Attribution, rows: Index) -> WorkIndex:
 
 @dataclass(frozen=True)
 class RangeWork:
-    """The GPU ops in some range instances, sorted by instance and start.
+    """The GPU ops in chosen range instances, sorted by instance and start.
 
     Per op: ``op`` a row of `trace.ops`; ``window``: the number of the instance; ``call``, -1 outside all calls;
     ``start``, ``end`` int64 ns; ``end`` is never before ``start``. Per instance with ops, in order: ``windows``: its

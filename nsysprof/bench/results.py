@@ -59,7 +59,7 @@ class BenchResults:
         return self.base_of(self.results)
 
     def base_of(self, rows: pd.DataFrame) -> str:
-        """Return the baseline among some rows: the workload's choice, or the first backend."""
+        """Return the baseline among the given rows: the workload's choice, or the first backend."""
         backends = [str(name) for name in rows["backend"].unique()]
         return next((name for name in self.about.base if name in backends), backends[0])
 

@@ -133,7 +133,9 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def reason_cell(row: Row) -> str:
-    """Return why a point was not measured: `tried to allocate 256.00 GiB when 134.05 GiB of 139.80 GiB were free`."""
+    """Return the reason why a point was not measured: `tried to allocate 256.00 GiB when 134.05 GiB of 139.80 GiB were
+    free`.
+    """
     text = known_text(row["reason"])
     memory = _OUT_OF_MEMORY.search(text)
     if not memory:
@@ -226,7 +228,7 @@ def ends_words(results: BenchResults, row: Row) -> str:
 
 
 def aa_words(results: BenchResults, which: str = "") -> str:
-    """Return how many backends differ from themselves (A/A), followed by ``which``."""
+    """Format the number of backends that differ from themselves (A/A), followed by ``which``."""
     return f"compared with themselves, {results.aa_different} of {results.aa_compared} differ{which}"
 
 

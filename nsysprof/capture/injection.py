@@ -150,7 +150,7 @@ def process_sentences(processes: Sequence[Process], injection: Injection) -> Ite
 
 
 def why_nothing(program: Sequence[str]) -> tuple[str, str]:
-    """Return why no code of nsysprof ran in a program, with a remedy."""
+    """Return the reason why no code of nsysprof ran in a program, and a remedy."""
     options = [word for word in program[1:4] if re.fullmatch(r"-[A-Za-z]*[ISE][A-Za-z]*", word)]
     if re.match(r"python|pypy", Path(program[0]).name) and options:
         return (

@@ -423,7 +423,9 @@ class Bubble:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """An upper limit of y, with a text. Its line begins where it meets ``slope`` (y per x), if that is known."""
+    """An upper limit of y, with a text. If ``slope`` (y per x) is known, the line of the limit begins where it meets
+    this slope.
+    """
 
     y: float
     text: str

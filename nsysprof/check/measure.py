@@ -190,7 +190,7 @@ def _parts_of_windows(answer: Why) -> tuple[Ints, dict[str, Floats]]:
 
 
 def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Floats]:
-    """Return the measures `OF_WINDOWS` for each range instance in some rows of ``breakdown.merged``.
+    """Return the measures `OF_WINDOWS` for each range instance in the given rows of ``breakdown.merged``.
 
     The measures refer to the GPU window of the instance (see `gpu_windows`), and are NaN if there is no window. With
     several GPUs, the largest value counts.
@@ -210,7 +210,7 @@ def waits_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Float
 
 
 def steps_of_calls(breakdown: Breakdown, rows: Sequence[int]) -> dict[str, Floats]:
-    """Return the step time of each range instance in some rows of ``breakdown.merged``, see `step_times`.
+    """Return the step time of each range instance in the given rows of ``breakdown.merged``; see `step_times`.
 
     Step time is NaN for instances that are not steps, and for warm-up unless the budget chooses instances.
     """
@@ -275,7 +275,7 @@ class OpsInside(NamedTuple):
     sum_ns: Ints
 
     def take(self, which: slice | Array) -> OpsInside:
-        """Keep some entries, in the given order."""
+        """Keep the given entries, in this order."""
         return OpsInside(*(column[which] for column in self))
 
 
@@ -302,7 +302,7 @@ def ops_inside(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, OpsInside
 
 
 def needs_of_kernels(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, dict[str, dict[str, int]]]:
-    """Return the maximum of each measure in `OF_KERNELS` for each kernel name in some rows; empty if not recorded."""
+    """Return the maximum of each measure in `OF_KERNELS` per kernel name in the given rows; empty if not recorded."""
     trace = breakdown.attribution.trace
     details = trace.report.reader.op_details(trace)
     out: dict[int, dict[str, dict[str, int]]] = {}
@@ -325,7 +325,7 @@ def needs_of_kernels(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, dic
 
 
 def backends_seen(breakdown: Breakdown, rows: Sequence[int], rules: Rules) -> pd.DataFrame:
-    """Return ``row, observed, instances, evidence``: the attention backends in some rows of ``breakdown.merged``.
+    """Return ``row, observed, instances, evidence``: the attention backends in the given rows of ``breakdown.merged``.
 
     If the instances of a row ran different backends, the row appears several times. The values are as in
     `BackendVerdict`.

@@ -60,7 +60,7 @@ class _Step:
     causes: list[str]
 
     def of(self, difference: Difference, column: str) -> float:
-        """Return the sum of a column over some causes."""
+        """Return the sum of a column over the given causes."""
         gaps = difference.gaps
         return float(gaps.loc[gaps["cause"].isin(self.causes), column].sum())
 

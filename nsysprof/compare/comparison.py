@@ -55,11 +55,11 @@ class Comparison(Shown):
     columns of `clock_rows`. ``evidence``: ``pair, cause, side, kernel, math_unit, grid, count, sum_ns`` over all calls.
     ``models``: for each pair, the expected work per call of both sides, if the shape is known; ``traffic``: ``pair,
     cause``, and for each side the bytes by that model, and bytes per second of the side's time. ``work``: ``pair`` and
-    the columns of `work_rows`. ``sides`` are the pairs as objects, with all GPU ops. ``options``: the arguments of
-    `compare`. ``measured``: for each pair, the hardware counter measurement of each side, empty without counters;
-    ``gaps`` then also has the columns `traffic.COLUMNS` for each side. ``records``: the run record of each report, None
-    if a report has none; ``conditions``: the result of `conditions`. ``totals``: the result of `compare_totals`, for
-    whole traces.
+    the columns of `work_rows`. ``sides`` contains the pairs as `Pair` objects, with all their GPU ops. ``options``: the
+    arguments of `compare`. ``measured``: for each pair, the hardware counter measurement of each side, empty without
+    counters; ``gaps`` then also has the columns `traffic.COLUMNS` for each side. ``records``: the run record of each
+    report, None if a report has none; ``conditions``: the result of `conditions`. ``totals``: the result of
+    `compare_totals`, for whole traces.
     """
 
     pairs: pd.DataFrame

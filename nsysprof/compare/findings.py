@@ -104,7 +104,7 @@ class Difference:
 
     @cached_property
     def no_shares(self) -> str:
-        """Return why the causes have no shares of the difference; empty if they have shares."""
+        """Return the reason why the causes have no shares of the difference; empty if they have shares."""
         return no_shares_reason(self.row, self.gaps)
 
     @cached_property

@@ -189,7 +189,8 @@ def causes_cancel(gaps: pd.DataFrame) -> bool:
 
 
 def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
-    """Return why the causes in a row of `Comparison.pairs` have no shares of its difference; empty if they have shares.
+    """Return the reason why the causes in a row of `Comparison.pairs` have no shares of its difference; empty if they
+    have shares.
 
     Causes add up to the difference of the means. Shares would be misleading if this difference is not significant, or
     if the medians differ in the other direction.

@@ -82,7 +82,7 @@ class LoadedReport:
         return order, np.searchsorted(self.code_of, np.arange(len(self.merged) + 1), sorter=order)
 
     def instances(self, codes: Sequence[int]) -> Index:
-        """Return the range instances of some merged paths, sorted."""
+        """Return the range instances of the given merged paths, sorted."""
         order, begin = self._by_code
         rows = [order[begin[code] : begin[code + 1]] for code in codes]
         return np.sort(np.concatenate(rows)) if rows else np.empty(0, np.intp)

@@ -24,7 +24,9 @@ ENOUGH_STEPS = 20  # of a recording, for a verdict on them
 
 @dataclass(frozen=True)
 class OverRecordings:
-    """The result over recordings. ``times``: the median of each run (ns), for the base and for the new side."""
+    """The result of a comparison over several recordings. ``times``: the median of each run (ns), for the base and for
+    the new side.
+    """
 
     times: tuple[tuple[float, ...], tuple[float, ...]]
     verdict: str

@@ -349,7 +349,7 @@ class ColumnTable:
         return self.columns[name]
 
     def take(self, rows: Rows) -> ColumnTable:
-        """Some rows, in the given order."""
+        """The given rows, in this order."""
         keyed = {names: codes[rows] for names, codes in self.keyed.items()}
         return ColumnTable({name: column[rows] for name, column in self.columns.items()}, keyed)
 

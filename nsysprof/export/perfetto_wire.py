@@ -35,11 +35,11 @@ class Pieces:
     size: Ints
 
     def take(self, rows: AnyInts | slice) -> Pieces:
-        """Return the pieces of some rows, without copying data."""
+        """Return the pieces of the given rows, without copying data."""
         return Pieces(self.data, self.first[rows], self.size[rows])
 
     def spread(self, rows: AnyInts, count: int) -> Pieces:
-        """Place the pieces at some of ``count`` rows, and empty pieces at the other rows."""
+        """Return pieces for ``count`` rows: these pieces at the given ``rows``, and empty pieces at all others."""
         first, size = np.zeros(count, np.int64), np.zeros(count, np.int64)
         first[rows], size[rows] = self.first, self.size
         return Pieces(self.data, first, size)

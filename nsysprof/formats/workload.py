@@ -240,7 +240,7 @@ def described(value: Any, where: str, hint: str) -> Described:
 
 
 def ask_workload(program: Path, grids: Sequence[Mapping[str, Any]] = ()) -> tuple[Described, dict[str, Any]]:
-    """Ask a workload for its description and the cost of all shapes in some grids; return both, validated and as
+    """Ask a workload for its description and the cost of all shapes in the given grids; return both, validated and as
     printed.
 
     Raises `NsysprofError` if the program does not answer, or does not answer like a workload.

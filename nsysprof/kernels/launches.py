@@ -56,7 +56,7 @@ class Launches:
         return len(self.grid)
 
     def take(self, ops: AnyInts) -> Launches:
-        """The launches of some GPU ops."""
+        """The launches of the given GPU ops."""
         return replace(self, of=self.of[ops])
 
 
@@ -123,7 +123,7 @@ COLUMNS = {
 
 
 def launch_columns(known: Launches, rows: AnyInts) -> dict[str, Column]:
-    """Make the `COLUMNS` of some launches (rows of ``known``, -1 for none)."""
+    """Make the `COLUMNS` of the given launches (rows of ``known``, -1 for none)."""
     none = rows < 0
     at = np.where(none, 0, rows)
     whole = {name: getattr(known, name) for name in ("registers", "shared", "dynamic_shared", "local_memory")}

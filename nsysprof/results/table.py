@@ -104,7 +104,7 @@ class Table:
             )
 
     def show(self, rows: Rows, names: Iterable[str] | None = None, **more: Any) -> TextTable:
-        """Show some columns of rows of the table (all if ``names`` is None); ``more`` as in `show_columns`."""
+        """Show the columns ``names`` (None: all) of rows of the table; ``more`` as in `show_columns`."""
         columns = {column.name: column for column in self.columns}
         return show_columns([columns[name] for name in names or columns], rows, **more)
 
@@ -139,7 +139,7 @@ def show_columns(
     last_cut: bool = False,
     least: int = _MIN_NAME_WIDTH,
 ) -> TextTable:
-    """Show some columns of ``rows`` (dictionaries, a DataFrame or a `ColumnTable`) as a `TextTable`, for any display.
+    """Show ``columns`` of ``rows`` (dictionaries, a DataFrame or a `ColumnTable`) as a `TextTable`, for any display.
 
     ``missing`` replaces missing values. `TextTable.values` are the numbers by which pages sort.
     """

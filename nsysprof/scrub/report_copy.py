@@ -273,7 +273,7 @@ def _table(connection: sqlite3.Connection, name: str, sql: str) -> CopiedTable:
 
 
 def profiled_processes(copy: ReportCopy) -> list[int]:
-    """Return the globalPid of each process that recorded some activity."""
+    """Return the globalPid of each process with recorded activity."""
     recorded: set[Any] = set()
     for table, about in copy.tables.items():
         if _PROFILED.match(table):

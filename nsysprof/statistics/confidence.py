@@ -55,7 +55,7 @@ def median_interval(
     """Compute the interval of the median of samples; equal seeds give equal results.
 
     Independent samples use a BCa bootstrap (Efron 1987). Correlated samples use circular blocks (Politis and Romano
-    1992); ``order`` has their length. Both use quantiles slightly farther out than `level`, because intervals from
+    1992), whose length is in ``order``. Both use quantiles slightly farther out than `level`, because intervals from
     resampling few samples are too narrow (Hesterberg 2015, What teachers should know about the bootstrap, "expanded
     percentiles").
 
@@ -222,7 +222,7 @@ def median_acceleration(values: Floats) -> float:
     """Return the acceleration of the median by the jackknife, which leaves out one sample at a time.
 
     Leaving out one sample can give only three medians (for even n only two, equally often, so the acceleration is 0).
-    These are computed directly, without leaving out samples.
+    These medians are computed directly, without leaving out samples.
     """
     n = len(values)
     half = n // 2

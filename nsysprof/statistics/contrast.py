@@ -61,7 +61,7 @@ class Rules:
     clock_step: float = 0.0
 
     def widened(self, *noise: float) -> Rules:
-        """Raise the smallest meaningful effect to the largest ``noise``: `noise_of` an A/A comparison, NaN if unknown.
+        """Raise the smallest meaningful effect to the largest ``noise`` (`noise_of` A/A comparisons, NaN if unknown).
 
         A smaller difference may be noise.
         """

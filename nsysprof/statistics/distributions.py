@@ -61,7 +61,7 @@ class Groups:
         return cls(code, codes.astype(np.int64), size.astype(np.int64))
 
     def take(self, rows: Mask) -> Groups:
-        """Keep only some rows of these groups; a group may become empty."""
+        """Keep only the given rows of these groups; a group may become empty."""
         some, size = Groups.of(self.code[rows]), np.zeros(len(self.codes), np.int64)
         size[np.searchsorted(self.codes, some.codes)] = some.size
         return Groups(some.code, self.codes, size)

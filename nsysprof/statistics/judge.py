@@ -57,7 +57,9 @@ class Judgement:
 
     @property
     def doubt(self) -> str:
-        """Return why no step is judged (``too few`` steps, or times ``too spread``); empty if steps are judged."""
+        """Return the reason why no step is judged (``too few`` steps, or times ``too spread``); empty if steps are
+        judged.
+        """
         return "" if math.isfinite(self.limit) else "too spread" if len(self.of) >= LEAST_STEPS else "too few"
 
     @property

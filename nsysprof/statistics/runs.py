@@ -62,7 +62,7 @@ class OverRuns:
         return float(np.exp(self.mean))
 
     def half(self, level: float = LEVEL) -> float:
-        """Return half the width of the interval, in logarithms."""
+        """Return half the width of the interval, on a logarithmic scale."""
         return max(t_quantile(level, self.freedom) * self.error, self.rounding)
 
     def interval(self, level: float = LEVEL) -> ConfidenceInterval:

@@ -39,7 +39,7 @@ class Excess:
 
     @property
     def delta_ns(self) -> Ints:
-        """The step's additional time there."""
+        """The additional time of the step in each row."""
         return self.slow_ns - self.typical_ns
 
     @property
@@ -49,7 +49,7 @@ class Excess:
         return dict(zip(steps.tolist(), sums(place, self.delta_ns, len(steps)).tolist(), strict=True))
 
     def without(self, steps: Index) -> Excess:
-        """The ledgers of the other steps."""
+        """The ledgers of all steps except ``steps``."""
         kept = ~np.isin(self.step, steps)
         return Excess(**{each.name: getattr(self, each.name)[kept] for each in fields(Excess)})
 

@@ -29,7 +29,7 @@ GAPS = table(
 )
 UTILISATION = table(
     "utilisation.csv",
-    f"a row per GPU and part: {PARTS} equal parts of the time from the GPU's first op to its last",
+    f"a row per GPU and interval; {PARTS} equal intervals divide the time from the GPU's first op to its last",
     {
         "gpu": _GPU,
         "start_ns length_ns": "start and length of the interval",

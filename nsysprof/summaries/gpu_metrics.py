@@ -113,7 +113,9 @@ def clocks(trace: Trace, gpu: int, start: Ints, end: Ints) -> Floats:
 
 
 def step_metrics(trace: Trace, gpu: int, start: Ints, end: Ints) -> dict[str, Floats]:
-    """Return the mean percentage of `STEP_METRICS` in each interval; NaN if unknown or if the interval is short."""
+    """Return the mean of each of the `STEP_METRICS` over each interval, in percent; NaN if unknown, or if the interval
+    is short.
+    """
     samples = trace.samples.get(gpu)
     out = dict.fromkeys(STEP_METRICS, np.full(len(start), np.nan))
     for name in STEP_METRICS if samples else ():

@@ -56,8 +56,9 @@ MEMORY = table(
 
 
 def gpu_memory(trace: Trace) -> dict[str, tuple[int, Ints, Ints]]:
-    """For each GPU with recorded memory (by label), return a process that used the GPU (an index into
-    ``trace.processes``), the times (ns) of changes, and the live bytes (of kinds `ON_GPU`) after each change.
+    """Return the recorded memory of each GPU, by GPU label: a process that used the GPU (an index into
+    ``trace.processes``), the times (ns) at which the live bytes changed, and the live bytes (of kinds `ON_GPU`) after
+    each change.
     """
     events, gpus = trace.memory, _gpus(trace)
     used: dict[str, list[int]] = {}

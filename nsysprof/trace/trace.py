@@ -211,7 +211,7 @@ class Reader(ABC):
         return details.no_dependencies(len(trace.streams))
 
     def captures(self, trace: Trace) -> details.Captures:
-        """Return when and where the CUDA graph nodes among the ops were captured."""
+        """Return the creation (time and thread) of the CUDA graph nodes among the ops."""
         return details.no_captures(len(trace.ops))
 
     def host_activity(self, trace: Trace, near: Line | None = None) -> details.HostActivity:

@@ -62,7 +62,8 @@ class Facts:
     ``op_owner``: the range after which each GPU op is named (None: its owner); ``names``: the merged names of ranges;
     ``name_code``: a code of ``names`` for each entry of `Trace.range_names`; ``threads``: labels of `Trace.threads`;
     ``copy_memory``: a code of `MEMORY` per op; ``collectives``: the collectives that the trace names; ``texts``: all
-    texts that pieces refer to; ``whole``: of a stretch, the facts about the whole trace, and the rows of its ops there.
+    texts that pieces refer to; ``whole``: for the trace of a stretch, the facts about the whole trace, and the rows
+    that the ops have in the whole trace.
     """
 
     attribution: Attribution
@@ -88,7 +89,9 @@ class Facts:
 
     @cached_property
     def told_sizes(self) -> AnyInts:
-        """Return the bytes of each copy; of copies of one direction, about equal but not equal, minus their median."""
+        """Return the size of each copy as printed (bytes): its size if all copies of this direction and about this size
+        are equal, otherwise minus their median.
+        """
         if self.whole is not None:
             facts, some = self.whole
             return facts.told_sizes[some]
@@ -104,7 +107,7 @@ class Facts:
 
     @cached_property
     def activity(self) -> HostActivity:
-        """Return the host's activity, complete or only ``near`` some intervals, see `Reader.host_activity`."""
+        """Return the host's activity, complete or only near the intervals ``near``; see `Reader.host_activity`."""
         return self.host(self.attribution.trace, self.near)
 
     @cached_property

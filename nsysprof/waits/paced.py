@@ -39,8 +39,9 @@ def pacing(step_ns: Ints, waited_ns: Ints) -> Pacing:
     """Test whether a wait (a sleep, poll or input) of ``waited_ns`` per step paces steps that take ``step_ns``.
 
     If a wait paces steps, it compensates for variation of the work, so the step time stays constant. A constant delay
-    does not compensate for work, so the step time varies with the work. Use this test only for waits: any two parts of
-    a paced step compensate each other. The run time is quadratic in the number of steps (at most 500).
+    does not compensate for work, so the step time varies with the work. Use this test only for waits: in a paced step,
+    every part (not only the wait) is shorter if the rest of the step is longer. The run time is quadratic in the number
+    of steps (at most 500).
     """
     waits = np.flatnonzero(waited_ns > 0)
     if len(waits) < max(MIN_STEPS, len(step_ns) / 2):

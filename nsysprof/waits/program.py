@@ -117,7 +117,7 @@ class Program:
 
     @property
     def doubt(self) -> tuple[str, str | None] | None:
-        """Return why replays of these steps are unreliable, with a hint, or None; see also ``residual``."""
+        """Return the reason why replays of these steps are unreliable, with a hint, or None; see also ``residual``."""
         return doubt_of(self.attribution.trace, self.network, self.facts.lacks, self.spans)
 
     @cached_property
@@ -151,7 +151,7 @@ class Program:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def cause_of(self, pieces: NDArray[np.generic]) -> Cause:
-        """Find everything that belongs to some pieces of ``waits`` (rows or a mask)."""
+        """Find everything that belongs to the given pieces of ``waits`` (rows or a mask)."""
         late = self.waits["activity"] == self.facts.texts.code(LATE_PEER)
         names = ("cause", "op", "thread", "start_ns", "end_ns")
         cause, op, thread, start, end = (self.waits[name][pieces] for name in names)

@@ -85,7 +85,7 @@ class StepTimes:
         return self.end - self.start
 
     def take(self, rows: Array) -> StepTimes:
-        """Some of the steps."""
+        """The given steps."""
         return StepTimes(**{field.name: getattr(self, field.name)[rows] for field in fields(StepTimes)})
 
 

@@ -43,18 +43,18 @@ class Edges:
     usual: AnyInts
 
     def take(self, rows: AnyInts) -> Edges:
-        """Some of the edges."""
+        """The given edges."""
         return Edges(**{field.name: getattr(self, field.name)[rows] for field in fields(Edges)})
 
     def put(self, rows: AnyInts, usual: Ints, lag: Ints) -> None:
-        """Set the lags of some edges; a column that cannot hold them becomes int64."""
+        """Set the lags of the given edges; a column that cannot hold these lags becomes int64."""
         for name, values in (("usual", usual), ("lag", lag)):
             column = getattr(self, name)
             vars(self)[name] = column = column.astype(max(column.dtype, fitting(values)), copy=False)
             column[rows] = values
 
     def drop(self, rows: NDArray[np.generic]) -> None:
-        """Remove these dependencies of some nodes."""
+        """Remove the dependencies of the given nodes from these edges."""
         for name, nothing in (("to", NEVER), ("moment", -1), ("op", -1), ("lag", 0), ("usual", 0)):
             editable(self, name)[rows] = nothing
 
@@ -150,12 +150,12 @@ class Times:
     node: Ints
 
     def at(self, moments: slice | AnyInts = slice(None)) -> Ints:
-        """Return the times of all or some host moments."""
+        """Return the times of the given host moments (default: all)."""
         clock, anchor = clock_of(self.network), self.network.anchor[moments]
         return self.node[self.network.node[anchor]] + (clock[moments] - clock[anchor])
 
     def of(self, ops: slice | AnyInts = slice(None)) -> tuple[Ints, Ints]:
-        """Return the starts and ends of all or some ops."""
+        """Return the starts and ends of the given ops (default: all)."""
         network = self.network
         return self.node[network.start[ops]], self.node[network.done[ops]] + network.length[ops]
 

@@ -121,7 +121,7 @@ def spans_of(attribution: Attribution, windows: Windows, rows: Index, network: N
 
 
 def doubt_of(trace: Trace, network: Network, lacks: Sequence[str], spans: Spans) -> tuple[str, str | None] | None:
-    """Return why the dependencies of GPU ops in windows are unknown, with a hint, or None if they are known."""
+    """Return the reason why dependencies of GPU ops in windows are unknown, with a hint, or None if they are known."""
     streams = np.unique(trace.ops.stream[spans.ops])
     if lacks and len(streams) > len(np.unique(spans.windows.gpu)):
         return f"dependencies between streams are not recorded: {lacks[0]}", "record it again, then forecast"

@@ -1,4 +1,4 @@
-"""A stretch of a long trace: some steps and their surroundings, as a separate trace that replays fast."""
+"""A stretch of a long trace: a few steps and their surroundings, as a separate trace that replays fast."""
 
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
@@ -20,7 +20,7 @@ _LEAD = QUEUE + QUEUE // 8  # launches before the stretch, so that a full queue 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Some steps of a trace, with ``facts`` and ``windows`` as if only these steps had been recorded.
+    """Chosen steps of a trace, with ``facts`` and ``windows`` as if only these steps had been recorded.
 
     ``asked`` marks the requested windows; earlier windows are only lead-in, because their replay is cut off. ``ops``,
     ``launches`` and ``calls`` are the rows of `Trace.ops`, `Trace.launches` and `HostActivity.calls` in the whole
@@ -36,7 +36,9 @@ class Stretch:
 
 
 def reach_of(trace: Trace, windows: Windows, rows: AnyInts) -> tuple[Index, int, int]:
-    """Return the windows of a stretch (some windows, and the window before each), and its first and last ns."""
+    """Return the windows of a stretch (the given windows, and the window before each), and the stretch's first and last
+    ns.
+    """
     before = np.maximum(np.asarray(rows) - 1, 0)
     before = before[(windows.path[before] == windows.path[rows]) & (windows.gpu[before] == windows.gpu[rows])]
     every = np.union1d(rows, before)
@@ -49,7 +51,8 @@ def reach_of(trace: Trace, windows: Windows, rows: AnyInts) -> tuple[Index, int,
 
 
 def stretch_of(facts: Facts, windows: Windows, rows: AnyInts) -> Stretch:
-    """Cut out the `Stretch` of some rows of windows, with the step before the first row and the launches queued for it.
+    """Cut out the `Stretch` of the given rows of windows, with the step before the first row and the launches queued
+    for it.
 
     In an unchanged replay, the requested steps equal the recording to the ns. The function makes a few passes over the
     columns of the trace.

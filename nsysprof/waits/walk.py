@@ -280,8 +280,8 @@ def lanes_of(trace: Trace) -> Lanes:
 
 
 def barriers(dependencies: Dependencies, lanes: Lanes) -> Ints32:
-    """For each op, return the op (in the legacy default stream, or in a blocking stream) for which that stream makes it
-    wait.
+    """For each op, return the op for which it waits because of the legacy default stream, or -1. Ops in blocking
+    streams wait for ops in the legacy default stream, and the reverse.
     """
     found = np.full(len(lanes.order), -1, np.int32)
     null, blocking = dependencies.null, dependencies.blocking

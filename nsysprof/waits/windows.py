@@ -49,7 +49,7 @@ class Windows:
         return self.end - self.start
 
     def take(self, rows: AnyInts) -> Windows:
-        """Some of the windows."""
+        """The given windows."""
         return Windows(**{field.name: getattr(self, field.name)[rows] for field in fields(Windows)})
 
 
@@ -150,9 +150,9 @@ def step_windows(attribution: Attribution, rows: Index, path: Ints32, communicat
     A step lasts from the end of the previous step to its own end, so a data loader between two steps belongs to the
     second step. The pause belongs to a step only if both steps have the same parent range, and if the GPU computes
     almost nothing in this pause and in most pauses of the path; other work, such as validation, belongs to no step. The
-    first step and detected iterations (which touch within a loop) have no such pause. Steps of several processes, or of
-    threads that run steps concurrently, form separate lines: `Windows.path` is the number of a step's line; the second
-    result is the path of each line.
+    first step and detected iterations (which touch within a loop) have no such pause. The steps of each process form a
+    separate line; if the threads of a process run steps concurrently, the steps of each thread do. `Windows.path` is
+    the number of a step's line; the second result is the path of each line.
     """
     trace = attribution.launched.trace
     thread = trace.ranges.thread[rows]

@@ -44,7 +44,7 @@ class PathPieces:
 
 
 def critical_path(answer: Why, windows: AnyInts | None = None, *, compute: bool = True) -> PathPieces:
-    """Find the `PathPieces` of all windows, or of some rows of `Why.windows`; without ``compute``, only waits."""
+    """Find the `PathPieces` of all windows, or of the given rows of `Why.windows`; without ``compute``, only waits."""
     table = answer.columns("windows")
     which = np.arange(len(table)) if windows is None else np.sort(windows)
     waits = answer.pieces if windows is None else answer.pieces_of(which)

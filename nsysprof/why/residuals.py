@@ -61,7 +61,7 @@ def without_ceilings(rows: ColumnTable, residuals: ColumnTable) -> ColumnTable:
 
 
 def abstention(residuals: ColumnTable, path: str) -> str:
-    """Return why the waits of a path have no ceilings; empty if they have ceilings."""
+    """Return the reason why the waits of a path have no ceilings; empty if they have ceilings."""
     most = residuals["residual"][residuals.texts("path").equal(path)].max(initial=0)
     if not most > MAX_RESIDUAL:
         return ""

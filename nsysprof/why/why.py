@@ -102,7 +102,7 @@ class Why(Attributed, Shown):
         return self.pieces_of(np.arange(len(self.gpu_windows)))
 
     def pieces_of(self, rows: AnyInts) -> ColumnTable:
-        """Return the pieces of waits in some rows of ``windows``."""
+        """Return the pieces of waits in the given rows of ``windows``."""
         chosen = self.gpu_windows.take(rows)
         parts = []
         for gpu in np.unique(chosen.gpu).tolist():

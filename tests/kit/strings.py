@@ -45,6 +45,8 @@ def sentences(text: str) -> Iterator[str]:
 
 def _pages() -> Iterator[Said]:
     for path in dict.fromkeys(path for glob in PAGES for path in sorted(ROOT.glob(glob))):
+        if any(part.startswith(".") for part in path.relative_to(ROOT).parts):
+            continue  # hidden folders contain pages of tools, such as .pytest_cache/README.md
         text = path.read_text(encoding="utf-8")
         text = re.sub(r"^```.*?^```|<!--.*?-->", "", text, flags=re.M | re.S)
         for block in re.split(r"\n\s*\n|^(?=#|\s*[-*] |\s*\d+\. |\|)", text, flags=re.M):

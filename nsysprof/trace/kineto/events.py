@@ -184,7 +184,7 @@ def read_events(text: TraceText) -> Events:
 
 
 def is_pytorch(seen: Mapping[str, int]) -> bool:
-    """Return whether some of these event categories are typical of the PyTorch profiler."""
+    """Return whether any of these event categories is typical of the PyTorch profiler."""
     known = {*_HOST, *_GPU, _PYTHON, _SYNC, "cpu_instant_event"} - {"overhead", "operator", "runtime"}
     return not known.isdisjoint(seen) or any(category.startswith(("mtia_", "xpu_")) for category in seen)
 

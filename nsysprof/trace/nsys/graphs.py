@@ -1,4 +1,4 @@
-"""Read when and on which thread CUDA graph nodes were created."""
+"""Read the creation of CUDA graph nodes: its time and thread."""
 
 import numpy as np
 

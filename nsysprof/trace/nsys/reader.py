@@ -112,7 +112,7 @@ class NsysReader(Reader):
         return self._read(read_dependencies, trace)
 
     def captures(self, trace: Trace) -> details.Captures:
-        """Where CUDA graph nodes were captured."""
+        """The creation of CUDA graph nodes: time and thread."""
         return self._read(read_captures, trace)
 
     def not_read(self) -> dict[str, int]:

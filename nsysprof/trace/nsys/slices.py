@@ -100,7 +100,7 @@ def batches(connection: sqlite3.Connection, query: str) -> Iterator[list[tuple[A
 def rows_by_id(
     connection: sqlite3.Connection, wanted: Wanted, rowid: str, rowids: Sequence[int]
 ) -> list[tuple[Any, ...]]:
-    """Return tuples (rowid, *ints, *texts) of some rows, each value an int, bytes or None."""
+    """Return tuples (rowid, *ints, *texts) of the given rows; each value is an int, bytes or None."""
     columns = ", ".join([f"t.{rowid}", *map(integer, wanted.ints), *map(text, wanted.texts)])
     query = f"SELECT {columns} FROM {quoted(wanted.table)} AS t NOT INDEXED WHERE t.{rowid} = ?"
     return [row for at in rowids for row in connection.execute(query, (at,))]

@@ -155,7 +155,7 @@ class SqliteSource:
         if layout is None:
             raise RefusedError("it is not a table of rows")
         if not {*wanted.ints, *wanted.texts} <= set(layout.fields):
-            raise RefusedError("the rows do not store a required column")
+            raise RefusedError("a required column is not stored in the rows")
         path, options, _ = self._place
         if options != "mode=ro":
             raise RefusedError("the database has a journal, or uses write-ahead logging")
