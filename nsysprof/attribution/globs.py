@@ -30,16 +30,16 @@ class Match:
 
 
 def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> list[Match]:
-    """Return the merged paths that a glob matches or equals. If there are none, return the paths whose last name the
-    glob matches.
+    """Return the merged paths that equal a glob, or else all that the glob matches. If there are none, return the paths
+    whose last name the glob matches.
 
     If matching ranges are nested, only the outermost counts. Raises `NsysprofError` with similar names if nothing
     matches.
     """
     match_all = _compiled(glob).fullmatch
-    found = {
-        code: Match(code, text, match.groups()) for code, text in enumerate(texts) if (match := match_all(text))
-    } or {code: Match(code, text, ()) for code, text in enumerate(texts) if text == glob}
+    found = {code: Match(code, text, match.groups()) for code, text in enumerate(texts) if (match := match_all(text))}
+    if equal := [code for code, text in enumerate(texts) if text == glob]:
+        found = {code: found.get(code, Match(code, glob, ())) for code in equal}  # `iter*` names no `iter B*`
     matches = _outermost(merged, found or dict(_by_name(merged, texts, glob)))
     if not matches:
         raise no_match(texts, glob, file)

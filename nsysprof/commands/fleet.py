@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 from nsysprof.commands import report_options as options
 from nsysprof.commands.question import Question, give_answer
 from nsysprof.commands.report_options import option
+from nsysprof.errors import NsysprofError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,9 +84,12 @@ def fleet(
     files, notes = find_reports(names)
     asked = [file.name for file in files]
     folder = output or default_folder(names, asked)
-    kept = kept_in(folder)
     results = fleet_folder(folder, asked, **writing.of_folder)
-    writing.check(results)
+    unwritten = _unwritable(folder) if output is None and not resume else None
+    if not unwritten:
+        writing.check(results)
+    spare = tempfile.TemporaryDirectory(prefix="nsysprof-") if unwritten else None  # until the command ends
+    kept = kept_in(Path(spare.name) if spare else folder)
     if not resume and not writing.force:
         check_unfinished(folder)
     choice = Choice(per, tuple(merge or DEFAULT_MERGE), skip)
@@ -104,9 +109,11 @@ def fleet(
         text=lambda given: fleet_text(given, top, full=writing.full),
     )  # fmt: skip
     with start_painter(apart=False) as painter:
-        give_answer(question, answer, results, writing, painter, None, asked=output is not None)
+        give_answer(question, answer, results, writing, painter, unwritten, asked=output is not None)
     if where:
         print_message(_cost(answer, where))
+    if spare:
+        spare.cleanup()
     if answer.failures:
         print_message(
             f"nsysprof: {len(answer.failures):,} of {len(tasks):,} reports could not be read; "
@@ -114,6 +121,17 @@ def fleet(
         )
         raise typer.Exit(1)
     remove_kept(kept)
+
+
+def _unwritable(folder: Path) -> NsysprofError | None:
+    """Return why a folder that was not asked for cannot be written."""
+    from nsysprof.results.folder import writable_around
+
+    try:
+        writable_around(folder)
+    except NsysprofError as error:
+        return error
+    return None
 
 
 def _tasks(files: Sequence[ReportFile], choice: Choice, reading: options.ReadingOptions) -> list[ReportTask]:

@@ -327,11 +327,13 @@ def _replay(case: Case, place: Place, spots: list[Spot], tried: int) -> None:
         found = ((some, each) for some in stretches(case) for each in some.places)
         part, mine = next((some, each) for some, each in found if (each.path, each.gpu) == (place.path, place.gpu))
         times = place.total_ns / max(mine.total_ns, 1)
+    streams = np.unique(case.facts.attribution.trace.ops.stream[np.concatenate([each.rows for each in spots])])
+    refused = part.doubt or (case.facts.lacks and len(streams) > 1)  # a part may have fewer streams
     for at, each in enumerate(spots[:tried]):
         if np.isnan(each.scale):
             continue
         scale = float(f"{each.scale:.2g}") if each.scale < _WORTH else 1.0
-        gains = None if scale >= 1 else part.changed(mine, Changes(scale=[f"{each.glob}={scale:g}"]))
+        gains = None if scale >= 1 or refused else part.changed(mine, Changes(scale=[f"{each.glob}={scale:g}"]))
         if scale >= 1:
             gain, basis = 0.0, REPLAYED
         elif gains is None:

@@ -124,7 +124,8 @@ def command(answer: Hotspots, spot: Spot) -> str:
     place = answer.place
     steps = "" if place is None or place.path == WHOLE else f" --range {quote(place.path.replace('[', '[[]'))}"
     text = f"nsysprof forecast {report}{steps} --as-profiled --scale {quote(f'{spot.glob}={spot.scale:g}')}"
-    if spot.gain_ns > 0 and len(text) - len(report) <= _COMMAND:
+    replayed = spot.gain_basis != BOUND  # a forecast refuses what could not be replayed
+    if spot.gain_ns > 0 and replayed and len(text) - len(report) <= _COMMAND:
         return text
     return f"nsysprof hotspots {report} --by family" if answer.by == "kernel" else f"nsysprof analyze {report}"
 

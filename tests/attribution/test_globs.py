@@ -42,6 +42,15 @@ def test_the_outermost_of_ranges_in_one_another_counts(trace: MakeTrace) -> None
     assert matched(trace, "RUN::math::*/iter*") == ["RUN::math::S512/iter*", "RUN::math::S4096/iter*"]
 
 
+def test_a_merged_path_as_it_is_printed_is_that_path_alone(trace: MakeTrace) -> None:
+    """`iter*` matches `iter-eval` too, but whoever copies it from the screen means the one path."""
+    items = [Range(f"iter{at}", 100 * at, 100 * at + 90) for at in range(3)]
+    paths = merged(trace(*items, Range("iter-eval", 1000, 1090)))
+    assert sorted(paths[1]) == ["iter*", "iter-eval"]
+    assert [(match.text, match.stars) for match in find_matches(*paths, "iter*", "r.sqlite")] == [("iter*", ("*",))]
+    assert [match.text for match in find_matches(*paths, "i*", "r.sqlite")] == ["iter*", "iter-eval"]
+
+
 def test_other_wild_cards(trace: MakeTrace) -> None:
     """One character, one of some, none of some."""
     assert matched(trace, "RUN::flash::S51?") == ["RUN::flash::S512"]

@@ -406,3 +406,13 @@ def test_usage(arguments: list[str], says: str, run: Run) -> None:
     done = run(*arguments)
     assert done.code == 2
     assert says in done.err
+
+
+def test_a_folder_without_rights_still_gets_the_answer_printed(run: Run, tmp_path: Path) -> None:
+    """On stdout, with one line on what was not written; a folder that was asked for is a failure."""
+    (tmp_path / "two-ranks.fleet").write_text("in the way")
+    done = run("fleet", TWO, "--workers", "1", "--no-charts")
+    assert done.code == 0, done.err
+    assert done.out.startswith("2 ranks")
+    assert "Not written: cannot write into two-ranks.fleet" in done.err
+    assert run("fleet", TWO, "-o", "two-ranks.fleet").code == 1

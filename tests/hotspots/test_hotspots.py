@@ -11,7 +11,7 @@ import pytest
 import nsysprof
 from nsysprof.analyze.text import summary
 from nsysprof.core.units import format_ns
-from nsysprof.diagnosis.finding import REPLAYED
+from nsysprof.diagnosis.finding import BOUND, REPLAYED
 from nsysprof.diagnosis.reached import REACHABLE
 from nsysprof.errors import NsysprofError
 from nsysprof.hotspots.charts import plan_hotspots
@@ -96,6 +96,21 @@ def test_a_gain_is_that_of_the_forecast(tmp_path: Path) -> None:
     scaled = nsysprof.forecast(attributed(path), "step", as_profiled=True, scale=[f"{MM}={first.scale:g}"])
     assert first.gain_ns == pytest.approx(scaled.gain_ns / answer.place.steps)
     assert first.gain_ns == pytest.approx((1 - first.scale) * first.step_ns, rel=0.01)
+
+
+def test_what_a_forecast_refuses_is_a_bound_with_another_command(tmp_path: Path) -> None:
+    """Two streams without recorded events: their order is unknown, so no command forecasts the saving."""
+    events: list[Event] = []
+    for step in range(STEPS):
+        begin = step * STEP
+        gpu = 60 * US + step * 4 * MS
+        events.append(annotation("step", begin, begin + 100 * US))
+        events += work(MM, "aten::mm", begin + 10 * US, (gpu, gpu + 3 * MS), 2 * step + 1, **SQUARE)
+        behind = gpu + 3 * MS + US
+        events += work(ADD, "aten::add", begin + 40 * US, (behind, behind + MS // 2), 2 * step + 2, stream=13, **SQUARE)
+    answer = found(write_trace(tmp_path / "t.json", events))
+    assert answer.spots[0].gain_basis == BOUND
+    assert not command(answer, answer.spots[0]).startswith("nsysprof forecast")
 
 
 def test_a_kernel_that_hides_behind_another_gains_nothing(tmp_path: Path) -> None:
