@@ -86,10 +86,8 @@ def fleet(
     folder = output or default_folder(names, asked)
     results = fleet_folder(folder, asked, **writing.of_folder)
     unwritten = _unwritable(folder) if output is None and not resume else None
-    if not unwritten:
-        writing.check(results)
-    spare = tempfile.TemporaryDirectory(prefix="nsysprof-") if unwritten else None  # until the command ends
-    kept = kept_in(Path(spare.name) if spare else folder)
+    kept = kept_in(Path(tempfile.mkdtemp(prefix="nsysprof-")) if unwritten else folder)
+    _ = unwritten or writing.check(results)
     if not resume and not writing.force:
         check_unfinished(folder)
     choice = Choice(per, tuple(merge or DEFAULT_MERGE), skip)
@@ -112,8 +110,6 @@ def fleet(
         give_answer(question, answer, results, writing, painter, unwritten, asked=output is not None)
     if where:
         print_message(_cost(answer, where))
-    if spare:
-        spare.cleanup()
     if answer.failures:
         print_message(
             f"nsysprof: {len(answer.failures):,} of {len(tasks):,} reports could not be read; "

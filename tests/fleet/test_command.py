@@ -24,6 +24,7 @@ from tests.kit.command_line import Run
 
 ROOT = Path(__file__).parents[2]
 TWO = ROOT / "analysis" / "two-ranks"
+LATE = ROOT / "docs" / "gallery" / "late-rank"
 LIMIT = 240
 # What workers take, which differs from run to run.
 COST = ["seconds", "peak_bytes"]
@@ -410,9 +411,9 @@ def test_usage(arguments: list[str], says: str, run: Run) -> None:
 
 def test_a_folder_without_rights_still_gets_the_answer_printed(run: Run, tmp_path: Path) -> None:
     """On stdout, with one line on what was not written; a folder that was asked for is a failure."""
-    (tmp_path / "two-ranks.fleet").write_text("in the way")
-    done = run("fleet", TWO, "--workers", "1", "--no-charts")
+    (tmp_path / "late-rank.fleet").write_text("in the way")
+    done = run("fleet", LATE, "--workers", "1", "--no-charts")
     assert done.code == 0, done.err
-    assert done.out.startswith("2 ranks")
-    assert "Not written: cannot write into two-ranks.fleet" in done.err
-    assert run("fleet", TWO, "-o", "two-ranks.fleet").code == 1
+    assert done.out.startswith("4 ranks")
+    assert "Not written: cannot write into late-rank.fleet" in done.err
+    assert run("fleet", LATE, "-o", "late-rank.fleet").code == 1
