@@ -412,8 +412,8 @@ def test_usage(arguments: list[str], says: str, run: Run) -> None:
 def test_a_folder_without_rights_still_gets_the_answer_printed(run: Run, tmp_path: Path) -> None:
     """On stdout, with one line on what was not written; a folder that was asked for is a failure."""
     (tmp_path / "late-rank.fleet").write_text("in the way")
-    done = run("fleet", LATE, "--workers", "1", "--no-charts")
+    done = run(LATE, "--workers", "1", "--no-charts")
     assert done.code == 0, done.err
     assert done.out.startswith("4 ranks")
     assert "Not written: cannot write into late-rank.fleet" in done.err
-    assert run("fleet", LATE, "-o", "late-rank.fleet").code == 1
+    assert run(LATE, "-o", "late-rank.fleet").code == 1
