@@ -45,6 +45,8 @@ _MANY = {
     "openacc": "spread the loops over at least {blocks:,} gangs (parallel loop gang vector, with collapse for nested"
     " loops), each with {wide:,} threads",
 }
+# The second stage of a reduction, which the compiler runs in one block.
+_STAGE, _SELDOM = re.compile(r"_gpu__red\Z"), "compute this reduction only in the steps that use its result"
 # Where all threads are enough for all multiprocessors, but lie in few large blocks.
 _SMALLER = "use smaller blocks (128 threads), so that the same threads spread over all {sms} multiprocessors"
 _WIDE = "use blocks of 128 to 256 threads: blocks of {threads} leave multiprocessors mostly idle"
@@ -252,6 +254,8 @@ def _remedy(busy: Busy, found: Launches, kind: str, row: int, code: int) -> str:
         values |= {"wide": wide, "each": each, "blocks": each * found.sms}
         spread = int(found.blocks[row]) * threads >= FEW_WARPS * _WARP * found.sms
         name = busy.case.facts.attribution.trace.op_names[code]
+        if _STAGE.search(name):
+            return _SELDOM
         texts = {"cuda": _MANY["pytorch"]} if _OF_LIBRARY.match(name) else _MANY
         text = dialect_text(busy.case, texts)
         return (_SMALLER if spread and text == _MANY["cuda"] else text).format(**values)

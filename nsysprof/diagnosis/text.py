@@ -50,7 +50,10 @@ def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
         moves, length = np.isin(trace.ops.kind, (MEMCPY, MIGRATION)), trace.ops.end - trace.ops.start
         does = "copies" if 2 * int(length[moves].sum()) > copies * total else "sets memory"
         copying = f", {does} for {format_share(copies)}," * (copies >= _SOME_COPIES)
-        of = f"{computes}{copying} of the {span} from first to last GPU operation{on}"
+        whole = f"{span} from first to last GPU operation"
+        if gpus > 1:
+            whole = f"time from the first to the last operation of each GPU (up to {span})"
+        of = f"{computes}{copying} of the {whole}{on}"
         return f"{file}: no step repeats; {_set_up_text(diagnosis)}{of}{_migrated_text(diagnosis)}"
     level = diagnosis.chosen.level
     several = f" in {len(level.paths):,} paths" * (len(level.paths) > 1)

@@ -45,7 +45,8 @@ _ORIGINS = [
     for pattern, language in (
         (r"__omp_offloading_[\da-f]+_[\da-f]+_(?P<function>\w+)_l(?P<line>\d+)", "OpenMP"),
         (r"nvkernel_(?P<function>\w+?)_F\d+L(?P<line>\d+)_\d+_?", "OpenMP"),
-        (r"(?:\w{0,99}__(?=pgi_))?(?P<function>\w+?)_(?P<line>\d{2,})_gpu(?:__red)?", "OpenACC"),
+        (r"(?:\w{0,99}__(?=pgi_))?(?P<function>\w+?)_(?P<line>\d{2,})_gpu", "OpenACC"),
+        (r"(?:\w{0,99}__(?=pgi_))?(?P<function>\w+?)_(?P<line>\d{2,})_gpu__red", "OpenACC reduction"),
         (r"(?P<function>[\w$]+?)_?\$ck_L(?P<line>\d+)_\d+\w*", "Cray"),
         (r"(?P<function>\w+?)[.$]_omp_fn[.$](?P<part>\d+)", "GCC"),
         (r"julia_(?:gpu_)?(?P<function>\w+?)_+\d+(?:\(.*)?", "Julia"),

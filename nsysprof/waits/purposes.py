@@ -128,8 +128,8 @@ def happens_once(activity: HostActivity, purpose: Bytes, start: Ints, end: Ints)
 
 
 def _creating(trace: Trace, activity: HostActivity, purpose: Bytes) -> list[int]:
-    """The call that created each device's context: the longest before its first op; in processes without recorded GPU
-    ops, the first long one.
+    """The call that created each device's context: the longest before its first op that created no other; in processes
+    without recorded GPU ops, the first long one.
     """
     calls = activity.calls
     length = calls.end - calls.start
@@ -144,19 +144,20 @@ def _creating(trace: Trace, activity: HostActivity, purpose: Bytes) -> list[int]
     alike = [
         named[(calls.name[named] == calls.name[row]) & (process[named] == process[row])] for row in long[first].tolist()
     ]
-    usual = np.array([_usual(length[rows]) for rows in alike])
+    of = [int(trace.processes[device.process]) for device in trace.devices]
+    contexts = [max(of.count(int(process[row])), 1) for row in long[first].tolist()]  # each makes one call long
+    usual = np.array([_usual(length[rows], count) for rows, count in zip(alike, contexts, strict=True)])
     long = long[length[long] >= _TIMES * usual[group]]
     begins = np.full(len(trace.devices), np.iinfo(np.int64).max)
     works = np.flatnonzero(trace.ops.kind != MIGRATION)
     np.minimum.at(begins, trace.stream_device[trace.ops.stream[works]], trace.ops.start[works])
-    of = [int(trace.processes[device.process]) for device in trace.devices]
-    out = []
+    out: list[int] = []
     for pid in np.unique(process[long]).tolist():
         mine = long[process[long] == pid]
         if pid not in of:
             out.append(int(mine[np.argmin(calls.start[mine])]))
-        for until in [begin for each, begin in zip(of, begins.tolist(), strict=True) if each == pid]:
-            before = mine[calls.end[mine] <= until]
+        for until in sorted(begin for each, begin in zip(of, begins.tolist(), strict=True) if each == pid):
+            before = mine[(calls.end[mine] <= until) & ~np.isin(mine, out)]
             out += before[[np.argmax(length[before])]].tolist() if len(before) else []
     return out
 
@@ -185,9 +186,9 @@ def _without_work(trace: Trace, calls: CallList, rows: Index) -> Index:
     return rows[2 * covered(busy, calls.start[rows], calls.end[rows]) < calls.end[rows] - calls.start[rows]]
 
 
-def _usual(length: Ints) -> float:
-    """The median of durations without the longest; 0 of a single one."""
-    return float(np.median(np.delete(length, np.argmax(length)))) if len(length) > 1 else 0.0
+def _usual(length: Ints, longest: int = 1) -> float:
+    """The median of durations without some of the longest; 0 if no other is left."""
+    return float(np.median(np.sort(length)[:-longest])) if len(length) > longest else 0.0
 
 
 def _first_launches(trace: Trace) -> Index:

@@ -2700,6 +2700,16 @@ def test_a_long_memset_is_no_copy(trace: MakeTrace) -> None:
     assert diagnosis_of(trace(*program.items, endless, duration=50 * MS)).recorded_ns == 50 * MS
 
 
+def test_shares_of_gpus_without_steps_are_of_the_time_of_each(trace: MakeTrace) -> None:
+    """Two GPUs, of which the second begins when half of the time is over, compute all of their own time."""
+    kernels = [
+        launch_kernel("k", (at * MS, at * MS + 9000), (at * MS + 9000, end * MS), id=at + 1, device=device)
+        for at, end, device in ((0, 20, 0), (10, 20, 1))
+    ]
+    said = headline(diagnosis_of(trace(*kernels[0], *kernels[1])), "r")
+    assert "2 GPUs compute for 100 % of the time from the first to the last operation of each GPU (up to 20" in said
+
+
 @pytest.mark.parametrize(("late", "gpus"), [(300 * US, 1), (300 * US, 2), (5 * US, 1)])
 def test_a_wait_for_work_that_does_not_start_is_no_synchronization(trace: MakeTrace, late: int, gpus: int) -> None:
     """The CPU waits for a memset that starts 300 µs after its launch; with two GPUs it may wait for the other one."""

@@ -147,6 +147,7 @@ def busy_with(*names: str, dialect: str = "cuda", family: str = "other", length:
         ("small-grid", 50, 256, "k", "launch at least 200 blocks of 256 threads (2 per multiprocessor)"),
         ("small-grid", 50, 255, "k", "launch at least 300 blocks of 255 threads (3 per multiprocessor)"),
         ("small-grid", 50, 768, "void cutlass::k", "give the kernel more parallel work: "),
+        ("small-grid", 1, 256, "main_58_gpu__red", "compute this reduction only in the steps that use its result"),
         ("tail-wave", 500, 128, "k", "launch a multiple of 300 blocks, or a grid of 300 whose blocks loop"),
     ],
 )

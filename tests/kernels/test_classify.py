@@ -477,7 +477,7 @@ def test_short_name(name: str, short: str) -> None:
         ("nvkernel_add2s2_omp__F1L1959_25_", "add2s2_omp:1959 (OpenMP)", "add2s2_omp"),
         ("nvkernel__ZN10coreneuron18solve_interleaved1Ei_F1L653_4", "solve_interleaved1:653 (OpenMP)", "coreneuron::solve_interleaved1"),
         ("kmeans_235_gpu", "kmeans:235 (OpenACC)", "kmeans"),
-        ("kmeans_235_gpu__red", "kmeans:235 (OpenACC)", "kmeans"),
+        ("kmeans_235_gpu__red", "kmeans:235 (OpenACC reduction)", "kmeans"),
         ("__pgi_uacc_cuda_fill_42_gpu", "pgi_uacc_cuda_fill:42 (OpenACC)", "pgi_uacc_cuda_fill"),
         ("conv_2_gpu", "conv_2_gpu", "conv_2_gpu"),
         ("kmeans_235_gpu(float *)", "kmeans_235_gpu", "kmeans_235_gpu"),

@@ -97,6 +97,19 @@ def test_allocations_that_are_all_long_make_no_context(trace: MakeTrace) -> None
     assert {purpose for _, purpose, _ in found(path)} == {"allocate", "launch"}
 
 
+def test_each_device_of_a_process_has_a_context(trace: MakeTrace) -> None:
+    """Two streams that are created take 300 ms, each on the first use of a device; the third takes 10 µs."""
+    path = trace(
+        *(call(at, length, "cudaStreamCreate_v3020") for at, length in ((0, 300_000), (400, 280_000), (790, 10))),
+        *(
+            launch_kernel("k", (at * MS, at * MS + 9000), ((at + 1) * MS, (at + 2) * MS), id=at, device=device)
+            for at, device in ((310, 0), (700, 1), (710, 1))
+        ),
+    )
+    created = [purpose for name, purpose, _ in found(path) if name == "cudaStreamCreate"]
+    assert created == ["context", "context", "event"]
+
+
 def test_each_process_has_a_context(trace: MakeTrace) -> None:
     """Ranks of a job, one of which launched nothing: `cudaFree(0)` makes it, and the first call where none works."""
     path = trace(
