@@ -87,7 +87,7 @@ def _command(panel: str, name: str, question: str, *examples: str, **more: Any) 
 
 
 _ANY_PROGRAM = {"context_settings": {"allow_interspersed_args": False}}
-RECORD, READ, COMPARE, GUARD, SHARE = "Record", "Read", "Compare", "Guard", "Share"
+RECORD, READ, COMPARE, GUARD, SHARE, LAB = "Record", "Read", "Compare", "Guard", "Share", "Attention lab"
 _command(
     RECORD, "capture", "Run a program under nsys or PyTorch's profiler, and write a report.",
     "capture -o run -- python train.py", "capture --profiler torch --modules -o run -- python train.py",
@@ -135,11 +135,6 @@ _command(
     "history traces/", "history 'nightly/*.nsys-rep' --since 2026-11-01 --limit 3",
 )  # fmt: skip
 _command(
-    COMPARE, "bench", "Attention lab: which backend is faster (no profiler)?",
-    "bench --preset math-vs-flash", "bench --backend flash --backend cudnn --seq 1024 --seq 4096",
-    "bench diff BEFORE AFTER", "bench report DIR",
-)  # fmt: skip
-_command(
     GUARD, "check", "Does a report meet its budget? For CI.",
     "check --init run.sqlite", "check run.sqlite budget.toml --baseline earlier.sqlite --md",
 )  # fmt: skip
@@ -154,6 +149,11 @@ _command(
     "scrub run.sqlite",
     "scrub run.sqlite --names -o shared.sqlite",
 )
+_command(
+    LAB, "bench", "Which attention backend is faster (no profiler)?",
+    "bench --preset math-vs-flash", "bench --backend flash --backend cudnn --seq 1024 --seq 4096",
+    "bench diff BEFORE AFTER", "bench report DIR",
+)  # fmt: skip
 
 
 def make_app(asked: str = "") -> typer.Typer:

@@ -47,6 +47,8 @@ def hotspots_text(answer: Hotspots, top: int = 10, *, full: bool = False, markdo
     if found:
         file = answer.attribution.trace.report.path
         parts.append(findings_text(replace(answer.diagnosis, findings=tuple(found)), file, "hotspots", _FINDINGS))
+    if not answer.spots and not found:
+        parts.append(f"   $ nsysprof steps {quote_path(answer.attribution.trace.report.path)}")
     if answer.spots:
         rows = len(answer.spots) if full else top
         parts.append(

@@ -25,7 +25,7 @@ def lines_of(done: Done) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("command", ["analyze", "why", "steps", "forecast", "ranges"])
+@pytest.mark.parametrize("command", ["analyze", "why", "steps", "forecast", "hotspots", "ranges"])
 def test_a_screen_has_commands_that_run(
     command: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -34,7 +34,7 @@ def test_a_screen_has_commands_that_run(
     run = runner(ROOT, capsys, monkeypatch)
 
     def quickly(*arguments: str) -> Done:
-        writes = arguments[0] in ("analyze", "why", "steps") or "--as-profiled" in arguments
+        writes = arguments[0] in ("analyze", "why", "steps", "hotspots") or "--as-profiled" in arguments
         return run(*arguments, *(["--no-charts", "--force", "-o", tmp_path / "out"] if writes else []))
 
     done = quickly(command, name)
