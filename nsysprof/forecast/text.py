@@ -98,7 +98,7 @@ def facts_of(answer: Forecast) -> list[str]:
         for path, gpu, base, new in changed[:_MAX_OTHERS]
     ]
     if len(changed) > _MAX_OTHERS:
-        out.append(f"{plural(len(changed) - _MAX_OTHERS, 'path')} more: see other_paths in forecast.json")
+        out.append(f"{plural(len(changed) - _MAX_OTHERS, 'more path')}: see other_paths in forecast.json")
     if same := len(answer.others) - len(changed):
         out.append(f"steps of {plural(same, 'other path')} do not change")
     return out

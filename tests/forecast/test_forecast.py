@@ -438,6 +438,8 @@ def test_the_command_writes_what_it_says(tmp_path: Path, run: Run) -> None:
     assert done.code == 0, done.err
     assert "as a CUDA graph" in done.out
     assert {"forecast.json", "forecast.png", "report.html"} == {each.name for each in (tmp_path / "a").iterdir()}
+    page = (tmp_path / "a" / "report.html").read_text(encoding="utf-8")
+    assert page.index("<img") < page.index("model error without the change")  # the chart comes before the method
     refused = run(BLOCK, "--range", STEPS, "--scale", "*=2", "-o", str(tmp_path / "b"))
     assert refused.code == 3
     assert refused.err.count("\n") <= 2

@@ -86,7 +86,7 @@ def fixed_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """The record of earlier forecasts widens intervals, and changes with each study."""
     record = {"graph": (0.01, 0.12, 0.1, 17), "delay": (0.02, 0.09, 0.07, 8), "remove": (0.04, 0.6, 0.5, 5)}
     monkeypatch.setattr(forecasts, "PUBLISHED", record)
-    monkeypatch.setattr(page, "answer_page", lambda attribution, *parts: parts)
+    monkeypatch.setattr(page, "answer_page", lambda attribution, *parts, basis: (*parts, basis))
 
 
 def held(path: Path, case: str, select: str | None, **changes: Any) -> None:
