@@ -222,8 +222,8 @@ def _gradients() -> Iterator[str]:
     more = {(each, name): took[each, "tiled_o6"] / took[each, "cudnn"] - 1 for each in (wide, small)
             for name, took in (("both", both), ("backward", backward))}  # fmt: skip
     yield f"B2 H16 S8192 D128 bf16, by {percent(more[wide, 'both'], 1)}"
-    yield f"is faster in this problem by {percent(more[wide, 'backward'])}"
-    yield f"and at B1 H8 S1024 by {percent(more[small, 'backward'])}"
+    yield f"is {percent(more[wide, 'backward'])} faster in this problem"
+    yield f"and {percent(more[small, 'backward'])} faster at B1 H8 S1024"
     yield f"{us['first build', small, 'tiled_o6', 'forward and backward']:.1f} µs for forward and backward"
     checks = (ANALYSIS / O6 / "gradients.txt").read_text("utf-8")
     yield f"time limit of {re.findall('until ([0-9]+) s', checks)[0]} s allowed only"

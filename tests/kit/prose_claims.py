@@ -147,10 +147,11 @@ def claims_of_short_block() -> Iterator[str]:
         said += [f"{at.ns(shape, name) / 1e3:.1f} µs" for name in ("naive", *fused)]
         yield row(int(at.ns(shape, "naive", "seq")), *said)
     short, *_, long = at.shapes
-    yield f"is {at.launching(short, 'cudnn')} of a call of `cudnn` at S=32"
+    assert at.launching(short, "naive") == at.launching(short, "cudnn")
+    yield f"At S=32, launch overhead is {at.launching(short, 'cudnn')} of each call of `cudnn` and `naive`"
     shares = sorted(at.launching(long, name) for name in fused)
-    yield f"{shares[0]} to {shares[-1]} of a call of the fused backends at S=512"
-    yield f"(for `naive`, {at.launching(short, 'naive')} at S=32 and {at.launching(long, 'naive')} at S=512)"
+    yield f"At S=512, launch overhead is {shares[0]} to {shares[-1]} of each call of the fused backends"
+    yield f"and {at.launching(long, 'naive')} for `naive`"
     gains = [f"{span((at.pair(shape, 'naive', new, 'eager')['speedup'] for shape, new in every), 1)}"]
     gains += [span((at.pair(shape, "naive", new)["speedup"] for new in fused), 1) for shape in (short, long)]
     gains += [span((one / other for one, other in zip(eager, graph, strict=True)), 1)]
