@@ -296,7 +296,7 @@ def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
 
 
 def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
-    """Return, for each moment, how much of the time before it the disjoint, sorted intervals cover."""
+    """For each moment, return how much of the earlier time the disjoint, sorted intervals cover."""
     before = np.append(0, np.cumsum(end - start))
     place = np.searchsorted(start, moment, side="right")
     last_end = np.append(_FIRST, end)[place]

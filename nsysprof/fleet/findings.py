@@ -157,7 +157,7 @@ def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread
 
 @dataclass(frozen=True)
 class StragglerState:
-    """A sentence about a fleet without a proven straggler, a short version, and the possible straggler's ``rank``."""
+    """A sentence about a fleet without a proven straggler, its short form, and the possible straggler's ``rank``."""
 
     text: str
     short: str

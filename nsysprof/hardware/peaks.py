@@ -173,7 +173,7 @@ _TO_GPUS = {
 def link_bytes_per_s(name: str, compute_capability: tuple[int, int] | None, *, to_gpus: bool = False) -> float:
     """Return the one-way bandwidth of a GPU's link to the host, or to other GPUs; NaN if unknown.
 
-    This is the maximum of the board; a slot with fewer lanes or of an older generation is slower.
+    The bandwidth is the maximum of the board; a slot with fewer lanes or of an older generation is slower.
     """
     for pattern, speed in (_TO_GPUS if to_gpus else _TO_HOST).items():
         if re.search(pattern, name):

@@ -20,8 +20,8 @@ _ROUNDS, _HUBER = 20, 1.345
 
 @dataclass(frozen=True)
 class Feature:
-    """How much longer a step takes (``ns``, 95 % interval) per unit of a number in its name; also the word before the
-    number.
+    """The time that a step takes longer per unit of a number in its name (``ns``, with a 95 % interval), and the word
+    before the number.
     """
 
     name: str
