@@ -198,7 +198,7 @@ def gap_table(difference: Difference, top: int) -> TextTable:
     if len(rest):
         share = float(rest["share"].sum(skipna=False))
         counts = kernels.iloc[top:].sum().tolist()
-        rows.append([f"{len(rest):,} more causes", *cells(counts, base[-1], new[-1], share)])
+        rows.append([plural(len(rest), "more cause"), *cells(counts, base[-1], new[-1], share)])
     share = 1.0 if row["delta_ns"] else math.nan
     rows.append(["total", *cells(kernels.sum().tolist(), sum(base), sum(new), share)])
     names = shorten_both(*pair.names, _SIDE_WIDTH, one_line)

@@ -52,6 +52,8 @@ def test_causes_beyond_the_top_are_one_row(trace: MakeTrace) -> None:
     assert rows[2][1:] == ["2 → 1", "345", "195", "-150", ""]
     assert sum(number(row[4]) for row in rows) == number(total[4])
     assert "ampere_sgemm" not in text
+    _, _, *rows, _, _ = ledger(comparison_text(found, top=6))
+    assert rows[-1][0] == "1 more cause"
 
 
 def test_every_line_fits(trace: MakeTrace) -> None:
