@@ -64,6 +64,8 @@ def ranges(
             return
         count = f"{plural(len(rows), 'path')} of {plural(answer.instance_count, 'range')}"
         repeated_first = max(rows, key=lambda row: (row["instances"] > 1, row["busy_ns"], row["cpu_ns"]))
-        longest = repeated_first["merged_path"].replace("[", "[[]")
-        head = f"{report}: {count}\n   $ nsysprof analyze {shown} --range {quote(longest)}"
+        longest = repeated_first["merged_path"]
+        # A command cannot be copied if the screen shows an escape for a character of the path.
+        of_range = f" --range {quote(longest.replace('[', '[[]'))}" if longest.isprintable() else ""
+        head = f"{report}: {count}\n   $ nsysprof analyze {shown}{of_range}{' --no-merge' if no_merge else ''}"
         show(answer_lines([head, Rows(show_columns(columns, rows), "path", len(rows))], full=full))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from shlex import quote
 from typing import Any
 
+from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.compare.attention_model import Expected
 from nsysprof.compare.clocks import totals_table
 from nsysprof.compare.comparison import Comparison
@@ -74,9 +75,10 @@ def comparison_text(
         reasons += ". The two sides do different work, so the ratio of the times below is not a speedup."
         blocks.append([wrap(shown(reasons), "", "  ")])
     differences = [*comparison.differences.values()]
+    merged = comparison.options.get("merge", DEFAULT_MERGE) is not None
     for difference in differences if every else differences[:1]:
         notes = _notes_on_both(comparison) if difference is differences[0] else ()
-        blocks += _difference(difference, top, markdown, notes, every=every)
+        blocks += _difference(difference, top, markdown, notes, every=every, merged=merged)
     if len(differences) > 1:
         blocks.append(pair_table(comparison, None if every else pairs).lines(markdown))
     if every:
@@ -145,14 +147,14 @@ def pair_table(comparison: Comparison, most: int | None = None) -> TextTable:
 
 
 def _difference(
-    difference: Difference, top: int, markdown: bool, notes: Iterable[str], *, every: bool
+    difference: Difference, top: int, markdown: bool, notes: Iterable[str], *, every: bool, merged: bool
 ) -> Iterator[list[str]]:
     headline, *more = difference.findings if every else difference.findings[:_MAX_FINDINGS]
     more = [*notes, *more]
     if markdown:
         yield [f"**{escape_markdown(headline)}**", "", *[f"- {escape_markdown(line)}" for line in more]]
     else:
-        command = [] if every else [f"   $ {next_command(difference)}"]
+        command = [] if every else [f"   $ {next_command(difference, merged=merged)}"]
         yield [wrap(headline, "", "  "), *[wrap(line, "  ", "    ") for line in more], *command]
     traffic = traffic_tables(difference) if every else ()
     tables = (clock_table(difference), work_table(difference, top)) if every else ()
@@ -162,8 +164,8 @@ def _difference(
         yield _evidence(difference, top, markdown)
 
 
-def next_command(difference: Difference) -> str:
-    """Return the command that shows more of the slower side."""
+def next_command(difference: Difference, *, merged: bool) -> str:
+    """Return the command that shows more of the slower side; ``merged``: whether the comparison merged names."""
     pair, row = difference.pair, difference.row
     side = pair.base if row["base_median_ns"] > row["new_median_ns"] else pair.new
     path = quote_path(side.loaded.report.path)
@@ -171,7 +173,7 @@ def next_command(difference: Difference) -> str:
         return f"nsysprof why {path}"
     inner = f"{side.text}/{side.per}"
     text = inner if inner in side.loaded.texts else side.text
-    return f"nsysprof why {path} --range {quote(text.replace('[', '[[]'))}"
+    return f"nsysprof why {path} --range {quote(text.replace('[', '[[]'))}{'' if merged else ' --no-merge'}"
 
 
 def gap_table(difference: Difference, top: int) -> TextTable:

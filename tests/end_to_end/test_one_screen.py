@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.command_line import Done, runner
+from tests.conftest import MakeTrace
+from tests.kit.command_line import Done, Run, runner
+from tests.kit.trace import Items, Range, launch_kernel
 
 ROOT = Path(__file__).parents[2]
 WIDTH, LINES = 100, 40
@@ -75,3 +77,39 @@ def test_a_comparison_fits_a_screen_and_names_the_range_to_look_at(
     [command] = re.findall(r"^ +\$ nsysprof (.*)$", done.out, re.M)
     again = run(*shlex.split(command), *written)
     assert again.code == 0, (command, again.err)
+
+
+def steps(name: str) -> list[Items]:
+    """Three numbered steps inside a range of this name, the second the longest, each with one kernel."""
+    out: list[Items] = [Range(name, 0, 9000)]
+    for number, length in enumerate((400, 900, 600), 1):
+        at = 2000 * number
+        out += [Range(f"step{number}", at, at + 1000)]
+        out += [launch_kernel("k", (at + 10, at + 20), (at + 50, at + 50 + length), id=number)]
+    return out
+
+
+def test_commands_name_steps_as_recorded_if_nothing_was_merged(run: Run, trace: MakeTrace) -> None:
+    """With --no-merge, the command that is printed has it as well, and finds the one step; without, it has it not."""
+    path = trace(*steps("a/b [x]")).name
+    written = ("--no-charts", "--force", "-o", "out")
+    for arguments, expected in (
+        (("compare", path, "--no-merge", "--base", "*/step1", "--new", "*/step2", *written), "why"),
+        (("ranges", path, "--no-merge"), "analyze"),
+    ):
+        done = run(*arguments)
+        [command] = re.findall(r"^ +\$ nsysprof (.*)$", done.out, re.M)
+        assert command.startswith(f"{expected} {path} --range ")
+        assert command.endswith(" --no-merge")
+        again = run(*shlex.split(command), *written)
+        assert again.code == 0, (command, again.err)
+    assert " --no-merge" not in run("ranges", path).out
+
+
+@pytest.mark.parametrize("name", ["it\te\nm", "a\x1b[2J", "\u202ename"])
+def test_a_command_that_cannot_be_copied_has_no_range(name: str, run: Run, trace: MakeTrace) -> None:
+    """A path with control characters is left out of the command, which stays on one line and runs."""
+    path = trace(Range(name, 0, 9000), launch_kernel("k", (10, 20), (50, 950), id=1)).name
+    done = run("ranges", path)
+    assert done.out.splitlines()[1:3] == [f"   $ nsysprof analyze {path}", ""]
+    assert run("analyze", path, "--no-charts").code == 0
