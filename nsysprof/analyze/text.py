@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 MOST, _FINDINGS, _STEPS, _RANGES, _KERNELS = 20, 3, 3, 8, 5  # rows of each table, and those of one screen
 _MAX_DIFFERENCES, _MAX_DIAGNOSTICS = 20, 3
-_NO_KERNEL = re.compile(r"\s(?:variants\)|different\s+steps)")  # where one kernel is not what takes longest
+# where one kernel is not what takes longest
+_NO_KERNEL = re.compile(r"(?:begin\s+with|most\s+in)\s[^%]*%\s+in\s+[\d,]+\s+variants\)|\sdifferent\s+steps")
 _HALF = 0.5  # of the steps: where the GPU idles for longer, kernels are not what to begin with
 _FAMILY_WIDTH, _LEAST_NAME = 28, 36
 # Messages of nsys on each process, even a shell that starts the program: the report as a whole has its own.

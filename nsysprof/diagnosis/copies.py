@@ -130,7 +130,8 @@ def _codes(case: Case, rows: Index) -> Ints:
         if "set" in what:
             return f"memsets{place}"
         direction = _DIRECTIONS.get(what, what)
-        return f"{MEMORY[memory].strip()} copies {direction} of {size_text(size)}{place}".strip()
+        of = f" of {size_text(size)}" if size else ""
+        return f"{MEMORY[memory].strip()} copies {direction}{of}{place}".strip()
 
     return texts.each(describe, pick(trace.ops.name, op, 0), memory, size, where)
 

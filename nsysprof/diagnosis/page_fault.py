@@ -120,7 +120,7 @@ def page_findings(case: Case, place: Place) -> Iterator[Finding]:
         amount = each_step(place, lost) if which == EVERY else format_ns(lost) + when
         text = f"{verb.format(amount)} {cause} ({size} of unified memory moved)"
         evicted = int(found.evicted_bytes.sum())
-        if cause == _FAULTS and evicted >= _EVICTS * int(moved.sum()):
+        if cause == _FAULTS and evicted > 0 and evicted >= _EVICTS * int(moved.sum()):
             evictions = f"{format_bytes(evicted)} evicted because GPU memory was full"
             text = text.replace(" moved)", f" moved to the GPU, {evictions})")
             texts = _FIT

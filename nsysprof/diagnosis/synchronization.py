@@ -71,6 +71,8 @@ def _claims(case: Case) -> Mask:
     reads = (case.purpose[pieces["call"]] == COPY) & blocks & np.append(to_host, False)[pieces["copied"]]
     own = (case.purpose[pieces["call"]] == SYNCHRONIZE) | reads
     talks = np.append(case.facts.communication[trace.ops.name], False)[pieces["on"]]
+    begun = np.maximum(np.append(trace.ops.start, 0)[pieces["on"]], pieces["start_ns"])
+    talks &= 2 * (pieces["end_ns"] - begun) >= pieces["ns"]
     return of_host(case) & (copied_op(case) < 0) & ((waits & launching(case)) | own) & ~stalled(case) & ~talks
 
 

@@ -31,7 +31,7 @@ from nsysprof.waits.whole import Cause
 MIN_NS = 20_000  # in all steps: nobody would notice less
 MAX_TRIED = 16  # causes that are replayed, those with most waiting first
 MAX_NODES = 4_000_000  # of all replays together
-_GPUS = 2  # on which a cause of a path is tried, those that wait longest for it: the finding is about one of them
+_GPUS = 2  # with a finding about a cause of a path, of those that wait longest for it: one finding is kept
 # Of the waits: where the recording explains no more than the rest, what it does explain is no diagnosis.
 _UNEXPLAINED = 0.25
 _LONG = 0.25  # of a single pass: a wait of this share is a finding even if the replay saves nothing
@@ -96,15 +96,17 @@ def of_waits(case: Case) -> Iterator[Finding]:
     for kind, group in some:
         if id(group.place) in paced:  # whatever gets shorter, the wait gets longer
             continue
-        on_gpus[cause := (kind.name, group.cause, group.place.path)] += 1
-        if on_gpus[cause] > _GPUS:
+        cause = (kind.name, group.cause, group.place.path)
+        if on_gpus[cause] >= _GPUS:
             continue
         replays = kind.tried and tried < MAX_TRIED and nodes < MAX_NODES
         if replays:
             tried += 1
             nodes += len(case.program.network.extra)
         with left_out_if_faulty(kind.name):
-            yield from _finding(case, kind, group, replays=replays)
+            for finding in _finding(case, kind, group, replays=replays):
+                on_gpus[cause] += 1
+                yield finding
 
 
 def _paces(case: Case, kind: Kind, group: Group) -> bool:

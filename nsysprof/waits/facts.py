@@ -90,13 +90,13 @@ class Facts:
     @cached_property
     def told_sizes(self) -> AnyInts:
         """Return the size of each copy as printed (bytes): its size if all copies of this direction and about this size
-        are equal, otherwise minus their median.
+        are equal, otherwise minus their median; 0 if it is unknown.
         """
         if self.whole is not None:
             facts, some = self.whole
             return facts.told_sizes[some]
-        name, size = self.attribution.trace.ops.name, self.attribution.trace.copy_sizes()
-        rows = np.flatnonzero(size > 0)
+        name, size = self.attribution.trace.ops.name, np.maximum(self.attribution.trace.copy_sizes(), 0)
+        rows = np.flatnonzero(size)
         first, group = distinct(name[rows], bucket(size[rows]))
         alike = np.ones(len(first), bool)
         alike[group[size[rows] != size[rows[first]][group]]] = False

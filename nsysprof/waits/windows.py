@@ -208,21 +208,26 @@ def steady(trace: Trace, windows: Windows) -> Mask:
 
 def incomplete(trace: Trace, windows: Windows) -> Mask:
     """Mark the windows of each path on each GPU from which on nsys lost GPU ops: it tells of lost events, and all later
-    windows are as long as earlier ones, nearly all of which have more ops. Of found steps nothing is known.
+    windows are as long as earlier ones, nearly all of which have more ops that take longer; later ops have no other
+    names. Of found steps nothing is known.
     """
     out = np.zeros(len(windows), bool)
-    if not any(map(tells_of_dropped_events, trace.report.about.diagnostics)):
+    if not any(tells_of_dropped_events(each) and "NVTX" not in each.text for each in trace.report.about.diagnostics):
         return out
     _, line = distinct(windows.gpu, windows.path)
     for number in np.unique(line[trace.ranges.kind[windows.range] != FOUND]).tolist() if len(trace.ranges) else ():
         mine = np.flatnonzero(line == number)
-        start = np.sort(trace.ops.start[trace.op_gpu == windows.gpu[mine[0]]])
+        ops = trace.in_order(np.flatnonzero(trace.op_gpu == windows.gpu[mine[0]]), trace.ops.start)
+        start, name = trace.ops.start[ops], trace.ops.name[ops]
         first, last = (np.searchsorted(start, each[mine]) for each in (windows.start, windows.end))
         full = last - first >= _FULL * np.quantile(last - first, _FULL)
         until, length = int(np.flatnonzero(full)[-1]) + 1, windows.length[mine]
         if min(until, len(mine) - until) < _SEVERAL or full[:until].mean() < _FULL:
             continue
-        out[mine[until:]] = np.median(length[until:]) >= _FULL * np.median(length[:until])
+        busy = covered(merge(start, trace.ops.end[ops]), windows.start[mine], windows.end[mine])
+        fewer = np.median(busy[until:]) <= _FULL * np.median(busy[:until])
+        fewer &= np.isin(name[first[until] : last[-1]], name[first[0] : last[until - 1]]).all()
+        out[mine[until:]] = fewer and np.median(length[until:]) >= _FULL * np.median(length[:until])
     return out
 
 

@@ -35,6 +35,7 @@ from tests.kit.trace import (
     Launch,
     Memcpy,
     OsCall,
+    PageFault,
     Process,
     Range,
     launch_kernel,
@@ -2698,6 +2699,66 @@ def test_a_long_memset_is_no_copy(trace: MakeTrace) -> None:
     said = headline(diagnosis_of(trace(*program.items, endless, duration=50 * MS)), "r")
     assert "sets memory for 67 %" in said
     assert diagnosis_of(trace(*program.items, endless, duration=50 * MS)).recorded_ns == 50 * MS
+
+
+def test_the_code_of_a_straggler_is_told_of_its_gpu(trace: MakeTrace) -> None:
+    """The GPUs of ranks 0 and 1 wait longest for their code, but in vain: they then wait for rank 2."""
+    items: list[Any] = []
+    for rank, code_ns, gemm_ns in ((0, 4 * MS, MS), (1, 4 * MS, MS), (2, 3 * MS, 5 * MS)):
+        program = Program()
+        for number in range(STEPS):
+            program.now = number * 10 * MS
+            with program.range(f"step{number}"):
+                with program.range("load"):
+                    program.code(code_ns)
+                program.launch("gemm", gemm_ns)
+                id, end = program.call("cudaLaunchKernel"), number * 10 * MS + 9 * MS
+                program.items.append(Kernel(NCCL, program.free[7] + STARTS, end, id))
+                program.free[7] = end
+                program.wait()
+        mine: list[Any] = program.items
+        items += [
+            replace(each, process=rank + 1, **({"device": rank} if hasattr(each, "device") else {})) for each in mine
+        ]
+    assert ("cpu-code", 2) in [(each.kind, each.gpu) for each in diagnosis_of(trace(*items)).findings]
+
+
+def test_a_wait_that_ends_with_a_short_collective_is_a_synchronization(trace: MakeTrace) -> None:
+    """The CPU waits for 3 ms of one GPU, and then for its broadcast of 0.1 ms, before it launches on the other GPU."""
+    program = Program()
+    for number in range(STEPS):
+        with program.range(f"step{number}"):
+            for gpu in (0, 1):
+                program.launch("gemm", 3 * MS, stream=7 + gpu, device=gpu)
+                program.launch(NCCL, 100 * US, stream=7 + gpu, device=gpu)
+                program.wait(until=program.free[7 + gpu])
+    assert "synchronization" in [each.kind for each in diagnosis_of(trace(*program.items)).findings]
+
+
+def test_faults_without_moved_pages_evict_nothing(trace: MakeTrace) -> None:
+    """Pages that the GPU touches first move from nowhere: 0 B moved, and 0 B evicted."""
+
+    def act(program: Program) -> None:
+        program.launch("init", 6 * MS)
+        begin = program.free[7] - 6 * MS
+        program.items += [PageFault(begin + at * US, begin + (at + 100) * US) for at in range(0, 4000, 200)]
+        program.wait()
+
+    [found] = [each for each in diagnosis_of(trace(*steps(act).items)).findings if each.kind == "page-fault"]
+    assert "evicted" not in found.text
+
+
+def test_copies_of_unknown_size_have_none(trace: MakeTrace) -> None:
+    """An export without the column of bytes."""
+
+    def act(program: Program) -> None:
+        program.wait()
+        program.copy(1, 16 << 20, 2 * MS)
+        program.wait()
+
+    path = trace(*steps(act).items, drop_columns={"CUPTI_ACTIVITY_KIND_MEMCPY": ["bytes"]})
+    [found] = [each for each in diagnosis_of(path).findings if each.kind == "exposed-copy"]
+    assert found.cause == "pinned copies to the GPU in step*"
 
 
 def test_shares_of_gpus_without_steps_are_of_the_time_of_each(trace: MakeTrace) -> None:

@@ -193,6 +193,28 @@ def test_of_collectives_that_end_together_the_last_to_start_is_what_blocks(trace
 
 
 @pytest.mark.parametrize(
+    ("lost", "early", "late"),
+    [
+        ("CUDA", [*["gemm"] * 6, "check"], ["gemm"] * 6),
+        ("CUDA", ["train"] * 10, ["eval"] * 4),
+        ("NVTX", ["gemm"] * 10, ["gemm"] * 4),
+    ],
+    ids=["as long on the GPU", "other kernels", "lost ranges"],
+)
+def test_later_steps_with_fewer_ops_are_kept(trace: MakeTrace, lost: str, early: list[str], late: list[str]) -> None:
+    """Twenty steps of 6 ms of which the later have fewer kernels, in a recording that lost some events."""
+    program = Program()
+    for number in range(20):
+        with program.range(f"step{number}"):
+            for name in early if number < 10 else late:
+                program.launch(name, 5 * US if name == "check" else 400 * US)
+            program.wait()
+            program.code((number + 1) * 6 * MS - program.now)
+    answer = why_of(trace(*program.items, Diagnostic(f"Not all {lost} events might have been collected.")), None)
+    assert len(answer.windows) == 20
+
+
+@pytest.mark.parametrize(
     ("lost", "said", "shorter", "left_out"),
     [(6, True, False, 6), (2, True, False, 0), (6, False, False, 0), (6, True, True, 0)],
     ids=["lost", "few", "nothing is said of lost events", "shorter steps"],
