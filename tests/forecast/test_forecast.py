@@ -377,7 +377,7 @@ def test_short_forecasts_keep_digits_and_paths_without_a_change_are_counted() ->
     tiled = TRACES.parent / "analysis/tiled-attention/tiled.sqlite"
     text = forecast_text(ask(tiled, set=["*tiled*=1us"]))
     assert " → 0.047 ms (" in text
-    assert "3 paths more: see other_paths in forecast.json" in text
+    assert "3 more paths: see other_paths in forecast.json" in text
     assert "steps of 8 other paths do not change" in text
 
 
