@@ -186,7 +186,7 @@ REFUSALS: dict[str, tuple[str, list[tuple[Any, ...]], str]] = {
     "without rowid": ("CREATE TABLE t (a PRIMARY KEY, b) WITHOUT ROWID", NUMBERS, "a page is not a table leaf"),
     "utf-16": ("PRAGMA encoding = 'UTF-16le'; CREATE TABLE t (a, b)", NUMBERS, "text is not UTF-8"),
     "log": ("PRAGMA journal_mode = wal; CREATE TABLE t (a, b)", NUMBERS, "write-ahead log"),
-    "generated": ("CREATE TABLE t (b, x); ALTER TABLE t ADD COLUMN a AS (b + 1)", [], "do not store"),
+    "generated": ("CREATE TABLE t (b, x); ALTER TABLE t ADD COLUMN a AS (b + 1)", [], "is not stored in the rows"),
 }
 
 
