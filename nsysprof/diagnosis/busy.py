@@ -72,7 +72,7 @@ class Busy:
     def merged(self, op: Index, first: Mask, length: Ints, ns: int | None = None) -> int:
         """Return the maximum gain if one GPU op of ``length`` ns replaced several GPU ops, see `edits.merge_ops`.
 
-        ``ns``: the upper bound by arithmetic (default: the time of the replaced ops minus ``length``).
+        ``ns``: the calculated upper bound of the time saved (default: the time of the replaced ops minus ``length``).
         """
         trace = self.case.facts.attribution.trace
         gains = self.case.shorter(self.place, lambda network: edits.merge_ops(network, trace, op, first, length))

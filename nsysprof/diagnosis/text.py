@@ -1,5 +1,6 @@
 """A diagnosis in sentences: the steps, their bottlenecks, fixes and gains, and the next command."""
 
+import re
 from shlex import quote
 from typing import Any
 
@@ -30,6 +31,7 @@ _MORE = 1.05  # times what a cause costs: a graph spares the code between launch
 _SOME_COPIES, _SOME, _OUTSIDE = 0.05, 0.1, 0.1
 _LONG_NS = 100_000_000  # before the first GPU operation: less is not worth a line
 _IDLE = 0.05  # of the steps, or of the recording, that nothing needs to be said about
+_FOUND_INSIDE = re.compile(r"/(?:inner )?iteration\b")  # steps found inside a range, which `analyze` has no path for
 
 
 def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
@@ -257,7 +259,8 @@ def next_command(finding: Finding, file: Any, asked_by: str) -> str:
     if finding.kind == "slow-steps" and asked_by != "steps":
         return f"nsysprof steps {report} --per {quote(path)}"
     name = "analyze" if asked_by == "why" else "why"
-    return f"nsysprof {name} {report}" + ("" if finding.path == WHOLE else f" --range {quote(path)}")
+    unknown = finding.path == WHOLE or (name == "analyze" and _FOUND_INSIDE.search(path))
+    return f"nsysprof {name} {report}" + ("" if unknown else f" --range {quote(path)}")
 
 
 def records(diagnosis: Diagnosis | None, file: Any, asked_by: str) -> list[dict[str, Any]]:

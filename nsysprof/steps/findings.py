@@ -42,7 +42,7 @@ class Finding:
 
 
 def findings(answer: Steps) -> list[Finding]:
-    """Return all findings, slow steps first, by additional time."""
+    """Return all findings sorted by additional time, with slow steps first."""
     slow = [each for chain in answer.chains for each in _slow(answer, chain)]
     others = [each for chain in answer.ranked for each in _patterns(answer, chain)]
     return [*sorted(slow, key=lambda each: -each.excess_ns), *others]

@@ -135,7 +135,7 @@ class Copies:
     """Bytes moved or set by each GPU op whose kind is in `COPYING`, in op order.
 
     ``size_bytes`` int64, -1 if not recorded; ``source``, ``destination`` uint8, indexes into `MEMORY_KINDS`; ``cause``
-    uint8: nsys's number for the reason of a migration.
+    uint8: nsys's numeric code for the reason of a migration.
     """
 
     size_bytes: Ints

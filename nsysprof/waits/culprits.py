@@ -251,7 +251,7 @@ def _copy_text(facts: Facts, op: int) -> str:
 
 
 def size_text(told: int) -> str:
-    """Format a size of `Facts.told_sizes`: a negative size is printed with `about`."""
+    """Format a size from `Facts.told_sizes`; a negative value marks an approximate size, printed with `about`."""
     return f"{'about ' * (told < 0)}{format_bytes(abs(told))}"
 
 

@@ -16,7 +16,7 @@ from nsysprof.diagnosis import tried
 from nsysprof.diagnosis.calls import LOST_GRAPHS
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, REPLAYED, SHARED, UNTRIED, Finding, ranked
-from nsysprof.diagnosis.text import findings_text, gain_text, headline, kernels_first, nothing_text
+from nsysprof.diagnosis.text import findings_text, gain_text, headline, kernels_first, next_command, nothing_text
 from nsysprof.diagnosis.tried import groups, removal_of
 from nsysprof.forecast.forecast import forecast
 from nsysprof.kernels.classify import classify, load_rules
@@ -2759,6 +2759,16 @@ def test_copies_of_unknown_size_have_none(trace: MakeTrace) -> None:
     path = trace(*steps(act).items, drop_columns={"CUPTI_ACTIVITY_KIND_MEMCPY": ["bytes"]})
     [found] = [each for each in diagnosis_of(path).findings if each.kind == "exposed-copy"]
     assert found.cause == "pinned copies to the GPU in step*"
+
+
+@pytest.mark.parametrize(
+    ("path", "said"), [("load/iteration*", ""), ("load/step*", " --range 'load/step*'"), (WHOLE, "")]
+)
+def test_analyze_is_not_asked_about_steps_found_inside_a_range(trace: MakeTrace, path: str, said: str) -> None:
+    """`analyze` has no path for these; `why` has."""
+    found = replace(diagnosis_of(trace(*steps(code).items)).findings[0], path=path, change=())
+    assert next_command(found, "r", "why") == f"nsysprof analyze r{said}"
+    assert next_command(found, "r", "analyze") == "nsysprof why r" + ("" if path == WHOLE else f" --range '{path}'")
 
 
 def test_shares_of_gpus_without_steps_are_of_the_time_of_each(trace: MakeTrace) -> None:

@@ -114,7 +114,7 @@ class Events:
 
     ``memory``: ``thread``, ``time``, ``device``, ``address``, ``change``, ``reserved``. ``links``: ``begins``, ``id``,
     ``thread``, ``time``. ``syncs`` are the arguments and times of `cuda_sync` events that make a stream wait.
-    ``labels`` are names of threads, by thread; ``seen`` counts categories, ``faults`` counts defects of events.
+    ``labels`` are names of threads, by thread; ``seen`` counts events by category; ``faults`` counts malformed events.
     """
 
     names: Codes = field(default_factory=Codes)
