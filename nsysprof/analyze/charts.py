@@ -174,7 +174,7 @@ def _zoom_panels(answer: Timeline, zoom: Zoom) -> list[LanePanel]:
     if not zoom.ahead_ns or not host:
         return [LanePanel([*host, *streams], length, what, label.format(begin), gaps)]
     which = "later" if zoom.ahead_ns > 0 else "earlier"
-    later = f"The same work on the GPU, {format_ns(abs(zoom.ahead_ns))} {which}"
+    later = f"The same on the GPU, {format_ns(abs(zoom.ahead_ns))} {which}"
     called = label.format(format_ns(zoom.host_start_ns - answer.start_ns))
     return [
         LanePanel(host, zoom.host_end_ns - zoom.host_start_ns, what, called),
@@ -225,7 +225,7 @@ def _host_lanes(zoom: Zoom, answer: Timeline) -> list[Marks]:
     for level in np.unique(zoom.ranges["level"]).tolist():
         ranges = zoom.ranges.take(zoom.ranges["level"] == level)
         start, end = ranges["start"] - origin, ranges["end"] - origin
-        label = "the range · host" if level == 0 else f"inner ranges, level {level} · host"
+        label = "the range · host" if level == 0 else f"inside it, level {level} · host"
         out.append(_range_marks(breakdown, tints, label, start, end, ranges["path"]))
     for lane in answer.hosts:
         marks = lane.marks(zoom.host_start_ns, zoom.host_end_ns)

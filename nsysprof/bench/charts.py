@@ -40,7 +40,7 @@ def plan_roofline(results: BenchResults) -> marks.Roofs | marks.Message:
             "A roofline needs the device's FLOP/s and bandwidth.",
             "Measure them with:  nsysprof bench --measure-peaks",
         ]
-        suspects = ["The warnings list the peaks that are too low."]
+        suspects = ["See the warnings for the peaks that are too low."]
         return marks.Message(marks.Heading(title, below), suspects if ceilings else sentences)
     dtypes = lines.dtypes_of(frame)
     notes = [
@@ -96,12 +96,12 @@ def _paths(results: BenchResults, frame: pd.DataFrame, dtypes: list[str]) -> lis
 
 
 def plan_violins(results: BenchResults) -> marks.Violins:
-    """Plan a violin per backend: the deviation of its samples from their median (%); below, its second set (A/A)."""
+    """Plan a violin per backend: how far its samples are from their median (%), with its second set (A/A) below."""
     groups = _shown_points(results)
     notes = [
         "thick: middle half of the samples; white: median",
         "below the line: a second set of samples of the same backend, interleaved with the first (A/A)",
-        "numbers at the edges: how many samples are outside the axis",
+        "numbers at the edges: samples farther out",
     ]
     count = results.results["configuration"].nunique()
     if count > len(groups):

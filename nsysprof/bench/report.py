@@ -127,7 +127,7 @@ def _shapes(results: BenchResults) -> Iterator[str]:
             rows += others
     table = columns("sweep | backend | dtype | takes | FLOP/s = flops_ratio")
     note = (
-        "Takes: latency ÷ latency of the sweep's first shape (in brackets: both 95 % intervals combined). "
+        "Takes: latency ÷ latency of the sweep's first shape (in brackets: 95 % intervals combined). "
         "FLOP/s: FLOP/s ÷ FLOP/s of the first shape; above 1 if larger shapes use the device better."
     )
     return _section("From shape to shape", rows, table, 3, note)

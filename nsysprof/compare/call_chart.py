@@ -299,10 +299,10 @@ def _subtitle(comparison: Comparison, calls: Sequence[MedianCall]) -> str:
     of = f"{base:,}" if base == new else f"{base:,} and {new:,}"
     difference = comparison.differences[comparison.largest]
     chosen = f"the call with the median {difference.clock} of n = {of} calls"
-    lasts = "until the first GPU op of the next one"
+    until = "the first GPU op of the next one"
     if difference.clock != SPAN:
-        lasts = "from the end of the previous step to its own end"
-    what = [chosen if max(base, new) > 1 else "the only call of each side", f"a {difference.noun} lasts {lasts}"]
+        until = "its end, from the end of the previous step"
+    what = [chosen if max(base, new) > 1 else "the only call of each", f"a {difference.noun} lasts until {until}"]
     if difference.whole:
         what = ["n = 1, from the start of the first GPU op to the end of the last"]
     return " · ".join([*compared_reports(comparison), *what])
@@ -322,7 +322,7 @@ def _notes(comparison: Comparison, calls: Sequence[MedianCall]) -> list[str]:
         notes += [f"largest difference among {pairs:,} pairs: {printable(comparison.largest)}"]
     if any(int(np.bincount(call.stream).max(initial=0)) > MAX_BOXES for call in calls):
         notes.append(
-            f"more than {MAX_BOXES:,} kernels, so the chart has columns: height is the busy share, "
-            "colour is the longest kernel that begins in the column"
+            f"more than {MAX_BOXES:,} kernels, so columns are drawn: height is the busy share, "
+            "colour is the longest kernel that begins there"
         )
     return notes

@@ -72,7 +72,7 @@ def _subtitle(instance: Instance) -> str:
     if instance.count == 1:
         return f"Shown: the only step on {gpu}, {length} · {report.path.name}"
     mean = f"{instance.count:,} steps of {format_ns(instance.mean_ns)} on average on {gpu}"
-    which = "a median step" if instance.median else "of the steps with this wait, the one nearest to the median"
+    which = "a median one" if instance.median else "the step nearest to the median, of the steps with this wait"
     return f"{mean} · drawn: {which}, {length} · {report.path.name}"
 
 

@@ -133,4 +133,4 @@ def test_the_picture_shows_the_wait_of_its_title(trace: MakeTrace) -> None:
     plan = plan_why(answer)
     assert isinstance(plan, Lanes)
     assert "sleep in log" in plan.heading.title
-    assert "drawn: of the steps with this wait, the one nearest to the median, " in plan.heading.subtitle
+    assert "drawn: the step nearest to the median, of the steps with this wait, " in plan.heading.subtitle
