@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -86,7 +88,7 @@ def fleet(
     folder = output or default_folder(names, asked)
     results = fleet_folder(folder, asked, **writing.of_folder)
     unwritten = _unwritable(folder) if output is None and not resume else None
-    kept = kept_in(Path(tempfile.mkdtemp(prefix="nsysprof-")) if unwritten else folder)
+    kept = kept_in(_scratch() if unwritten else folder)
     _ = unwritten or writing.check(results)
     if not resume and not writing.force:
         check_unfinished(folder)
@@ -112,11 +114,18 @@ def fleet(
         print_message(_cost(answer, where))
     if answer.failures:
         print_message(
-            f"nsysprof: {len(answer.failures):,} of {len(tasks):,} reports could not be read; "
-            "results of the other reports are kept for --resume"
+            f"nsysprof: {len(answer.failures):,} of {len(tasks):,} reports could not be read"
+            + "; results of the other reports are kept for --resume" * (unwritten is None)
         )
         raise typer.Exit(1)
     remove_kept(kept)
+
+
+def _scratch() -> Path:
+    """Make a folder that disappears when the program ends."""
+    folder = Path(tempfile.mkdtemp(prefix="nsysprof-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _unwritable(folder: Path) -> NsysprofError | None:
