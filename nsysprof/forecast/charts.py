@@ -11,11 +11,11 @@ from nsysprof.charts.palette import COLOURS, INK, OTHERS, WAITS, WHOLE
 from nsysprof.core.text import one_line, plural, shorten
 from nsysprof.core.units import format_ns, scale_ns
 from nsysprof.forecast.forecast import Forecast
-from nsysprof.forecast.path import PARTS
+from nsysprof.forecast.path import WORDS
 from nsysprof.forecast.text import change_words, facts_of, forecast_sentence, parts_table
 from nsysprof.results.table import TextTable
 
-_COLOURS = dict(zip(PARTS, (WHOLE, WAITS["communication"], WAITS["copy"], WAITS["code"], COLOURS["fill"]), strict=True))
+_COLOURS = dict(zip(WORDS, (WHOLE, WAITS["communication"], WAITS["copy"], WAITS["code"], COLOURS["fill"]), strict=True))
 _TITLE = 110
 _LEAST = 0.004  # of the axis: how wide an interval shows at least
 _LETTER = 0.0026  # of the axis: half the width of a letter
@@ -32,7 +32,7 @@ def plan_forecast(answer: Forecast) -> Plan:
     axis = longest / divisor * 1.25
     parts, inside = [], []
     left = np.zeros(2)
-    for at, name in enumerate(PARTS):
+    for at, name in enumerate(WORDS):
         ns = np.array([answer.before.ns[at], answer.after.ns[at]]) / divisor
         if not ns.any():
             continue
@@ -55,9 +55,7 @@ def plan_forecast(answer: Forecast) -> Plan:
     for row, text in enumerate(said):
         inside.append((left[row] + (0.01 + _LETTER * len(text)) * axis, row, text, INK))
     panel = BarPanel(f"critical path of a median step [{unit}]", 1, axis, parts, inside)
-    legend = [
-        (part.label if part.label != "host" else "CPU time", part.colour) for part in parts if part.label != "interval"
-    ]
+    legend = [(part.label, part.colour) for part in parts if part.label != "interval"]
     note = f"{answer.basis[:1].upper()}{answer.basis[1:]}. {answer.published[:1].upper()}{answer.published[1:]}"
     heading = Heading(title_of(answer), _subtitle(answer), legend, [note])
     return Bars(heading, rows, None, [panel], strong=[1], row=0.55)

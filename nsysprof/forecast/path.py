@@ -15,7 +15,7 @@ from nsysprof.waits.replay import NEVER, ZERO, Network, Times, clock_of
 
 PARTS = ("compute", "communication", "copies", "host", "latency")
 COMPUTE, COMMUNICATION, COPIES, HOST, LATENCY = range(len(PARTS))
-_WORDS = ("compute", "communication", "time in copies", "work of the host", "latency")
+WORDS = ("compute", "communication", "copies", "CPU time", "launch latency")  # the same, as people read them
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class PathParts:
         if not sum(changes):
             return ""
         at = max(range(len(changes)), key=lambda each: changes[each] * sum(changes))
-        return f"{_WORDS[at]} on the critical path changes from {format_ns(self.ns[at])} to {format_ns(other.ns[at])}"
+        name = f"{'time in ' * (at == COPIES)}{WORDS[at]}"
+        return f"{name} on the critical path changes from {format_ns(self.ns[at])} to {format_ns(other.ns[at])}"
 
 
 def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: Index, stop: int) -> PathParts:

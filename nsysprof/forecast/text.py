@@ -4,13 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
+import numpy as np
+
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.text import one_line, plural, quote_path, visible
 from nsysprof.core.units import format_ns, format_share, scale_ns
 from nsysprof.diagnosis.diagnose import Diagnosis
+from nsysprof.diagnosis.kinds import HAS
 from nsysprof.diagnosis.text import findings_text, headline
 from nsysprof.forecast.forecast import REMOVALS, Forecast
-from nsysprof.forecast.path import PARTS
+from nsysprof.forecast.path import WORDS
 from nsysprof.results.one_screen import Rows, answer_lines
 from nsysprof.results.table import TextTable, wrap
 
@@ -36,13 +39,15 @@ def change_words(answer: Forecast) -> str:
     """Format `the step would take 12 % less`, unless the interval of the forecast includes "no change"."""
     change = answer.forecast_ns / answer.base_ns - 1 if answer.base_ns else 0.0
     if answer.low_ns <= answer.base_ns <= answer.high_ns:
-        return "no clear change in step time"
+        return f"no clear change in {'median ' * bool(_some_steps(answer))}step time"
     return f"the step would take {abs(change) * 100:.0f} % {'less' if change < 0 else 'more'}"
 
 
 def _reason(answer: Forecast) -> str:
     """Why the step changes, where one step shows it; a part of `forecast_sentence`."""
     change, own = answer.forecast_ns - answer.base_ns, sum(answer.after.ns) - sum(answer.before.ns)
+    if some := _some_steps(answer):
+        return f"; {some}"
     if not change and not own:
         return ", because the change is not on the critical path"
     if abs(change) < _LITTLE * answer.base_ns:
@@ -52,10 +57,22 @@ def _reason(answer: Forecast) -> str:
     return f", because {answer.because}"
 
 
+def _some_steps(answer: Forecast) -> str:
+    """Name the steps that change if the median step is not one of them; otherwise return ""."""
+    gains = answer.base - answer.forecast
+    mean, some = float(gains.mean()), int((np.abs(gains) >= HAS * np.abs(gains).max()).sum())
+    like_median = abs(mean) <= _ALIKE * abs(answer.base_ns - answer.forecast_ns)
+    if like_median or abs(mean) < _LITTLE * answer.base.mean() or 2 * some > len(gains):
+        return ""
+    total = f"{format_ns(abs(mean) * len(gains))} {'less' if mean > 0 else 'more'} in all"
+    steps = f"{some:,} of {plural(len(gains), 'step')} do: {total}"
+    return f"the median step does not change, but {steps} ({format_ns(abs(mean))} per step on average)"
+
+
 def parts_table(answer: Forecast) -> TextTable:
     """Make a table of the parts of a median step's critical path, now and with the change."""
     before, after = sum(answer.before.ns), sum(answer.after.ns)
-    parts = [*zip(PARTS, answer.before.ns, answer.after.ns, strict=True)]
+    parts = [*zip(WORDS, answer.before.ns, answer.after.ns, strict=True)]
     rest = round(answer.base_ns) - before, round(answer.forecast_ns) - after
     parts.append(("median step minus this step", *rest))  # no step is the median of both
     rows = [

@@ -12,10 +12,11 @@ from nsysprof.core.text import shorten
 from nsysprof.core.units import format_bandwidth, format_ns, format_share, scale_ns
 from nsysprof.diagnosis.reached import COMPUTE, MEMORY
 from nsysprof.hotspots.hotspots import LATENCY, OCCUPANCY, UNKNOWN, Hotspots
-from nsysprof.hotspots.text import called, limit_words, spots_table, whole_words
+from nsysprof.hotspots.text import called, limit_words, spots_table, takes, whole_words
 from nsysprof.results.table import TextTable
 
-_MOST, _BARS, _NAMED = 24, 14, 8
+_MOST, _BARS, _NAMED, _TITLE = 24, 14, 8, 150
+_LETTER = 0.0031  # of the axis: half the width of a letter
 _LIMITS = {COMPUTE: MORE, MEMORY: LESS, OCCUPANCY: COLOURS["softmax"], LATENCY: WHOLE, UNKNOWN: OTHERS}
 
 
@@ -62,9 +63,12 @@ def _bars(answer: Hotspots) -> Bars:
     some = np.flatnonzero(saved > 0)
     if len(some):
         parts.append(Part("can be saved", COLOURS["fill"], INK, some, (time - saved)[some], time[some]))
-    axis = float(time.max()) * 1.3
-    beside = [f"{format_ns(each.step_ns)}, {format_share(each.share)}" for each in spots]
-    inside = [(time[at] + 0.07 * axis, at, text, INK) for at, text in enumerate(beside)]
+    axis = float(time.max()) * 1.35
+    beside = [
+        f"{format_ns(each.step_ns)}, {format_share(each.share)}" + f", in {each.some}" * bool(each.some)
+        for each in spots
+    ]
+    inside = [(time[at] + (0.01 + _LETTER * len(text)) * axis, at, text, INK) for at, text in enumerate(beside)]
     heading = Heading(_title(answer), _subtitle(answer), [(part.label, part.colour) for part in parts])
     labels = [shorten(called(answer, each), 44) for each in spots]
     return Bars(heading, labels, None, [BarPanel(f"time in a step [{unit}]", 1, axis, parts, inside)])
@@ -74,11 +78,12 @@ def _title(answer: Hotspots) -> str:
     best = answer.best
     if best is None:
         return "No kernels"
-    saves = f"; a step can save {format_ns(best.gain_ns)}" if best.gain_ns >= 1_000 else ""
-    share = format_share(best.share)
-    return shorten(
-        f"{shorten(called(answer, best), 36)} takes {share} of {whole_words(answer)}, {limit_words(best)}{saves}", 150
-    )
+    mean = " on average" * bool(best.some)
+    saves = f"; a step can save {format_ns(best.gain_ns)}{mean}" if best.gain_ns >= 1_000 else ""
+    first = f"{shorten(called(answer, best), 36)} {takes(best, whole_words(answer))}, "
+    brief = "limit unknown" if best.limit == UNKNOWN else f"limited by {best.limit}"
+    text = f"{first}{limit_words(best)}{saves}"
+    return text if len(text) <= _TITLE else f"{first}{brief}{saves}"
 
 
 def _subtitle(answer: Hotspots) -> str:

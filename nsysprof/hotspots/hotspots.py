@@ -46,13 +46,15 @@ NO_SHAPES, NO_COUNTERS = "shapes of its operator not recorded", "no hardware cou
 @dataclass(frozen=True)
 class Spot:
     """A kernel or a family of kernels, with the columns of `HOTSPOTS`. ``rows`` are the rows of its GPU ops; ``glob``
-    selects it in a forecast.
+    selects it in a forecast; ``some``: `3 of 20 steps` if it runs in some of the steps only, otherwise empty.
     """
 
     name: str
     glob: str
     family: str
     rows: Index
+    steps: int
+    some: str
     calls_per_step: float
     step_ns: float
     share: float
@@ -271,6 +273,9 @@ def _spot(
     op, length = busy.op[rows], busy.length[rows]
     total = int(length.sum())
     step = np.searchsorted(begins, trace.ops.start[op], side="right") - 1
+    elapsed = _elapsed(busy)
+    steps = place.steps if elapsed < place.total_ns else len(np.unique(step))  # steps that overlap share kernels
+    some = f"{steps:,} of {place.steps:,} steps" * (steps < place.steps)
     found = next((each for each in every if each.shares), Reached())
     suspect = next((each.suspect for each in every if each.suspect), "")
     rates = next((each for each in every if not np.isnan(each.flops_per_s)), found)
@@ -280,8 +285,8 @@ def _spot(
         missing = NO_SHAPES if busy.case.dialect == "pytorch" else NO_COUNTERS
         reason = suspect or launch.why or ("peaks of this GPU not known" if shaped else missing)
     return Spot(
-        *name, kinds.family[int(busy.name[rows[0]])], op, len(rows) / place.steps,
-        float(np.median(np.bincount(step, length, place.steps))), total / max(_elapsed(busy), 1), limit, basis, share,
+        *name, kinds.family[int(busy.name[rows[0]])], op, steps, some, len(rows) / place.steps,
+        total / place.steps, total / max(elapsed, 1), limit, basis, share,
         found.unit or rates.unit, rates.flops_per_s, rates.bytes_per_s,
         rates.flops_per_s / rates.bytes_per_s if rates.bytes_per_s > 0 else np.nan, scale, reason,
     )  # fmt: skip
@@ -353,6 +358,7 @@ def _table(spots: Sequence[Spot], known: Launches | None, main: Ints) -> ColumnT
     columns: dict[str, Column] = {
         "kernel": texts("name"),
         "calls": np.array([len(each.rows) for each in spots], np.int64),
+        "steps": np.array([each.steps for each in spots], np.int64),
     }
     columns |= {name: texts(name) for name in ("family", "limit", "basis", "unit", "gain_basis", "reason")}
     columns |= {

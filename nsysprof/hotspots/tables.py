@@ -14,7 +14,8 @@ HOTSPOTS = table(
         "family": "kernel family, by the kernel rules",
         "calls": "launches in all steady steps",
         "calls_per_step": Column("calls_per_step", "launches in a step", head="calls", cell=lambda x: f"{x:,.4g}"),
-        "step_ns": Column("step_ns", "time in a step (median over steps)", head="per step"),
+        "steps": Column("steps", "steady steps in which the kernel runs", head="in steps"),
+        "step_ns": Column("step_ns", "time per step (mean over all steady steps)", head="per step"),
         "share": Column("share", "share of steady step time", head="of step"),
         "limit": Column("limit", "compute, memory, occupancy, latency or unknown", head="limited by"),
         "basis": "source of the limit: counters, shapes, GPU metrics, geometry or duration; empty if unknown",
@@ -32,7 +33,8 @@ HOTSPOTS = table(
         ),
         "gain_ns": Column(
             "gain_ns",
-            "potential speedup: time a step would save if the kernel reached the best throughput seen in practice",
+            "potential speedup: time saved per step (mean over all steady steps) if the kernel reached the best "
+            "throughput seen in practice",
             head="can save",
         ),
         "gain_basis": "source of gain_ns: replayed, or bound (an upper limit); empty if unknown",

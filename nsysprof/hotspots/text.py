@@ -85,13 +85,15 @@ def spot_words(spot: Spot, whole: str = "the step time") -> str:
     """Describe a kernel: its share of the step time, or of another ``whole``, and its limit if known."""
     name = one_line(short_name(spot.name), _SHORT)
     limit = "" if spot.limit == UNKNOWN else f", {limit_words(spot)}"
-    return f"{name} {_takes(spot, whole)}{limit}"
+    return f"{name} {takes(spot, whole)}{limit}"
 
 
-def _takes(spot: Spot, whole: str) -> str:
+def takes(spot: Spot, whole: str) -> str:
+    """Describe the share of a kernel, and in how many steps it runs unless it runs in all."""
+    some = f" and runs in {spot.some}" * bool(spot.some)
     if spot.share < _SEVERAL:
-        return f"takes {format_share(min(spot.share, 1))} of {whole}"
-    return f"has launches that add up to {spot.share:.3g} times {whole}, because several run at once"
+        return f"takes {format_share(min(spot.share, 1))} of {whole}{some}"
+    return f"has launches that add up to {spot.share:.3g} times {whole}{some}, because several run at once"
 
 
 def whole_words(answer: Hotspots) -> str:
@@ -103,7 +105,7 @@ def whole_words(answer: Hotspots) -> str:
 
 def spot_sentence(answer: Hotspots, spot: Spot) -> str:
     """Describe a kernel in a sentence: its share of a step, its limit, and the time it could save per step."""
-    text = f"{called(answer, spot)} {_takes(spot, whole_words(answer))}, {limit_words(spot)}"
+    text = f"{called(answer, spot)} {takes(spot, whole_words(answer))}, {limit_words(spot)}"
     if isnan(spot.gain_ns) or (spot.scale >= 1 and spot.limit == LATENCY):
         return text
     if spot.scale >= 1:
@@ -117,6 +119,9 @@ def spot_sentence(answer: Hotspots, spot: Spot) -> str:
         )
     most = " at most" * (spot.gain_basis == BOUND)
     saves = f"saves{most} {format_ns(spot.gain_ns)}{each}"
+    if spot.some and answer.place:
+        total = format_ns(spot.gain_ns * answer.place.steps)
+        saves = f"saves{most} {total} in all ({format_ns(spot.gain_ns)}{each} on average)"
     return f"{text}; cutting its time to {format_share(spot.scale)} {saves}"
 
 
@@ -142,4 +147,6 @@ def spots_table(answer: Hotspots, top: int) -> TextTable:
         *(f"unknown: {each}" for each in [*why][:2]),
     )
     note = "; ".join([*said, *(_RECORD[each] for each in why if each in _RECORD and not answer.known)])
-    return HOTSPOTS.show(ColumnTable({**rows.columns, "kernel": names}), _SHOWN, note=note)
+    count = "steps" if any(each.some for each in answer.spots[:top]) else _SHOWN[1]
+    shown = (_SHOWN[0], count, *_SHOWN[2:])
+    return HOTSPOTS.show(ColumnTable({**rows.columns, "kernel": names}), shown, note=note)

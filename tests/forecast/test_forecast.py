@@ -122,7 +122,7 @@ def test_a_graph_takes_the_host_out_of_a_launch_bound_step() -> None:
     assert sum(answer.before.ns) == pytest.approx(answer.base_ns, rel=0.05)
     sentence = forecast_sentence(answer)
     assert sentence.startswith("iter* as a CUDA graph: step 1.40 → 0.55 ms (")
-    assert "because work of the host" in sentence
+    assert "because CPU time" in sentence
     assert sentence.endswith("the accuracy of this kind of forecast has not been measured yet")
 
 
@@ -364,8 +364,8 @@ def test_the_reason_is_that_of_one_step_and_in_the_direction_of_the_change() -> 
     why = "; both times are medians of steps that change by different amounts; the accuracy of this kind"
     assert why in forecast_sentence(half)
     parts = PathParts((0, 0, 0, 500, 100)), PathParts((450, 0, 0, 0, 100))
-    assert parts[0].compared_with(parts[1]).startswith("work of the host")
-    assert parts[1].compared_with(parts[0]).startswith("work of the host")
+    assert parts[0].compared_with(parts[1]).startswith("CPU time")
+    assert parts[1].compared_with(parts[0]).startswith("CPU time")
     assert parts[0].compared_with(PathParts((400, 0, 0, 100, 100))) == ""
     assert ", a change of less than 0.1 %; " in forecast_sentence(ask(LOADER, delay=["step*=2us"]))
     late = forecast_sentence(ask(BLOCK, STEPS, scale=["*gemm*=0.5"]))

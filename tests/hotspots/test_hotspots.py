@@ -14,6 +14,7 @@ from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.finding import BOUND, REPLAYED
 from nsysprof.diagnosis.reached import REACHABLE
 from nsysprof.errors import NsysprofError
+from nsysprof.forecast.text import forecast_sentence
 from nsysprof.hotspots.charts import plan_hotspots
 from nsysprof.hotspots.hotspots import Hotspots, hotspots
 from nsysprof.hotspots.text import command, hotspots_text, spot_sentence, spot_words
@@ -243,6 +244,36 @@ def test_the_longest_kernel_of_several_gpus_is_told_of_one(trace: MakeTrace) -> 
     text = summary(broken_down(trace(*program.items)))
     assert "Longest kernel: heavy takes 90 % of the step time on GPU 0" in text
     assert re.search(r"\nstep\*  +21  ", text)
+
+
+def test_a_kernel_of_few_steps_has_one_base_and_the_saving_of_its_forecast(trace: MakeTrace) -> None:
+    """Time, share and gain are means over all steps; the median step lacks the kernel, so both add up all steps."""
+    made = Program()
+    for number in range(12):
+        with made.range(f"step{number}"):
+            made.launch("usual", MS, blocks=4096)
+            if number in (5, 9):
+                made.launch("rare", 4 * MS, blocks=33)
+            made.wait()
+    path = trace(*made.items, H200)
+    answer = found(path)
+    usual, rare = answer.spots
+    assert answer.place is not None
+    assert answer.best is rare
+    assert (usual.some, rare.some) == ("", f"2 of {answer.place.steps} steps")
+    assert rare.step_ns == 2 * 4 * MS / answer.place.steps
+    assert rare.share == pytest.approx(rare.step_ns * answer.place.steps / answer.place.total_ns)
+    total = format_ns(rare.gain_ns * answer.place.steps)
+    mean = f"{total} in all ({format_ns(rare.gain_ns)} per step on average)"
+    assert f"and runs in {rare.some}, limited" in spot_sentence(answer, rare)
+    assert spot_sentence(answer, rare).endswith(f"saves {mean}")
+    assert "in steps" in hotspots_text(answer)
+    plan = plan_hotspots(answer)
+    assert f"limited by occupancy; a step can save {format_ns(rare.gain_ns)}" in plan.heading.title
+    asked: dict[str, Any] = {"as_profiled": True, "scale": [f"rare={rare.scale:g}"]}
+    assert f"but {rare.some} do: {mean.replace(' in', ' less in')}" in forecast_sentence(
+        nsysprof.forecast(attributed(path), "step*", **asked)
+    )
 
 
 def test_sizes_in_names_of_ranges_are_shapes(trace: MakeTrace) -> None:
