@@ -43,7 +43,7 @@ def claims_of_forecasts() -> Iterator[str]:
     shown = [f"{flash[name] / 1e6:.1f}" for name in ("measured_base_ns", "outcome_ns", "forecast_ns")]
     yield f"({shown[0]} → {shown[1]} ms, forecast {shown[2]} ms)"
     moved = (rows["measured_base_ns"] / rows["plain_ns"] - 1).abs() >= 0.1
-    yield f"In {moved.sum()} of {count} cases, the unchanged program (base) took at least 10 % more or less time"
+    yield f"In {moved.sum()} of {count} cases, the step time of the unchanged program (base) differed by at least 10 %"
     others = rows[~graph]
     yield f"their median interval is ±{percent(others['half'].median())}"
     yield f"contain {others['held'].sum():.0f} of {len(others)} outcomes"
