@@ -114,16 +114,16 @@ def claims() -> Iterator[str]:
     steps = fleet.iterations[fleet.iterations["path"] == "step*"].reset_index(drop=True)
     unlike = [at for at, (one, other) in enumerate(lengths()) if one != other]
     assert all(steps["slowest_rank"][at] == int(lengths()[at][1] > lengths()[at][0]) for at in unlike)
-    yield f"In all {len(unlike)} steps with different lengths, the slower rank has the longer batch"
+    yield f"In all {len(unlike)} steps in which the batches differ in length, the slower rank has the longer batch"
     alike = steps["max_over_min"].drop(unlike)
     yield f"In the other {len(alike)} steps, the ranks take about equally long (at most {format_ratio(alike.max())})"
-    yield f"({ranks['times_slowest'][0]} and {ranks['times_slowest'][1]} of 24)"
+    yield f"(rank 0 in {ranks['times_slowest'][0]} and rank 1 in {ranks['times_slowest'][1]} of 24 steps)"
     yield f"is {format_ratio(ranks['ratio'].max())} the own time of the other"
-    yield f"the slower rank takes {format_ratio(steps['max_over_min'].median())} as long as the faster one"
+    yield f"the slower rank takes {format_ratio(steps['max_over_min'].median())} as long as the faster rank"
     tokens = [sum(each) for each in zip(*lengths(), strict=True)]
     yield f"({tokens[1]:,} tokens in 24 batches, against {tokens[0]:,} on the other rank)"
     waits = ranks["waiting_ns"].sum() / ranks["collective_ns"].sum()
-    yield f"{format_share(waits)} of the time in all-reduce is waiting"
+    yield f"{format_share(waits)} of the time in all-reduce is spent waiting"
     for row in ranks.to_dict("records"):
         parts = [format_ns(row[f"{name}_ns"]) for name in ("blocking", "late_peer", "transfer")]
         yield f"of {parts[0]} on rank {row['rank']} ({parts[1]} late peer, {parts[2]} transfer)"
@@ -141,7 +141,8 @@ def claims() -> Iterator[str]:
     offset = format_ns(fleet.waiting.offset_ns[1])
     count, agree, far, agree_far, shorter = starts()
     yield f"The shorter of two matching all-reduces takes {format_ns(shorter)} (median)"
-    yield f"are {offset} apart, and the ends of {count} all-reduces align them to ± {spread / 1e3:.0f} µs"
+    within = f"± {spread / 1e3:.0f} µs"
+    yield f"are {offset} apart. `fleet` aligns these clocks to {within} by the ends of {count} all-reduces"
     assert far == agree_far
-    yield f"began it later in {agree} of {count} cases (in all {far} cases with starts"
+    yield f"began it later in {agree} of {count} cases (in all {far} cases in which the two starts are"
     yield f"more than {2 * spread / 1e3:.0f} µs apart"

@@ -50,7 +50,7 @@ def claims_of_forecasts() -> Iterator[str]:
     yield f"for CUDA graphs (±{percent(rows['half'][graph].median(), 1)})"
     yield f"only {rows['held'][graph].sum():.0f} of {graph.sum()} outcomes"
     scaled = rows["ratio_error"].abs().groupby(rows["kind"]).median().drop(["graph", "gpu-delay"])
-    yield f"of each kind is {span(100 * scaled, 1)} % (except `graph` and `gpu-delay`)"
+    yield f"the median error relative to the base is {span(100 * scaled, 1)} %"
     yield from _misses_of_forecasts(at)
     yield from _parts()
     yield f"between GPU ops ({_GPU_COST_NS / 1e3:.1f} µs)"
@@ -109,7 +109,7 @@ def _parts() -> Iterator[str]:
         if name == "GPU-bound":
             yield f"about as well as the forecast (rank correlations of {said[1]} and {said[2]};"
         if name == "CPU-bound":
-            yield f"cannot rank them, but the forecast can (rank correlation {said[2]})"
+            yield f"cannot rank the parts; the forecast gain can (rank correlation {said[2]})"
 
 
 def claims_of_forecasts_2() -> Iterator[str]:

@@ -109,7 +109,7 @@ def _findings() -> Iterator[str]:
     moves = value("math", 4096, "dram_bytes")
     yield f"{format_bytes(matrix)} at S=4096"
     yield (
-        f"Each call moves {format_bytes(moves)} from and to GPU memory, {moves / matrix:.1f} times the "
+        f"Each call of `math` moves {format_bytes(moves)} from and to GPU memory, {moves / matrix:.1f} times the "
         "size of the score matrix"
     )
     yield f"writes the score matrix to memory, and moves only {format_bytes(value('flash', 4096, 'dram_bytes'))}"
@@ -299,7 +299,8 @@ def _caches() -> Iterator[str]:
     yield f"{matrix['math', 1024]} in `math` and {matrix['math_reduced', 1024]} in `math_reduced`"
     yield f"the L2 cache of {format_bytes(L2_BYTES)}"
     yield f"a score matrix of {matrix['math_reduced', 2048]} or more does not fit"
-    yield f"at S=4096 causes more traffic than expected** ({moved('math', 4096, MASK_ADD)})"
+    more = moved("math", 4096, MASK_ADD).replace(" of", " GiB instead of")
+    yield f"at S=4096 causes more traffic than expected** ({more})"
     yield f"exceeds {format_bytes(L2_BYTES)}"
     mask = 4 * 4096**2
     yield f"7 × {format_bytes(mask)} = {format_bytes(7 * mask)}"

@@ -250,7 +250,7 @@ def _findings() -> Iterator[str]:
         assert bench().pair("tiled_o4", "tiled_o5", seq)["verdict"] == verdict
     yield f"`tiled_o4` takes {bench().time('tiled_o4', 4096)} and `tiled_o5` takes {bench().time('tiled_o5', 4096)}"
     assert bench().pair("tiled_o4", "tiled_o5", 8192)["verdict"] == "faster"
-    yield f"At S=8192 `tiled_o5` is {_eager('tiled_o4', 'tiled_o5', 8192)} as fast as `tiled_o4` if called from Python"
+    yield f"At S=8192, `tiled_o5` is {_eager('tiled_o4', 'tiled_o5', 8192)} as fast as `tiled_o4` if called from Python"
     yield f"and {faster('tiled_o4', 'tiled_o5', 8192)} as fast if replayed as a CUDA graph"
     yield f"At S=4096, {bench().launching('tiled_o5', 4096)} of a call of `tiled_o5` is launch overhead"
 
@@ -330,7 +330,7 @@ def _oddities() -> Iterator[str]:
     )
     at = study_figures(f"{STUDY}/head-dim-128")
     ours, theirs = (at.row(name, 4096)["graph_median_ns"] for name in ("tiled_o5", "cudnn"))
-    yield f"With D=128 `tiled_o5` is {format_ratio(theirs / ours)} as fast as `cudnn` at S=4096"
+    yield f"With D=128, `tiled_o5` is {format_ratio(theirs / ours)} as fast as `cudnn` at S=4096"
     floor = bench().row("flash", 4096)
     took = floor["flops"] / floor["measured_peak_tflops"] / 1e3
     moved = floor["compulsory_bytes"] / floor["measured_gb_per_s"]
