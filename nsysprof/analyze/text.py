@@ -14,7 +14,7 @@ from nsysprof.analyze.range_text import range_rows
 from nsysprof.attribution.attribute import FOLLOWED, MIGRATED, OUTSIDE, OWN_THREAD
 from nsysprof.core.text import drop_repeats, join_words, one_line, plural, visible
 from nsysprof.core.units import format_bandwidth, format_bytes, format_ns, format_share
-from nsysprof.diagnosis.text import findings_text, headline
+from nsysprof.diagnosis.text import findings_text, headline, names_several
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
 from nsysprof.results.one_screen import Rows, answer_lines, grave
 from nsysprof.results.table import Column, TextTable, screen_width, show_columns, wrap
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 MOST, _FINDINGS, _STEPS, _RANGES, _KERNELS = 20, 3, 3, 8, 5  # rows of each table, and those of one screen
 _MAX_DIFFERENCES, _MAX_DIAGNOSTICS = 20, 3
-# where one kernel is not what takes longest
-_NO_KERNEL = re.compile(r"(?:begin\s+with|most\s+in)\s[^%]*%\s+in\s+[\d,]+\s+variants\)|\sdifferent\s+steps")
 _HALF = 0.5  # of the steps: where the GPU idles for longer, kernels are not what to begin with
 _FAMILY_WIDTH, _LEAST_NAME = 28, 36
 # Messages of nsys on each process, even a shell that starts the program: the report as a whole has its own.
@@ -80,10 +78,9 @@ def summary(
     device = "" if full else _devices(breakdown.attribution.trace)
     head = headline(diagnosis, report.path, device)
     said = [wrap(f"warning: {each}", "", "  ", width) for each in grave(breakdown.warnings)]
-    bottlenecks = findings_text(diagnosis, report.path, "analyze", findings, width)
     parts: list[str | Rows | None] = [
         "\n".join([wrap(visible(head), "", "  ", width), *said]),
-        bottlenecks + _hottest(breakdown, width) * (_NO_KERNEL.search(bottlenecks) is None),
+        findings_text(diagnosis, report.path, "analyze", findings, width) + _hottest(breakdown, width),
         Rows(steps if full else replace(steps, note="")) if steps else None,
         _parts(breakdown, most),
         *([ranges, by_kernel] if annotated(breakdown.columns("merged")) else [by_kernel, ranges]),
@@ -105,7 +102,7 @@ def summary(
 def _hottest(breakdown: Breakdown, width: int) -> str:
     """A line below the findings with the longest kernel, if the GPU computes for at least half of the steps."""
     spot, diagnosis = breakdown.hottest, breakdown.diagnosis
-    if spot is None or diagnosis.idle_share > _HALF or not diagnosis.repeats:
+    if spot is None or diagnosis.idle_share > _HALF or not diagnosis.repeats or names_several(diagnosis):
         return ""
     from nsysprof.hotspots.text import spot_words  # noqa: PLC0415 (large recordings do without)
 

@@ -72,13 +72,14 @@ class Diagnosis:
     which the GPU computes nothing; ``busy_ns``: the time in which GPUs are busy in the recording; ``times``: the
     `StepTimes` of each path on its GPU; ``left_out``: the number of warm-up steps; ``early_share``: for a recording
     without steps, the share of time spent waiting in warm-up ranges; ``busiest``: the kernels with the most time, and
-    their shares of the step time; ``recorded_ns``: the length of the recording; ``migrated_ns``: see `_migrated`;
-    ``outside_share``: the part of the GPUs' busy time outside all steps; ``outside``: whether most of this part is
-    kernels or copies, and for how long. ``idle_outside_ns``: mean idle time of a GPU outside detected steps, between
-    the first and last operations; ``gap_ns``: the longest gap in this time; ``during``: the CPU's activity during this
-    gap; ``mostly``: if there is no finding, the largest cause of waits in the steps, with its share; ``tried``: whether
-    a replay that reproduces the steps showed that no fix helps; ``launches``: the number of recorded launches;
-    ``before``: the longest range that ends before the first GPU operation, and its time in ns.
+    their shares of the step time; ``several``: whether no single kernel leads these; ``recorded_ns``: the length of the
+    recording; ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the GPUs' busy time outside all steps;
+    ``outside``: whether most of this part is kernels or copies, and for how long. ``idle_outside_ns``: mean idle time
+    of a GPU outside detected steps, between the first and last operations; ``gap_ns``: the longest gap in this time;
+    ``during``: the CPU's activity during this gap; ``mostly``: if there is no finding, the largest cause of waits in
+    the steps, with its share; ``tried``: whether a replay that reproduces the steps showed that no fix helps;
+    ``launches``: the number of recorded launches; ``before``: the longest range that ends before the first GPU
+    operation, and its time in ns.
     """
 
     chosen: Chosen
@@ -92,6 +93,7 @@ class Diagnosis:
     left_out: int
     early_share: float = 0.0
     busiest: str = ""
+    several: bool = False
     recorded_ns: int = 0
     migrated_ns: int = 0
     outside_share: float = 0.0
@@ -254,6 +256,8 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
             for graphs, most in graphs_not_recorded(case):
                 found = [graphs] if most else [*found, graphs]
     steps = len(np.unique(case.windows.range))
+    first = parts[0] if parts else None
+    busiest, several = _busiest(case) if parts is None else (first.busiest, first.several) if first else ("", False)
     return Diagnosis(
         chosen=case.chosen,
         findings=tuple(found),
@@ -264,7 +268,8 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         busy_ns=sum(int((end - start).sum()) for start, end in trace.gpu_busy.values()),
         times=times,
         early_share=int(case.pieces["ns"][case.prepares].sum()) / total if parts is None and total else 0.0,
-        busiest=_busiest(case) if parts is None else parts[0].busiest if parts else "",
+        busiest=busiest,
+        several=several,
         recorded_ns=recorded_ns,
         migrated_ns=_migrated(case),
         outside_share=outside_share,
@@ -308,10 +313,10 @@ def _migrated(case: Case) -> int:
     return int((end - start).sum())
 
 
-def _busiest(case: Case) -> str:
+def _busiest(case: Case) -> tuple[str, bool]:
     """The two kernels that compute for most of the time in the steady steps, with their shares of the steps; graphs
     that were recorded as a whole, if they take longer. Kernels of one short name, such as the instances of a template,
-    count as one.
+    count as one. Second: whether the first is several kernels, or both run in different steps.
     """
     trace, talks, whole, graphs = case.facts.attribution.trace, case.facts.communication, 0, 0
     total = np.zeros(len(trace.op_names), np.int64)
@@ -328,7 +333,7 @@ def _busiest(case: Case) -> str:
         np.add.at(total, trace.ops.name[rows[~as_whole]], length[~as_whole])
     if graphs > int(total.sum()):
         share = format_share(min(graphs / whole, 1))
-        return f"CUDA graphs ({share}; nsys profile --cuda-graph-trace=node records their kernels)"
+        return f"CUDA graphs ({share}; nsys profile --cuda-graph-trace=node records their kernels)", False
     alike: dict[str, list[int]] = {}
     for code in np.lexsort((trace.op_name_rank, -total)).tolist():
         if total[code]:
@@ -340,7 +345,9 @@ def _busiest(case: Case) -> str:
     if apart := _apart(case, most):
         several = (f", median {format_ns(ns)}" for ns in apart)
     words = [f"{name} ({share}{of})" for name, share, of in zip(names, shares, several, strict=True)]
-    return f"{' or '.join(words)}, which run in different steps" if apart else join_words(words)
+    if apart:
+        return f"{' or '.join(words)}, which run in different steps", True
+    return join_words(words), any(len(codes) > 1 for codes in most[:1])
 
 
 def _apart(case: Case, kernels: Sequence[Sequence[int]]) -> list[float]:

@@ -197,6 +197,12 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     return f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}. {waits}".rstrip()
 
 
+def names_several(diagnosis: Diagnosis) -> bool:
+    """Return whether the text names the busiest kernels, of which no single kernel takes most of the time."""
+    text = kernels_first(diagnosis) if diagnosis.findings else nothing_text(diagnosis)
+    return diagnosis.several and diagnosis.busiest in text
+
+
 def gain_text(finding: Finding) -> str:
     """Return the gain of the remedy, and its basis."""
     if finding.basis == UNTRIED:

@@ -41,7 +41,7 @@ def numbers_are_as_they_were(request: pytest.FixtureRequest, monkeypatch: pytest
         texts = [text.findings_text(answer, "report", asked_by) for asked_by in ("why", "analyze")]
         texts += [make(answer) for make in (text.nothing_text, text.once_text, text.steps_text)]
         texts += [text.headline(answer, "report"), *(text.gain_text(each) for each in answer.findings)]
-        values = {each.name: getattr(answer, each.name) for each in fields(answer) if each.name != "chosen"}
+        values = {each.name: getattr(answer, each.name) for each in fields(answer) if each.name not in ("chosen", "several")}
         once = [case.purpose, case.once, case.prepares, case.pieces["ns"]]
         made.append(
             {

@@ -16,7 +16,15 @@ from nsysprof.diagnosis import tried
 from nsysprof.diagnosis.calls import LOST_GRAPHS
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, REPLAYED, SHARED, UNTRIED, Finding, ranked
-from nsysprof.diagnosis.text import findings_text, gain_text, headline, kernels_first, next_command, nothing_text
+from nsysprof.diagnosis.text import (
+    findings_text,
+    gain_text,
+    headline,
+    kernels_first,
+    names_several,
+    next_command,
+    nothing_text,
+)
 from nsysprof.diagnosis.tried import groups, removal_of
 from nsysprof.forecast.forecast import forecast
 from nsysprof.kernels.classify import classify, load_rules
@@ -892,6 +900,7 @@ def test_instances_of_a_template_are_one_kernel_to_begin_with(trace: MakeTrace) 
 
     found = diagnosis_of(trace(*steps(act).items))
     assert found.busiest == "each advect (52 % in 3 variants) and each pressure (35 %)"
+    assert names_several(found)
 
 
 @pytest.mark.parametrize("apart", [True, False])
@@ -909,6 +918,7 @@ def test_variants_that_a_benchmark_runs_one_after_the_other_share_no_step(trace:
     assert found.chosen.level.found
     assert ("naive (" in found.busiest, "tiled (" in found.busiest) == (True, True)
     assert found.busiest.endswith(", median 200 µs), which run in different steps") is apart
+    assert found.several is apart
 
 
 def test_graphs_that_are_recorded_whole_hide_their_kernels(trace: MakeTrace) -> None:
