@@ -47,7 +47,7 @@ def scrub(
     stay.
     """
     from nsysprof.errors import NsysprofError
-    from nsysprof.results.folder import OTHER_NAME, new_files
+    from nsysprof.results.folder import OTHER_NAME, new_files, report_stem
     from nsysprof.scrub.scrub import scrub_report
     from nsysprof.tools.interrupts import ending_on_interrupts
     from nsysprof.trace.kineto.reader import KinetoReader
@@ -64,7 +64,7 @@ def scrub(
             f"{report} is a Parquet export, but scrub handles only SQLite reports",
             "nsysprof scrub REPORT.nsys-rep, or export the report again: nsys export --type sqlite REPORT.nsys-rep",
         )
-    out = output or Path(f"{Path(os.path.realpath(report)).stem}.scrubbed.sqlite")
+    out = output or Path(f"{report_stem(report)}.scrubbed.sqlite")
     for log in (Path(f"{out}-wal"), Path(f"{out}-journal")):
         if os.path.lexists(log):  # SQLite would take it for the copy's
             raise NsysprofError(f"{log} is the log of another file with the same name", OTHER_NAME)

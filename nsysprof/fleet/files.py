@@ -91,10 +91,10 @@ def default_folder(names: Sequence[str], reports: Sequence[str]) -> Path:
     """
     earlier = Path("reports.fleet")
     if len(names) == 1 and Path(names[0]).is_dir():
-        return Path(f"{Path(os.path.realpath(names[0])).name or 'reports'}.fleet")
+        return Path(f"{Path(os.path.normpath(Path(names[0]).absolute())).name or 'reports'}.fleet")
     if _is_about(earlier, reports):
         return earlier
-    paths = [without_ending(name if "://" in name else os.path.realpath(name)) for name in reports]
+    paths = [without_ending(name if "://" in name else os.path.normpath(Path(name).absolute())) for name in reports]
     if len(paths) == 1:
         return Path(f"{paths[0].rpartition('/')[2] or 'reports'}.fleet")
     folder, _, start = os.path.commonprefix(paths).rpartition("/")  # noqa: RUF071  names begin alike, not only folders

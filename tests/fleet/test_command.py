@@ -18,6 +18,7 @@ import pytest
 
 from nsysprof.fleet.cluster import ClusterChoice, examine_all
 from nsysprof.fleet.examine import ReportTask, answer_file, examine_report, keep_answer, kept_in
+from nsysprof.fleet.files import default_folder
 from nsysprof.fleet.inputs import ReportFile, find_reports
 from nsysprof.formats.rank_answer import ReportAnswer
 from tests.kit.command_line import Run
@@ -417,3 +418,14 @@ def test_a_folder_without_rights_still_gets_the_answer_printed(run: Run, tmp_pat
     assert done.out.startswith("4 ranks")
     assert "Not written: cannot write into late-rank.fleet" in done.err
     assert run(LATE, "-o", "late-rank.fleet").code == 1
+
+
+def test_results_have_the_name_that_the_user_gave(tmp_path: Path) -> None:
+    """And not the name of the file or folder that a symbolic link leads to."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "048.sqlite").touch()
+    (tmp_path / "33.sqlite").symlink_to(tmp_path / "real" / "048.sqlite")
+    (tmp_path / "job").symlink_to(tmp_path / "real")
+    for given in ("33.sqlite", "job", "job/../33.sqlite"):
+        path = str(tmp_path / given)
+        assert default_folder([path], [path]).name == f"{Path(given).stem}.fleet"

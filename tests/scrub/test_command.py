@@ -701,9 +701,13 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 def test_the_whole_output(trace: MakeTrace, run: Run, tmp_path: Path) -> None:
-    """What was removed on stdout, the file and the next command on stderr; by default in the current folder."""
+    """What was removed on stdout, the file and the next command on stderr; by default in the current folder.
+
+    A symbolic link names the copy, and not its target.
+    """
     (tmp_path / "in").mkdir()
-    shutil.move(planted(trace), tmp_path / "in" / "my run.sqlite")
+    shutil.move(planted(trace), tmp_path / "in" / "048.sqlite")
+    (tmp_path / "in" / "my run.sqlite").symlink_to("048.sqlite")
     code, out, err = run("scrub", "in/my run.sqlite")
     assert code == 0
     assert out == WHOLE
