@@ -1,7 +1,7 @@
 """Find the bottlenecks of a program's steps, and try fixes in a replay: one answer for all commands."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -79,7 +79,8 @@ class Diagnosis:
     ``during``: the CPU's activity during this gap; ``mostly``: if there is no finding, the largest cause of waits in
     the steps, with its share; ``tried``: whether a replay that reproduces the steps showed that no fix helps;
     ``launches``: the number of recorded launches; ``before``: the longest range that ends before the first GPU
-    operation, and its time in ns.
+    operation, and its time in ns; ``lost``: by GPU, the number of later steps left out because nsys lost GPU operations
+    (see `incomplete`).
     """
 
     chosen: Chosen
@@ -105,6 +106,7 @@ class Diagnosis:
     tried: bool = False
     launches: int = 0
     before: tuple[str, int] = ("", 0)
+    lost: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def repeats(self) -> bool:
@@ -255,7 +257,8 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         with left_out_if_faulty("unknown"):
             for graphs, most in graphs_not_recorded(case):
                 found = [graphs] if most else [*found, graphs]
-    steps = len(np.unique(case.windows.range))
+    steps, windows = len(np.unique(case.windows.range)), case.chosen.windows
+    lost = np.setdiff1d(np.flatnonzero(incomplete(case.chosen.attribution.launched.trace, windows)), case.rows)
     first = parts[0] if parts else None
     busiest, several = _busiest(case) if parts is None else (first.busiest, first.several) if first else ("", False)
     return Diagnosis(
@@ -281,16 +284,10 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         tried=any(each.tried for each in parts or ())
         or ("residual" in vars(case) and any(map(case.known, case.places))),
         launches=len(trace.launches) or int((case.purpose == LAUNCH).sum()),
-        left_out=len(np.unique(case.chosen.windows.range)) - steps - lacking(case.chosen, steps),
+        left_out=len(np.unique(windows.range)) - steps - len(np.setdiff1d(windows.range[lost], case.windows.range)),
+        lost=dict(zip(*(each.tolist() for each in np.unique(windows.gpu[lost], return_counts=True)), strict=True)),
         before=_before(case),
     )
-
-
-def lacking(chosen: Chosen, steps: int) -> int:
-    """Return how many steps are left out because nsys lost GPU ops of them (see `incomplete`); ``steps`` are not."""
-    windows = chosen.windows
-    lost = len(np.unique(windows.range[incomplete(chosen.attribution.launched.trace, windows)]))
-    return lost if lost + steps <= len(np.unique(windows.range)) else 0
 
 
 def _before(case: Case) -> tuple[str, int]:

@@ -13,7 +13,7 @@ from nsysprof.diagnosis.calls import LOST_GRAPHS
 from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.cold_start import MIN_NS
 from nsysprof.diagnosis.copies import ONLY_BYTES
-from nsysprof.diagnosis.diagnose import Diagnosis, lacking
+from nsysprof.diagnosis.diagnose import Diagnosis
 from nsysprof.diagnosis.finding import BOUND, COLD, EVERY, PACED, SLOW, UNTRIED, Finding
 from nsysprof.diagnosis.launch_bound import CAUSE as LAUNCHES
 from nsysprof.results.table import wrap
@@ -60,10 +60,19 @@ def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
     level = diagnosis.chosen.level
     several = f" in {len(level.paths):,} paths" * (len(level.paths) > 1)
     found = ", found by their pattern" * level.found
-    lacks = lacking(diagnosis.chosen, diagnosis.steps)
-    lost = f"; {plural(lacks, 'later step')} left out, because nsys lost GPU operations" * (lacks > 0)
-    steps = f"{plural(diagnosis.steps, 'steady step')} of {level.name}{several}{found}{lost}"
+    steps = f"{plural(diagnosis.steps, 'steady step')} of {level.name}{several}{found}{_lost_text(diagnosis)}"
     return f"{file}: {_set_up_text(diagnosis)}{computes} of the step time ({steps}{on}){_outside_text(diagnosis)}"
+
+
+def _lost_text(diagnosis: Diagnosis) -> str:
+    """The later steps that are left out because nsys lost GPU operations, by GPU where GPUs differ."""
+    lost, gpus = diagnosis.lost, set(diagnosis.chosen.windows.gpu.tolist())
+    if not lost:
+        return ""
+    some = join_words([f"{plural(count, 'later step')} on GPU {gpu}" for gpu, count in lost.items()])
+    if set(lost) == gpus and len(set(lost.values())) == 1:
+        some = plural(next(iter(lost.values())), "later step")
+    return f"; {some} left out, because nsys lost GPU operations"
 
 
 def _migrated_text(diagnosis: Diagnosis) -> str:

@@ -12,8 +12,8 @@ import numpy as np
 from nsysprof.core.arrays import Bytes, Floats, Index, Ints
 from nsysprof.statistics.dependence import dependence, drift, mid_ranks
 
-CLASSES = ("typical", "warm-up", "slow", "periodic", "second kind", "fast", "clock")
-TYPICAL, WARM_UP, SLOW, PERIODIC, SECOND, FAST, CLOCK = range(len(CLASSES))
+CLASSES = ("typical", "warm-up", "slow", "periodic", "second kind", "fast", "clock", "lost")
+TYPICAL, WARM_UP, SLOW, PERIODIC, SECOND, FAST, CLOCK, LOST = range(len(CLASSES))
 SLOW_ONES = (SLOW, PERIODIC, SECOND)  # what takes longer than a typical step, as the program has it
 LEAST_STEPS = 8  # fewer show no spread to judge by
 MIN_EXCESS = 0.03  # of a typical step: less is nothing that somebody would mend

@@ -13,7 +13,7 @@ from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import shorten
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.results.table import TextTable
-from nsysprof.statistics.judge import CLASSES, CLOCK, FAST, SLOW_ONES, WARM_UP
+from nsysprof.statistics.judge import CLASSES, CLOCK, FAST, LOST, SLOW_ONES, WARM_UP
 from nsysprof.steps.findings import findings, headline, join_words_of
 from nsysprof.steps.steps import Chain, Steps
 from nsysprof.steps.text import paths_table, place_of, slow_table
@@ -21,7 +21,7 @@ from nsysprof.steps.text import paths_table, place_of, slow_table
 MAX_PANELS, _MAX_NAMES, _MAX_TRIED = 3, 4, 60
 _COLUMNS = 1200  # of many steps the lowest and the highest of each
 _PATH, _NAME, _TITLE = 90, 70, 150
-_OTHER_KINDS = {WARM_UP: TINTS[0], FAST: TINTS[2], CLOCK: TINTS[3]}
+_OTHER_KINDS = {WARM_UP: TINTS[0], FAST: TINTS[2], CLOCK: TINTS[3], LOST: TINTS[7]}
 
 
 def plan_steps(answer: Steps) -> Plan:
@@ -69,8 +69,8 @@ def _subtitle(answer: Steps, chain: Chain) -> str:
     rule = (
         f"{judged.doubt} to judge" if judged.doubt else f"slow = more than {judged.limit:.2f} times the expected time"
     )
-    median = format_ns(float(np.median(chain.span)))
-    return f"{len(chain.span):,} steps of {shorten(chain.path, 50)}, median {median}, {rule} · {report.path.name}"
+    median = format_ns(float(np.median(chain.whole)))
+    return f"{len(chain.whole):,} steps of {shorten(chain.path, 50)}, median {median}, {rule} · {report.path.name}"
 
 
 def _colours(answer: Steps, chain: Chain) -> tuple[list[str], list[str]]:

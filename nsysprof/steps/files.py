@@ -43,7 +43,7 @@ def steps_document(answer: Steps) -> dict[str, Any]:
 
 def _path(chain: Chain) -> dict[str, Any]:
     judged, fit = chain.judgement, chain.fit
-    low, median, high = np.quantile(chain.span, [0.25, 0.5, 0.75]).tolist()
+    low, median, high = np.quantile(chain.whole, [0.25, 0.5, 0.75]).tolist()
     return {
         "path": chain.path,
         "gpu": chain.gpu,
@@ -54,7 +54,7 @@ def _path(chain: Chain) -> dict[str, Any]:
         "classes": {name: int((judged.of == code).sum()) for code, name in enumerate(CLASSES)},
         "median_ns": plain(median, None),
         "quartiles_ns": [plain(low, None), plain(high, None)],
-        "longest_ns": int(chain.span.max()),
+        "longest_ns": int(chain.whole.max()),
         "slow_from": plain(judged.limit, None),
         "period": judged.period or None,
         "drift": judged.drift,

@@ -9,7 +9,18 @@ from nsysprof.core.arrays import Floats
 from nsysprof.core.columns import ColumnTable
 from nsysprof.core.text import join_first, join_words, one_line, plural
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.statistics.judge import CLASSES, CLOCK, LEAST_STEPS, PERIODIC, SECOND, SLOW, SLOW_ONES, TYPICAL, WARM_UP
+from nsysprof.statistics.judge import (
+    CLASSES,
+    CLOCK,
+    LEAST_STEPS,
+    LOST,
+    PERIODIC,
+    SECOND,
+    SLOW,
+    SLOW_ONES,
+    TYPICAL,
+    WARM_UP,
+)
 from nsysprof.steps.ledger import same_for_all_kernels
 from nsysprof.steps.steps import Chain, Steps
 from nsysprof.summaries.gpu_metrics import clock_change
@@ -215,14 +226,16 @@ def headline(answer: Steps) -> str:
     if not answer.chains:
         return "no step ran on a GPU"
     sure = [chain for chain in answer.chains if not chain.judgement.doubt]
-    spread = sum(len(chain.span) for chain in answer.chains if chain.judgement.doubt == "too spread")
+    spread = sum(len(chain.whole) for chain in answer.chains if chain.judgement.doubt == "too spread")
     if not sure and spread:
         return f"the times of {plural(spread, 'step')} vary too much to tell which steps are slow"
     if not sure:
-        every = sum(len(chain.span) for chain in answer.chains)
+        every = sum(len(chain.whole) for chain in answer.chains)
         return f"{plural(every, 'step')}, too few to tell which steps are slow: each path needs at least {LEAST_STEPS}"
     slow, judged = sum(len(chain.of(*SLOW_ONES)) for chain in sure), sum(chain.judged for chain in sure)
     more = f"; the times of {spread:,} more steps vary too much to tell" * (spread > 0)
+    lost = sum(len(chain.of(LOST)) for chain in answer.chains)
+    more += f"; {plural(lost, 'later step')} left out, because nsys lost GPU operations" * (lost > 0)
     if not slow:
         return f"no step of {judged:,} is slow{more}"
     return f"{slow:,} of {plural(judged, 'step')} {'is' if slow == 1 else 'are'} slow{more}"

@@ -18,7 +18,7 @@ from nsysprof.core.text import quote_path
 from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import Kinds, Rules, kinds_of
-from nsysprof.statistics.judge import CLASSES, CLOCK, SLOW_ONES, TYPICAL, Judgement, judge
+from nsysprof.statistics.judge import CLASSES, CLOCK, LOST, SLOW_ONES, TYPICAL, Judgement, judge
 from nsysprof.steps.features import Fit, fit_features, without_numbers
 from nsysprof.steps.ledger import MAX_EXPLAINED, NEAR, Excess, excess_of, same_for_all_kernels
 from nsysprof.steps.tables import LEDGER, STEPS
@@ -26,7 +26,7 @@ from nsysprof.summaries.gpu_metrics import clocks, step_metrics
 from nsysprof.trace.trace import pid_of
 from nsysprof.waits.facts import Facts, facts_of
 from nsysprof.waits.ranges import windows_of
-from nsysprof.waits.windows import Windows, gpu_lines, step_windows
+from nsysprof.waits.windows import Windows, gpu_lines, incomplete, step_windows
 
 NO_GPU = -1  # the GPU of steps of a report without GPU work
 
@@ -54,9 +54,14 @@ class Chain:
         return np.flatnonzero(np.isin(self.judgement.of, classes))
 
     @property
+    def whole(self) -> Ints:
+        """The times of the steps with all their GPU ops."""
+        return self.span[self.judgement.of != LOST]
+
+    @property
     def judged(self) -> int:
-        """The number of steps after warm-up."""
-        return len(self.span) - self.judgement.warm_up
+        """The number of steps after warm-up with all their GPU ops."""
+        return len(self.whole) - self.judgement.warm_up
 
     @property
     def slow_share(self) -> float:
@@ -201,8 +206,12 @@ def _answer(facts: Facts, windows: Windows, texts: Sequence[str], level: Level |
         rows = np.flatnonzero(line == number)  # windows are sorted by GPU and path
         mine = windows.take(rows)
         span = mine.end - mine.start
-        fit = fit_features(names, code[rows], span)
-        judged = judge(span, None if fit is None else fit.fitted)
+        lost = int(incomplete(trace, mine).sum())  # the last steps
+        whole = len(span) - lost
+        fit = fit_features(names, code[rows[:whole]], span[:whole])
+        judged = judge(span[:whole], None if fit is None else fit.fitted)
+        of = np.append(judged.of, np.full(lost, LOST, np.uint8))
+        judged = replace(judged, of=of, expected=np.pad(judged.expected, (0, lost), "edge"))
         chains.append(_explained(facts, mine, judged, fit, texts[mine.path[0]], int(pid[rows[0]]), rows))
     paths = list(dict.fromkeys(chain.path for chain in chains))
     each = [_columns(facts, windows.take(chain.rows), chain, paths, Texts(code[chain.rows], names)) for chain in chains]
@@ -217,7 +226,7 @@ def _explained(
 ) -> Chain:
     """Account for atypical steps; slow steps whose kernels are all slower are due to the clock."""
     span = windows.end - windows.start
-    odd = np.flatnonzero(judged.of != TYPICAL)
+    odd = np.flatnonzero(~np.isin(judged.of, (TYPICAL, LOST)))
     odd = np.sort(odd[np.argsort(-np.abs(span - judged.expected)[odd], kind="stable")[:MAX_EXPLAINED]])
     level = None if fit is None else judged.expected
     excess = excess_of(facts, windows, odd, np.flatnonzero(judged.of == TYPICAL), level)

@@ -35,7 +35,7 @@ STEPS = table(
         "before_ns": "GPU idle time before the range begins (between steps); part of the span",
         "busy_ns": "part of the span in which the GPU is busy",
         "expected_ns": "expected time at this position, from the level, the pattern and the numbers in step names",
-        "class": "typical, warm-up, slow, periodic, second kind, fast, clock",
+        "class": "typical, warm-up, slow, periodic, second kind, fast, clock, or lost (nsys lost GPU operations)",
         "typical_ns": "for an atypical step: mean time of the typical steps that it is compared with",
         "excess_ns": Column(
             "excess_ns", ("time above typical_ns; the rows of the step's ledger add up to this time"), head="excess"

@@ -78,14 +78,14 @@ def paths_table(answer: Steps, most: int = 12) -> TextTable:
 
 
 def _path_cells(answer: Steps, chain: Chain) -> list[str]:
-    low, median, high = np.quantile(chain.span, [0.25, 0.5, 0.75]).tolist()
+    low, median, high = np.quantile(chain.whole, [0.25, 0.5, 0.75]).tolist()
     slow, limit = len(chain.of(*SLOW_ONES)), chain.judgement.limit
-    spread = int(high - low), int(chain.span.min()), int(chain.span.max())
+    spread = int(high - low), int(chain.whole.min()), int(chain.whole.max())
     return [
         place_of(answer, chain.path, chain.gpu, chain.pid),
-        f"{len(chain.span):,}",
+        f"{len(chain.whole):,}",
         f"{chain.judgement.warm_up:,}",
-        spread_text(int(median), *spread, len(chain.span)),
+        spread_text(int(median), *spread, len(chain.whole)),
         format_ns(spread[2]),
         f"{slow:,} ({format_share(chain.slow_share)})" if slow else "0",
         chain.judgement.doubt or f"{limit:.2f}x",

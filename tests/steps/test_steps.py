@@ -13,7 +13,7 @@ import pytest
 import nsysprof
 from nsysprof.charts.marks import Series
 from nsysprof.errors import NsysprofError
-from nsysprof.statistics.judge import SLOW, TYPICAL, Judgement
+from nsysprof.statistics.judge import LOST, SLOW, TYPICAL, Judgement
 from nsysprof.steps import steps as judged_steps
 from nsysprof.steps.charts import plan_steps
 from nsysprof.steps.findings import findings
@@ -26,7 +26,7 @@ from tests.kit.gpu_samples import STEP_NS, gpu_samples
 from tests.kit.program import MS, US, Program
 from tests.kit.random_reports import random_report
 from tests.kit.reports import BLOCK, RUN, TWO, attributed
-from tests.kit.trace import Item, Items, OsCall, Range, launch_kernel
+from tests.kit.trace import Diagnostic, Item, Items, OsCall, Range, launch_kernel
 
 ROOT = Path(__file__).parents[2]
 RANK = ROOT / "analysis" / "two-ranks" / "rank_0.sqlite"
@@ -260,6 +260,30 @@ def test_a_clock_that_falls_and_rises_again_explains_both_changes(trace: MakeTra
     fell, rose = (each.text for each in findings(steps_of(trace(*items, samples))) if each.kind == "change")
     assert fell.endswith("because all kernels slowed down together (GPU clock 1.41 → 1.25 GHz)")
     assert rose.endswith("; GPU clock 1.25 → 1.41 GHz")
+
+
+def test_steps_that_lack_gpu_operations_are_marked_and_not_judged(trace: MakeTrace) -> None:
+    """Twenty steps of four kernels and 3 ms of code; nsys lost two kernels of each of the last nine."""
+    made = Program()
+    for number in range(20):
+        with made.range(f"step{number}"):
+            for _ in range(4):
+                made.launch("gemm", 200 * US)
+            if number >= 11:
+                del made.items[-4:]  # two launches and their kernels
+            made.wait()
+            made.code(3 * MS)
+    answer = steps_of(trace(*made.items, Diagnostic("Not all CUDA events might have been collected.")))
+    [chain] = answer.chains
+    assert chain.of(LOST).tolist() == [*range(11, 20)]
+    assert (len(chain.whole), chain.judged) == (11, 11 - chain.judgement.warm_up)
+    assert answer.columns("steps").texts("class").tolist()[-1] == "lost"
+    assert not set(answer.columns("ledger")["step"].tolist()) & {*range(11, 20)}
+    text = " ".join(steps_text(answer).split())
+    assert "; 9 later steps left out, because nsys lost GPU operations" in text
+    assert "since step" not in text
+    legend = [label for label, _ in plan_steps(answer).heading.legend]
+    assert "lost" in legend
 
 
 def test_every_so_many_steps(trace: MakeTrace) -> None:

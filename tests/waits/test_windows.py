@@ -243,3 +243,22 @@ def test_steps_whose_gpu_ops_were_lost_are_left_out(
     assert found.left_out == 0
     told = "later steps left out, because nsys lost GPU operations"
     assert (told in headline(found, "r")) == (told[6:] in answer.picked) == (left_out > 0)
+
+
+@pytest.mark.parametrize(("other", "some"), [(0, "6 later steps on GPU 1"), (6, "6 later steps")])
+def test_operations_lost_on_one_of_several_gpus_are_told(trace: MakeTrace, other: int, some: str) -> None:
+    """Each of twelve steps runs on two GPUs; nsys lost two kernels of the second in the last six, or of both."""
+    program = Program()
+    for number in range(12):
+        with program.range(f"step{number}"):
+            for gpu, lost in ((0, other), (1, 6)):
+                for _ in range(4):
+                    program.launch("gemm", 200 * US, stream=7 + gpu, device=gpu)
+                if number >= 12 - lost:
+                    del program.items[-4:]
+            program.wait()
+            program.code(3 * MS)
+    found = why_of(trace(*program.items, Diagnostic("Not all CUDA events might have been collected.")), None).diagnosis
+    assert found is not None
+    assert found.left_out == 0
+    assert f"; {some} left out, because nsys lost GPU operations" in headline(found, "r")
