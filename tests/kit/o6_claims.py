@@ -125,7 +125,8 @@ def _second_prediction() -> Iterator[str]:
     yield f"({small['quartered']} against {small['early']}"
     wide = [first[f"{problem} x30"] for problem in (D128, D64)]
     yield f"improves from {wide[0]['tiled_o6']} to {wide[0]['remember']} µs"
-    yield f"improves from {wide[1]['tiled_o6']} to {wide[1]['remember']} µs, and to {wide[1]['early, remember']} with"
+    one, both = wide[1]["remember"], wide[1]["early, remember"]
+    yield f"improves from {wide[1]['tiled_o6']} to {one} µs, and to {both} µs with"
 
 
 def _tried() -> Iterator[str]:

@@ -182,12 +182,12 @@ def claims_of_decoding() -> Iterator[str]:
     names = ("flash", "cudnn")
     prompt = [at.speed(shape, "math", name, digits=1) for name in names]
     decoded = [decode.speed(token, "math", name, "eager", 1) for name in names]
-    yield f"prefill is {prompt[0]} as fast with `flash` as with `math`, and {prompt[1]} with `cudnn`"
+    yield f"prefill is {prompt[0]} as fast with `flash` as with `math`, and {prompt[1]} as fast with `cudnn`"
     yield f"`cudnn` is {at.speed(shape, 'flash', 'cudnn')} as fast as `flash`. Called"
     calls = {at.speed(shape, "math", name, "eager", 1) for name in names}
     yield f"Called from Python, `flash` and `cudnn` are {' '.join(calls)} as fast as `math`"
     yield f"(effective n = {span(at.results['n_effective'])})"
-    yield f"decoding is {decoded[0]} as fast with `flash` and {decoded[1]} with `cudnn`**"
+    yield f"decoding is {decoded[0]} as fast with `flash` and {decoded[1]} as fast with `cudnn`**"
     yield f"(`cudnn` is {decode.speed(token, 'flash', 'cudnn', 'eager')} as fast as `flash`)"
     yield f"takes {decode.ns(token, 'cudnn', 'least_ns') / 1e3:.0f} µs at peak bandwidth"
     step, share = (decode.ns(token, "cudnn", column) for column in ("median_ns", "share_of_bandwidth"))

@@ -26,7 +26,7 @@ def claims_of_training() -> Iterator[str]:
     yield f"becomes {min(gains):.1f}x to {max(gains):.0f}x as fast"
     call = gpt.pair(model, "math", "flash", "eager")
     yield f"the step of the GPT is {ratio_cell(call).replace(' (', ' as fast with `flash` (')}"
-    yield f"and {gpt.speed(model, 'math', 'flash_attn_4', 'eager')} with `flash_attn_4`, whose launches take"
+    yield f"and {gpt.speed(model, 'math', 'flash_attn_4', 'eager')} as fast with `flash_attn_4`, whose launches take"
     yield f"whose launches take {gpt.launching(model, 'flash_attn_4')} of the step"
     short, middle, _, long = block.shapes
     calls, graph = (block.ns(short, "flash_attn_4", column) for column in ("median_ns", "graph_median_ns"))
@@ -59,7 +59,7 @@ def _ledger_of_training(whole: str, fourth: str) -> Iterator[str]:
     own, fraction = math - flash + fused, f"{math:.1f} / ({math:.1f} − {math - flash + fused:.1f})"
     yield f"attention takes [{percent(own / math)} of the GPT's step](ledger/gap.csv): {own:.1f} ms of {math:.1f} ms"
     yield f"With `flash`, attention takes {fused:.1f} ms"
-    yield f"attention becomes {format_ratio(own / fused)} as fast, but the whole step only {whole}"
+    yield f"attention becomes {format_ratio(own / fused)} as fast, but the whole step becomes only {whole} as fast"
     limit = round(math, 1) / (round(math, 1) - round(own, 1))
     yield f"would be {format_ratio(limit)} ({fraction}); `flash_attn_4` reaches {fourth}"
     yield f"With `flash`, {flash:.1f} ms of the step remain"
