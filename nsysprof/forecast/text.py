@@ -47,7 +47,7 @@ def _reason(answer: Forecast) -> str:
     """Why the step changes, where one step shows it; a part of `forecast_sentence`."""
     change, own = answer.forecast_ns - answer.base_ns, sum(answer.after.ns) - sum(answer.before.ns)
     if some := _some_steps(answer):
-        return f"; {some}"
+        return f". {some}"
     if not change and not own:
         return ", because the change is not on the critical path"
     if abs(change) < _LITTLE * answer.base_ns:
@@ -66,7 +66,7 @@ def _some_steps(answer: Forecast) -> str:
         return ""
     total = f"{format_ns(abs(mean) * len(gains))} {'less' if mean > 0 else 'more'} in all"
     steps = f"{some:,} of {plural(len(gains), 'step')} do: {total}"
-    return f"the median step does not change, but {steps} ({format_ns(abs(mean))} per step on average)"
+    return f"The median step does not change, but {steps} ({format_ns(abs(mean))} per step on average)"
 
 
 def parts_table(answer: Forecast) -> TextTable:

@@ -122,6 +122,7 @@ def spot_sentence(answer: Hotspots, spot: Spot) -> str:
     if spot.some and answer.place:
         total = format_ns(spot.gain_ns * answer.place.steps)
         saves = f"saves{most} {total} in all ({format_ns(spot.gain_ns)}{each} on average)"
+        return f"{text}. Cutting its time to {format_share(spot.scale)} {saves}"
     return f"{text}; cutting its time to {format_share(spot.scale)} {saves}"
 
 
