@@ -148,6 +148,7 @@ def spots_table(answer: Hotspots, top: int) -> TextTable:
         *(f"unknown: {each}" for each in [*why][:2]),
     )
     note = "; ".join([*said, *(_RECORD[each] for each in why if each in _RECORD and not answer.known)])
-    count = "steps" if any(each.some for each in answer.spots[:top]) else _SHOWN[1]
+    steps = answer.place.steps if answer.place else 0
+    count = "steps" if any(each.some and 2 * each.steps <= steps for each in answer.spots[:top]) else _SHOWN[1]
     shown = (_SHOWN[0], count, *_SHOWN[2:])
     return HOTSPOTS.show(ColumnTable({**rows.columns, "kernel": names}), shown, note=note)
