@@ -292,9 +292,15 @@ CHOICES = {
     "kv_seq": Choice("K", "length of keys and values (0: as long as the queries)", "N", 0, number_of("kv_seq", int)),
     "dropout": Choice("drop", "share of the attention weights to drop", "P", 0.0, number_of("dropout", float, 1.0)),
     "tile_keys": Choice(
-        "tile", "keys per tile of the tiled kernels (0: their own choice)", "N", 0, number_of("tile_keys", int)
+        "tile", "keys per tile of the tiled kernels (0: chosen by each kernel)", "N", 0, number_of("tile_keys", int)
     ),
-    "score_scale": Choice("x", "factor of the queries, to widen the scores", "X", 1.0, number_of("score_scale", float)),
+    "score_scale": Choice(
+        "x",
+        "factor by which the queries are multiplied, to widen the scores",
+        "X",
+        1.0,
+        number_of("score_scale", float),
+    ),
 }
 # What `Workload` has of texts and choices.
 DECLARED: dict[str, Any] = {

@@ -193,7 +193,7 @@ def _legend(results: Mapping[str, Any]) -> str:
     ]
     if options["device"] == "cuda":
         lines += [
-            "before: memory held after a first call, without the inputs (such as workspaces); temporary: peak memory",
+            "before: memory in use after a first call (such as workspaces), without the inputs; temporary: peak memory",
             "of one call, without this memory, the inputs and the outputs.",
         ]
     return "\n".join(lines)

@@ -333,12 +333,18 @@ def _parser(workload: Workload, says: str | None) -> argparse.ArgumentParser:
         add(f"--{workload.mode.option}", dest="backward", action="store_true", help=workload.mode.says)
     says = "use deterministic algorithms only; backends without one are unsupported"
     add("--deterministic", action="store_true", help=says)
-    add("--device", choices=("cuda", "cpu"), default="cuda", help="where to run (cuda)")
-    add("--warmup", type=_at_least(0), default=5, metavar="N", help="calls before the measured ones (5)")
+    add("--device", choices=("cuda", "cpu"), default="cuda", help="device to run on (cuda)")
+    add(
+        "--warmup",
+        type=_at_least(0),
+        default=5,
+        metavar="N",
+        help="number of warm-up calls before the measured calls (5)",
+    )
     add("--iterations", type=_at_least(1), default=20, metavar="N", help="measured calls (20)")
     add("--seed", type=_at_least(0), default=0, metavar="N", help="seed of the random tensors (0)")
-    add("--results", type=Path, metavar="FILE", help="write all numbers as JSON, to a new file")
-    add("--force", action="store_true", help="let --results replace a file")
+    add("--results", type=Path, metavar="FILE", help="write all numbers as JSON to a new file")
+    add("--force", action="store_true", help="let --results replace an existing file")
     add("--describe", nargs="?", const="[]", metavar="GRIDS", help="print a description of this workload as JSON")
     return parser
 

@@ -459,9 +459,9 @@ WORKLOAD = Workload(
     cost=cost,
     prepare=prepare,
     flags={
-        "decode": Flag("generate tokens with a KV cache, not the prompt", "decode", "", default=False),
+        "decode": Flag("generate tokens with a KV cache instead of processing the prompt", "decode", "", default=False),
         "cuda_graph": Flag("replay a CUDA graph of each step", "cuda graph", "", default=False),
-        "compile": Flag("torch.compile the model", "compiled", "", default=False),
+        "compile": Flag("compile the model with torch.compile", "compiled", "", default=False),
     },
     mode=Mode("train", "a training step: forward, backward and AdamW", "", "training step"),
     default_backends=("math", "flash"),

@@ -30,8 +30,8 @@ class HostLane:
     """The calls of one thread, sorted by start, and a value per column of the timeline.
 
     ``start``, ``end`` int64 ns, ``kind`` uint8 (an index into `KINDS`) and the name of each call; ``busy_ns`` int64,
-    the time with a call running; ``longest`` uint8: the kind that ran longest, `NOTHING` if no call ran; ``process`` an
-    index into ``trace.processes``.
+    the time in which a call runs; ``longest`` uint8: the kind that ran longest, `NOTHING` if no call ran; ``process``
+    an index into ``trace.processes``.
     """
 
     label: str

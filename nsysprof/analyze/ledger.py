@@ -79,7 +79,7 @@ def warnings(
         yield f"range paths have up to {deepest:,} levels: long paths are shortened in the middle and may look alike"
     if unclosed := int(attribution.trace.ranges.unclosed.sum()):
         yield (
-            f"the program never closed {unclosed:,} of {len(left_out):,} ranges: they are assumed to end "
+            f"the program never closed {unclosed:,} of {len(left_out):,} ranges, which are assumed to end "
             "with the recording"
         )
     if ops := of_fates[NO_LAUNCH]:

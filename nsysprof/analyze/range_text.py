@@ -161,9 +161,9 @@ def _ends_note(shown: ColumnTable, *names: str) -> Iterator[str]:
     some = shown["instances"] > 1
     wide = [(shown[f"{name}_iqr_ns"] > 2 * shown[f"{name}_median_ns"]) & some for name in names]
     if np.any(wide):
-        yield "(a–b): minimum and maximum, for few instances, or if half the IQR exceeds the median."
+        yield "(a–b): minimum and maximum, shown if instances are few or if half the IQR exceeds the median."
     elif (some & (shown["instances"] < LEAST_SAMPLES)).any():
-        yield f"(a–b): minimum and maximum (fewer than {LEAST_SAMPLES} instances)."
+        yield f"(a–b): minimum and maximum, shown if there are fewer than {LEAST_SAMPLES} instances."
 
 
 def range_notes(shown: ColumnTable, waiting: Mask) -> Iterator[str]:
@@ -175,7 +175,7 @@ def range_notes(shown: ColumnTable, waiting: Mask) -> Iterator[str]:
     )
     yield from _ends_note(shown, "span", "busy")
     if shown["captured_nodes"].any():
-        yield "captured: kernels that the range captured into a CUDA graph. Another range may launch this graph."
+        yield "captured: kernels that the range captured into a CUDA graph, even if another range launches this graph."
     if waiting.any():
         idle = f"the GPU is idle for more than {format_share(LAUNCH_BOUND_IDLE)} of the span"
         yield f"* launch-bound: {idle}, and no other range uses the GPU meanwhile."

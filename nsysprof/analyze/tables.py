@@ -32,9 +32,9 @@ def _make(columns: Columns[_S], source: _S) -> dict[str, Column]:
 
 
 _PATH = "names from the outermost range to this range"
-_MERGED_PATH = "path without call ids, in which a glob replaces the names that it matches (iter* for iter7)"
+_MERGED_PATH = "path without call ids; names that a merge glob matches are replaced by the glob (iter7 by iter*)"
 _KIND = f"{', '.join(RANGE_KINDS[:-1])} or {RANGE_KINDS[-1]}"
-_LAUNCHES = "host calls that launched GPU work; this and later columns include inner ranges"
+_LAUNCHES = "number of host calls that launched GPU work; this and later columns include inner ranges"
 
 
 @dataclass(frozen=True)
@@ -160,12 +160,12 @@ def _captured(name: str) -> Callable[[PathRows], Column]:
 
 CAPTURED = {
     "captured_nodes": (
-        "CUDA graph nodes that this range or its inner ranges captured, counted at each replay",
+        "number of CUDA graph nodes that this range or its inner ranges captured, counted at each replay",
         "launches",
     ),
-    "captured_kernels": ("replayed kernels of these nodes", "kernels"),
-    "captured_memops": ("replayed copies and memsets of these nodes", "memops"),
-    "captured_sum_ns": ("sum of the durations of these replays", "sum_ns"),
+    "captured_kernels": ("number of replayed kernels that this range or its inner ranges captured", "kernels"),
+    "captured_memops": ("number of replayed copies and memsets that this range or its inner ranges captured", "memops"),
+    "captured_sum_ns": ("total duration of the replayed nodes that this range or its inner ranges captured", "sum_ns"),
 }
 
 
@@ -178,33 +178,36 @@ _PLACE: Columns[PathRows] = {
     "kind": (_KIND, lambda rows: Texts(rows.paths.kind, RANGE_KINDS)),
 }
 _SUMS: Columns[PathRows] = {
-    "instances": ("range instances with this path", lambda rows: rows.count),
+    "instances": ("number of range instances with this path", lambda rows: rows.count),
     "launches": (_LAUNCHES, _total("launches")),
-    "kernels": ("kernels launched inside", _total("kernels")),
-    "memops": ("copies and memsets launched inside", _total("memops")),
-    "graph_launches": ("CUDA graph launches inside", _total("graph_launches")),
-    "cpu_ns": ("CPU time: sum of the instances' durations on the host", _total("cpu_ns")),
+    "kernels": ("number of kernels launched inside the range", _total("kernels")),
+    "memops": ("number of copies and memsets launched inside the range", _total("memops")),
+    "graph_launches": ("number of CUDA graph launches inside the range", _total("graph_launches")),
+    "cpu_ns": ("CPU time: total duration of the instances on the host", _total("cpu_ns")),
     "span_ns": ("elapsed time from the first GPU op to the last, summed over instances", _total("span_ns")),
-    "busy_ns": ("time with GPU ops running, summed over instances and GPUs", _total("busy_ns")),
-    "sum_ns": ("total duration of the GPU ops", _total("sum_ns")),
+    "busy_ns": ("time in which GPU ops run, summed over instances and GPUs", _total("busy_ns")),
+    "sum_ns": ("total duration of the range's GPU ops", _total("sum_ns")),
     "exclusive_sum_ns": ("sum_ns without the GPU ops of inner ranges", _total("exclusive_sum_ns")),
-    "followed_sum_ns": ("part of sum_ns from worker threads without an open range", _total("followed_sum_ns")),
+    "followed_sum_ns": ("part of sum_ns that worker threads without an open range launched", _total("followed_sum_ns")),
     "busy_median_ns": ("median of the instances' busy_ns", _of_instances("median", "busy_ns")),
     "busy_iqr_ns": ("interquartile range of the instances' busy_ns", _of_instances("iqr", "busy_ns")),
     "span_median_ns": ("median of the instances' span_ns", _of_instances("median", "span_ns")),
     "span_iqr_ns": ("interquartile range of the instances' span_ns", _of_instances("iqr", "span_ns")),
-    "processes": ("processes with instances", PathRows.processes),
-    "devices": ("GPUs with GPU ops of the instances", PathRows.devices),
+    "processes": ("number of processes that ran instances of the range", PathRows.processes),
+    "devices": ("number of GPUs that ran GPU ops of the range", PathRows.devices),
     "cpu_median_ns": ("median of the instances' cpu_ns", _of_instances("median", "cpu_ns")),
     "cpu_iqr_ns": ("interquartile range of the instances' cpu_ns", _of_instances("iqr", "cpu_ns")),
-    "unclosed": ("instances that the program never closed (assumed to end with the recording)", _total("unclosed")),
+    "unclosed": (
+        "number of instances that the program never closed (assumed to end with the recording)",
+        _total("unclosed"),
+    ),
     "span_min_ns": ("minimum of the instances' span_ns", _of_instances("low", "span_ns")),
     "span_max_ns": ("maximum of the instances' span_ns", _of_instances("high", "span_ns")),
     "busy_min_ns": ("minimum of the instances' busy_ns", _of_instances("low", "busy_ns")),
     "busy_max_ns": ("maximum of the instances' busy_ns", _of_instances("high", "busy_ns")),
     **{name: (about, _captured(of)) for name, (about, of) in CAPTURED.items()},
     "captured_exclusive_sum_ns": (
-        "captured_sum_ns without nodes captured in inner ranges",
+        "captured_sum_ns without the nodes that inner ranges captured",
         _captured("exclusive_sum_ns"),
     ),
     "exclusive_cpu_ns": ("cpu_ns without the CPU time of inner ranges", _total("exclusive_cpu_ns")),
@@ -217,7 +220,7 @@ _DOMAIN: Columns[PathRows] = {
         lambda rows: Texts(rows.paths.name, [name.domain for name in rows.attribution.trace.range_names]),
     )
 }
-_FORWARD = "matching forward range, found by autograd sequence number"
+_FORWARD = "path of the matching forward range, found by autograd sequence number"
 RANGES = table(
     "ranges.csv",
     "a row per range path",
@@ -302,11 +305,11 @@ _OF_INSTANCES: Columns[InstanceRows] = {
     "path": (_PATH, lambda each: Texts(each.path, each.path_texts)),
     "merged_path": (_MERGED_PATH, lambda each: Texts(each.path, each.merged_texts)),
     "instance": ("instance number within its path, from 0", lambda each: each.numbers),
-    "pid": ("process", lambda each: pid_of(each.thread)),
-    "tid": ("thread that started it", lambda each: tid_of(each.thread)),
+    "pid": ("process id", lambda each: pid_of(each.thread)),
+    "tid": ("id of the thread that started the instance", lambda each: tid_of(each.thread)),
     "kind": (_KIND, lambda each: Texts(each.attribution.trace.ranges.kind[each.rows], RANGE_KINDS)),
-    "start_ns": ("start on the host", _recorded("start")),
-    "end_ns": ("end on the host", _recorded("end")),
+    "start_ns": ("start time on the host", _recorded("start")),
+    "end_ns": ("end time on the host", _recorded("end")),
     "unclosed": (
         "whether the program never closed this instance (assumed to end with the recording)",
         lambda each: each.attribution.trace.ranges.unclosed[each.rows].astype(np.int8),
@@ -314,10 +317,10 @@ _OF_INSTANCES: Columns[InstanceRows] = {
     "launches": (_LAUNCHES, _inside("launches")),
     "kernels": (_SUMS["kernels"][0], _inside("kernels")),
     "memops": (_SUMS["memops"][0], _inside("memops")),
-    "first_op_ns": ("start of the first GPU op; empty without GPU ops", _inside("first_op_ns")),
-    "last_op_ns": ("end of the last GPU op; empty without GPU ops", _inside("last_op_ns")),
+    "first_op_ns": ("start time of the first GPU op; empty without GPU ops", _inside("first_op_ns")),
+    "last_op_ns": ("end time of the last GPU op; empty without GPU ops", _inside("last_op_ns")),
     "span_ns": ("elapsed time from the first GPU op to the last", _inside("span_ns")),
-    "busy_ns": ("time with GPU ops running, summed over GPUs", _inside("busy_ns")),
+    "busy_ns": ("time in which GPU ops run, summed over GPUs", _inside("busy_ns")),
     "sum_ns": (_SUMS["sum_ns"][0], _inside("sum_ns")),
     **{name: (about, _captured_inside(of)) for name, (about, of) in CAPTURED.items()},
     "forward_path": (
@@ -355,30 +358,30 @@ def _number(name: str) -> Callable[[KernelRows], Column]:
     return lambda rows: rows.numbers[name]
 
 
-_DURATIONS = "statistic of their durations"
+_DURATIONS = "median, minimum or maximum duration of the GPU ops, as the column's name says"
 _OF_KERNELS: Columns[KernelRows] = {
-    "path": ("path of the range that owns the kernels; empty if none does", lambda rows: rows.owner),
+    "path": ("path of the range that owns the GPU ops; empty if no range owns them", lambda rows: rows.owner),
     "kernel": ("full name of the kernel, copy or memset", _named(lambda rows: rows.op_names)),
     "family": ("kernel family, by the kernel rules", _named(lambda rows: rows.kinds.family)),
     "math_unit": (
-        "kernel's math unit (tensor cores, FP32 …), from the kernel rules",
+        "math unit that the kernel uses (tensor cores, FP32 …), by the kernel rules",
         _named(lambda rows: rows.kinds.math_unit),
     ),
     "count": ("number of GPU ops", _number("count")),
-    "sum_ns": ("sum of their durations", _number("sum_ns")),
+    "sum_ns": ("total duration of the GPU ops", _number("sum_ns")),
     "median_ns": (_DURATIONS, _number("median_ns")),
     "min_ns": (_DURATIONS, _number("min_ns")),
     "max_ns": (_DURATIONS, _number("max_ns")),
     "cause": (
-        "finer kernel family (convolution, FFT, sort …) if the rules name one, else the family",
+        "finer kernel family (convolution, FFT, sort …) if the kernel rules name one, else the family",
         _named(lambda rows: rows.kinds.cause),
     ),
     "captured_path": (
-        "path of the range that captured the kernels into a CUDA graph; empty for kernels outside graphs, "
-        "or if the capture was outside every range or before the recording",
+        "path of the range that captured the kernels into a CUDA graph; empty for kernels outside graphs and for "
+        "captures outside every range or before the recording",
         lambda rows: rows.captured,
     ),
-    "size_bytes": ("bytes of copies and memsets; 0 for kernels", _number("size_bytes")),
+    "size_bytes": ("number of bytes copied or set; 0 for kernels", _number("size_bytes")),
     "api_median_ns": ("median duration of the launching host calls; -1 if not recorded", _number("api_median_ns")),
     "queue_median_ns": (
         "median queue delay: from the return of the launching call to the start of the GPU op; 0 if "
@@ -389,7 +392,7 @@ _OF_KERNELS: Columns[KernelRows] = {
 LAUNCH = ("api_median_ns", "queue_median_ns")  # in front of the execution of a kernel
 KERNELS = table(
     "kernels.csv",
-    "a row per range path and kernel; kernels replayed by CUDA graphs have a row per range that captured them",
+    "a row per range path and kernel; a kernel in CUDA graphs has a row for each range that captured it",
     {**{name: about for name, (about, _) in _OF_KERNELS.items()}, **LAUNCH_COLUMNS},
 )
 

@@ -34,15 +34,15 @@ _OF_ONE_PROCESS = re.compile(r"No .+ events collected|Not all (?!CUDA|NVTX).+ ev
 _OF_GPU_WORK = re.compile(r"CUDA|CUPTI|NVTX|GPU|driver|Unified Memory", re.IGNORECASE)
 _LEDGER = (
     Column("fate", "where the GPU ops were launched from", head="launched from"),
-    Column("ops", "number of these GPU ops", head="GPU ops"),
-    Column("sum_ns", "sum of their durations", head="sum"),
-    Column("share", "share of all GPU ops"),
+    Column("ops", "number of GPU ops", head="GPU ops"),
+    Column("sum_ns", "total duration of the GPU ops", head="sum"),
+    Column("share", "share of total GPU op time"),
 )
 _KERNEL_COLUMNS = (
-    Column("kernel", "its name", head="GPU op"),
-    Column("kind", "family, unit and cause", head="family"),
+    Column("kernel", "name of the GPU op", head="GPU op"),
+    Column("kind", "kernel family, math unit and cause", head="family"),
     Column("count", "number of GPU ops"),
-    Column("sum_ns", "sum of durations", head="sum"),
+    Column("sum_ns", "total duration", head="sum"),
     Column("share", "share of GPU op time", head="of GPU time"),
     Column("median_ns", "median duration", head="median"),
     Column("min_ns", "minimum duration", head="min"),
@@ -50,7 +50,9 @@ _KERNEL_COLUMNS = (
     Column("api_median_ns", "median time of launching calls", "launch", lambda ns: format_ns(ns) if ns >= 0 else ""),
     Column("queue_median_ns", "median queue delay", "queue", lambda ns: format_ns(ns) if ns >= 0 else ""),
 )
-_LAUNCHES = "launch: median time of the launching host call; queue: median time from its return to the op's start."
+_LAUNCHES = (
+    "launch: median time of the launching host call; queue: median time from the call's return to the op's start."
+)
 
 
 def summary(

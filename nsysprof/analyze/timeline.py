@@ -46,9 +46,9 @@ _LONGEST = 1 << 62  # ns: half of what the difference of two times may be
 class StreamLane:
     """One stream, or all streams of a process on a GPU, with a value per column of the timeline.
 
-    ``busy_ns`` int64, the time with at least one op running; ``group`` uint8: the group of `OpGroups` that ran longest,
-    `NOTHING` if none ran; ``process`` an index into ``trace.processes``; ``streams``: the number of streams in the
-    lane.
+    ``busy_ns`` int64, the time in which at least one op runs; ``group`` uint8: the group of `OpGroups` that ran
+    longest, `NOTHING` if none ran; ``process`` an index into ``trace.processes``; ``streams``: the number of streams in
+    the lane.
     """
 
     label: str
@@ -115,7 +115,8 @@ class Timeline:
 
 
 def timeline(breakdown: Breakdown, *, columns: int = COLUMNS) -> Timeline:
-    """Show when streams and ranges were busy, with a `Zoom` on one instance; near-linear in ops and ranges.
+    """Show when streams and ranges were busy, with a `Zoom` on one instance. The run time is near-linear in the number
+    of ops and ranges.
 
     A report without ops has no streams, and a report without ranges has no range lanes. Without ops and ranges, the
     extent is empty.

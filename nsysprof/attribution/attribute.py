@@ -40,7 +40,7 @@ _MIN_LAUNCHES_FOR_THREADS = 100_000  # launches: fewer are attributed before thr
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """The number of GPU ops with one outcome, and the sum of their durations in ns."""
+    """The number of GPU ops with one outcome, and the total duration of these ops in ns."""
 
     outcome: str
     ops: int
@@ -144,10 +144,10 @@ def attribute(
 
     ``threads`` is ``follow`` (work of worker threads belongs to the range open on another thread of the process, if
     there is exactly one) or ``strict`` (work of a thread belongs only to ranges of this thread, as in nsys's
-    projection). Processes are attributed one by one, in near-linear time in events. ``progress`` receives each task and
-    its number of rows. If the report would take more than ``memory_limit`` bytes (None: no limit), long columns go to
-    scratch files. If ``graphs`` is ``captured``, the report must be open, and replayed ops of a CUDA graph belong to
-    the range that captured the graph (if the report has the capture).
+    projection). Processes are attributed one by one; the run time is near-linear in the number of events. ``progress``
+    receives each task and its number of rows. If the report would take more than ``memory_limit`` bytes (None: no
+    limit), long columns go to scratch files. If ``graphs`` is ``captured``, the report must be open, and replayed ops
+    of a CUDA graph belong to the range that captured the graph (if the report has the capture).
 
     ``ranges`` chooses among ``nvtx,mpi,openacc,found``; ``auto`` means NVTX ranges if there are any, otherwise all
     other kinds (see `choose_ranges`). If ``report`` is a trace, its own ranges are used.

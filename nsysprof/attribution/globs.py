@@ -30,8 +30,8 @@ class Match:
 
 
 def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> list[Match]:
-    """Return the merged paths that equal a glob, or else all that the glob matches. If there are none, return the paths
-    whose last name the glob matches.
+    """Return the merged paths that equal a glob, or else all that the glob matches. If no path matches, return the
+    paths whose last name the glob matches.
 
     If matching ranges are nested, only the outermost counts. Raises `NsysprofError` with similar names if nothing
     matches.
@@ -92,8 +92,8 @@ def _compiled(glob: str) -> re.Pattern[str]:
 
 
 def near_names(texts: Sequence[str], wanted: str) -> list[str]:
-    """Return a few texts that resemble the wanted text or contain a similar word. If there are none, return the first
-    few texts.
+    """Return a few texts that resemble the wanted text or contain a similar word. If there are no such texts, return
+    the first few texts.
 
     Very long texts are shortened.
     """
@@ -125,13 +125,13 @@ def pair_up(
     if not pairs:
         left, right = (listed([", ".join(match.stars) for match in side]) for side in (base, new))
         raise NsysprofError(
-            f"no range that matches {globs[0]!r} has a counterpart that matches {globs[1]!r}: the stars "
+            f"no range that matches {globs[0]!r} has a counterpart that matches {globs[1]!r}: their stars "
             f"match {left} in the first glob and {right} in the second",
-            "use the same number of stars in both globs; the nth star of each must match the same text",
+            "use the same number of stars in both globs; the nth star of each glob must match the same text",
         )
     done = {id(match) for pair in pairs for match in pair}
     alone = [match.text for match in (*base, *new) if id(match) not in done]
-    return pairs, [f"without a partner, not compared: {listed(alone)}"] if alone else []
+    return pairs, [f"not compared, because the other side has no counterpart: {listed(alone)}"] if alone else []
 
 
 def _alike(base: Sequence[Match], new: Sequence[Match], without: str | None) -> list[tuple[Match, Match]]:

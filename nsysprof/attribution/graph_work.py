@@ -82,7 +82,7 @@ class GraphCounts:
             yield f"{what} of CUDA graphs: " + (
                 f"{belong:,} {'was' if belong == 1 else 'were'} captured inside ranges, {shown}"
                 if belong
-                else "none was captured inside a range"
+                else "no GPU op was captured inside a range"
             )
         if self.outside:
             yield (

@@ -228,7 +228,10 @@ def read_instances(text: str) -> Instances:
     match = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if last < first:
-        raise NsysprofError(f"no instances of a range: {text!r}", "--instance 3, or --instance 20-39; counted from 0")
+        raise NsysprofError(
+            f"{text!r} is not an instance number or a span of instance numbers",
+            "--instance 3, or --instance 20-39; instances are counted from 0",
+        )
     return first, last
 
 

@@ -204,8 +204,8 @@ class RangeWork:
     Per op: ``op`` a row of `trace.ops`; ``window``: the number of the instance; ``call``, -1 outside all calls;
     ``start``, ``end`` int64 ns; ``end`` is never before ``start``. Per instance with ops, in order: ``windows``: its
     number; ``first_ns``, ``last_ns``; ``gpus``: a bit per GPU. If a graph was captured in an instance, each replay of
-    the graph counts as an instance; ``beside_replays`` counts the instance's other GPU ops, which are left out.
-    ``calls`` is the number of requested calls, ``idle_calls`` the number of calls without GPU work.
+    the graph counts as an instance; ``beside_replays`` counts the GPU ops of the instance outside replays; these ops
+    are left out. ``calls`` is the number of requested calls, ``idle_calls`` the number of calls without GPU work.
     """
 
     op: Index
@@ -314,7 +314,7 @@ def _by_replay(window: Ints, call: Ints, replay: Ints32) -> tuple[Ints, Ints, in
 
 
 def reach_so_far(work: RangeWork) -> Ints:
-    """Return for each GPU op the latest end (ns) of all ops so far in its instance."""
+    """For each GPU op, return the latest end (ns) among this op and the earlier ops of its instance."""
     ranked, rank = np.unique(work.end, return_inverse=True)
     count = len(ranked)
     highest = np.maximum.accumulate(rank.reshape(-1) + work.window * count)

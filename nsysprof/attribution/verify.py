@@ -89,7 +89,7 @@ def verify(trace: Trace, nsys: Path | None = None) -> Verification:
             explained[reasons[where]] += count
         elif where not in names and trace.never_popped:
             explained[
-                "the program never popped this range: its time counts as part of the outer range of the same name"
+                "the program never popped this range, so its time counts as part of the outer range of the same name"
             ] += count
         else:
             name = names.get(where, "unknown to nsysprof")
@@ -121,8 +121,8 @@ def _projected(trace: Trace) -> tuple[dict[_Where, list[_Projected]], dict[_Wher
     reasons = {
         places[row]: reason
         for marked, reason in (
-            (ranges.unclosed, "the program never closed this range: nsys ends it at the last NVTX event"),
-            (ranges.moved, "its ending thread is recorded: nsys leaves it out"),
+            (ranges.unclosed, "the program never closed this range, so nsys ends the range at the last NVTX event"),
+            (ranges.moved, "nsys leaves out ranges whose ending thread is recorded"),
         )
         for row in np.flatnonzero(marked)
     }

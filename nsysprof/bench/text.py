@@ -57,19 +57,19 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
     cache = "warm" if plan["warm_cache"] or plan["device"] == "cpu" else "cold"
     taken = plan["runs"] * math.ceil(plan["samples"] / plan["runs"])
     sentences = [
-        f"{len(held)} points of {plan['workload']} ({called}) on {plan['device']}, {taken:,} samples"
+        f"{len(held)} points of {plan['workload']} ({called}) on {plan['device']}: {taken:,} samples"
         f" each{until}, at least {format_ns(plan['min_sample_ns'])} per sample, {cache} cache.",
-        "1 run: intervals do not include variation between runs (--runs 3 measures this variation)."
+        "1 run: intervals exclude variation between runs; to include it, use --runs 3."
         if plan["runs"] == 1
         else f"{plan['runs']} runs, each in its own process, with {taken // plan['runs']} samples per run "
         "in a new random order; the first run also checks the outputs and measures memory.",
-        "Memory: peak of one call, estimated from the shapes.",
+        "Memory: estimated peak memory of one call, computed from the shapes.",
     ]
     how = list(_wrapped(sentences, others=""))
     most = gpu_bytes or math.inf
     too_large = [f"  {name} at {where}" for (where, name), size in held.items() if (size or 0) > most]
     if gpu_bytes and too_large:
-        how.append(f"These points may exceed the {format_bytes(gpu_bytes)} of this GPU; if so, they are skipped:")
+        how.append(f"These points may need more than the {format_bytes(gpu_bytes)} of this GPU, and are then skipped:")
     return _joined(_plain(table), [*how, *too_large])
 
 
@@ -91,7 +91,7 @@ def _legend(results: BenchResults, head: Sequence[str]) -> str:
     meanings = {
         "of peak": "peak = SMs × sampled clock × FLOPs/clock/SM",
         unit.rpartition(" ")[2]: f"peak memory in {unit} of the dtype",
-        "error": "relative, against float64",
+        "error": "relative error against float64",
     }
     told = (f" {name}: {meaning}." for name, meaning in meanings.items() if name and name in head)
     return f"(1.01x): no clear change; 1.3x ?: too few samples{finds}.{''.join(told)}"
@@ -218,7 +218,7 @@ def _totals(diff: BenchDiff) -> Iterator[str]:
     least = format_share(diff.rules.least_effect)
     yield f"{len(times)} comparisons: {verdicts}; a difference counts if it is at least {least}"
     scope = f"over {diff.runs} runs before and after" if diff.runs > 1 else WITHIN_EACH
-    meaning = "detectable: the smallest detectable change; effect: Cliff's delta."
+    meaning = "detectable: the smallest change that these samples would detect; effect: Cliff's delta."
     only = {"before": diff.only_before, "after": diff.only_after}
     named = [f"only {name}: {join_first(points, MAX_POINTS_NAMED)}" for name, points in only.items() if points]
     yield from _wrapped([f"± 95 % interval of the change, {scope}; {meaning}", *named])

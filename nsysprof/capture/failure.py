@@ -49,7 +49,9 @@ def check_made(ended: Ended, request: Request, folder: Path) -> Path | None:
     what = f"left {len(several)} reports" if len(several) > 1 else "left no report"
     hint = None
     if len(several) > 1:
-        hint = "a capture makes only one report: let nsys record only once, or finish each recording with --resume"
+        hint = (
+            "nsysprof capture makes only one report: let nsys record only once, or finish each recording with --resume"
+        )
     elif request.capture_range and not ended.code:
         hint = f"did the program ever reach {request.capture_range}? Try without --capture-range"
     elif sampling := next((one.partition("=")[0] for one in request.extra if one.startswith(METRICS_DEVICE)), None):
@@ -115,11 +117,11 @@ def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
     if refused:
         return (
             f'this nsys is too old for the NVTX version of the program: "{refused}"',
-            "--nsys PATH for a newer nsys, or, in Python, pip install 'nvtx<0.2.12'",
+            "use a newer nsys (--nsys PATH) or, in Python, an older nvtx: pip install 'nvtx<0.2.12'",
         )
     if any(text.startswith("NVTX injection initialized") for text in messages):
-        return "the program loads NVTX but opens no range", "use --trace cuda to record no ranges"
+        return "the program loads NVTX but opens no range", "use --trace cuda to record without ranges"
     return (
         "nsys recorded no NVTX calls in the program",
-        "annotate it (nvtx.annotate, torch.cuda.nvtx.range); use --trace cuda to record no ranges",
+        "annotate the program (nvtx.annotate, torch.cuda.nvtx.range), or use --trace cuda to record without ranges",
     )

@@ -129,7 +129,7 @@ def process_sentences(processes: Sequence[Process], injection: Injection) -> Ite
     notes = [f"{each.shown}: {note}" for each in processes for note in each.about.notes]
     yield from notes[:_MAX_NOTES]
     if len(notes) > _MAX_NOTES:
-        yield f"and {len(notes) - _MAX_NOTES} more notes in the record"
+        yield f"and {len(notes) - _MAX_NOTES} more notes are in the run record"
     for each in processes:
         about = each.about
         if about.state in ("recording", "writing"):
@@ -158,6 +158,6 @@ def why_nothing(program: Sequence[str]) -> tuple[str, str]:
             f"leave {options[0]} out",
         )
     return (
-        "no Python process of this program imported torch, or Python ignores PYTHONPATH (options -I, -E and -S)",
+        "either no Python process of this program imported torch, or Python ignores PYTHONPATH (options -I, -E and -S)",
         "nsysprof capture -- PROGRAM records any program under nsys",
     )

@@ -91,7 +91,7 @@ def capture_program(request: Request, folder: Path, outputs: Outputs, command: S
     check_ended(ended, request, folder)
     whole = not ended.code  # else nsys has ended the program, as it was asked to
     if not whole:
-        echo("nsys stopped the program, so there are no results and profiling overhead is unknown\n")
+        echo("nsys stopped the program, so the program has no results and profiling overhead is unknown\n")
     measured = workload_results(results, request.program) if whole else None
     record |= {
         "environment": fingerprint(request.nsys, driver, (measured or {}).get("environment")),
@@ -218,7 +218,7 @@ def check_disk() -> None:
     free = shutil.disk_usage(place).free
     if free < _MIN_FREE_BYTES:
         raise NsysprofError(
-            f"only {format_bytes(free)} free in {place}, where nsys keeps its recording until the program ends",
+            f"only {format_bytes(free)} free in {place}, where nsys stores the recording until the program ends",
             f"df -h {quote(place)}, or set TMPDIR=FOLDER",
         )
 
@@ -226,7 +226,7 @@ def check_disk() -> None:
 def _report(nsys: Nsys, folder: Path, record: dict[str, Any], echo: Echo) -> Staged:
     report, stream = made_by_nsys(folder)
     if stream is not None:  # then a report beside it is what a broken importer left
-        echo("nsys did not import what it recorded: calling its importer\n")
+        echo("nsys did not import its recording, so nsysprof calls the importer of nsys\n")
         report = folder / IMPORTED
         import_stream(stream, report, nsys)
         stream.unlink()  # all of it is in the report, and an export takes room
@@ -241,7 +241,7 @@ def _stranded(recorded: Path, record: dict[str, Any], ended: Ended) -> NsysprofE
     with contextlib.suppress(OSError):
         write_record(recorded.with_suffix(RECORD_ENDING), record)
     return NsysprofError(
-        f"nsys could not write its report: {last_message(ended)}",
+        f"nsys could not write the report: {last_message(ended)}",
         f"the recording is kept: nsysprof capture --resume {quote_path(recorded)} -o FOLDER/NAME",
     )
 

@@ -25,7 +25,7 @@ def captured_summary(record: Mapping[str, Any]) -> str:
         lines.append(f"the program ended with exit code {record['exit_code']}: the recording may be incomplete")
     lines += [*overhead_lines(record["overhead"], "nsys"), *not_run_lines(record["workload"])]
     if record["backends"] and not record["report"]["kernels"]:
-        lines.append("no kernels were recorded, so it is unknown which backend ran")
+        lines.append("no kernels were recorded, so the backend that ran is unknown")
     return "".join(f"{line}\n" for line in lines)
 
 

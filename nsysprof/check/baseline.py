@@ -54,7 +54,7 @@ class Baseline:
     """Earlier calls.
 
     ``label`` is the file. ``gpus``: the names of the GPUs of the file, empty if not recorded. ``samples``: the `TIMES`
-    of each call. ``without_samples``: the ranges for which only sums and medians are known, but no single calls, by
+    of each call. ``without_samples``: the ranges for which sums and medians are known, but not the individual calls, by
     merged path and kind. ``needs``: the `needs_of_kernels` of ranges, by merged path and kind.
     """
 
@@ -198,8 +198,8 @@ def growths(
     compared, if any. ``clock_step``: the resolution of the GPU clock, which can make a time seem to grow.
 
     Several baselines are runs of one program, in order. Each run is one sample: growth must exceed the differences
-    between the runs since the last level shift. With one baseline, its calls are compared with the calls of the report.
-    Times that depend on the host are then not judged, because they differ between runs.
+    between the runs since the last level shift. With one baseline, its calls are compared with the calls of the report,
+    and times that depend on the host are not judged, because these times differ between runs.
     """
     out: dict[tuple[int, str], Growth] = {}
     tests: dict[tuple[int, str], Contrast] = {}
@@ -244,9 +244,9 @@ def growths(
 
 def _paced_by_host(samples: CallSamples, baseline: Baseline, key: tuple[str, str], row: int, measure: str) -> str:
     """If the host determines a time, why one baseline cannot show whether it grew; otherwise an empty text."""
-    other = "repeat --baseline for three captures, or limit busy instead"
+    other = "pass --baseline three times (once per capture), or limit busy instead"
     if measure == "cpu":
-        return f"one baseline does not show how much CPU time varies between runs: {other}"
+        return f"a single baseline does not show how much CPU time varies between runs: {other}"
     if measure not in ("span", STEP):
         return ""
     places = ((samples, row), (baseline.samples, baseline.samples.keys[key]))
@@ -254,8 +254,8 @@ def _paced_by_host(samples: CallSamples, baseline: Baseline, key: tuple[str, str
     if min(shares) >= HOST_PACED:
         return ""
     return (
-        f"the GPU is busy for only {format_share(min(shares))} of this time; the rest depends on the host, and"
-        f" one baseline does not show how much it varies between runs: {other}"
+        f"the GPU is busy for only {format_share(min(shares))} of this time; the rest is host time, and"
+        f" one baseline does not show how much host time varies between runs: {other}"
     )
 
 
@@ -296,7 +296,9 @@ def _over_captures(
 
 
 def refuse_repeats(baselines: Sequence[Baseline], new: Baseline) -> None:
-    """Raise an error for a recording given twice, which would hide variation; one baseline may be the report itself."""
+    """Raise an error if a recording is given twice, because this would hide variation; one baseline may be the report
+    itself.
+    """
     if len(baselines) < 2:
         return
     given = [*baselines, new]
@@ -323,17 +325,26 @@ def _earlier(baseline: Baseline | None, key: tuple[str, str], measure: str) -> F
         return "no --baseline given"
     if key in baseline.without_samples:
         return (
-            "the baseline has no per-call times: give the report itself, or write them (nsysprof analyze --instances)"
+            "the baseline has no per-call times: give the report itself, or write the times with nsysprof analyze "
+            "--instances"
         )
     if key not in baseline.samples.keys:
-        return "not in the baseline"
+        return "the baseline does not contain this range"
     known = measure in baseline.samples.columns
     earlier = baseline.samples.of(baseline.samples.keys[key], measure) if known else np.empty(0)
     if len(earlier) and np.median(earlier) > 0:
         return earlier
     if measure == STEP:
-        return "no steps in the baseline" if known else "the baseline has no step times: give the report itself"
-    return "no GPU work in the baseline" if measure in OF_GPU_WORK else "never closed in the baseline"
+        return (
+            "the baseline has no steps of this range"
+            if known
+            else "the baseline has no step times: give the report itself"
+        )
+    return (
+        "the range has no GPU work in the baseline"
+        if measure in OF_GPU_WORK
+        else "the range was never closed in the baseline"
+    )
 
 
 def other_gpu(breakdown: Breakdown, baselines: Sequence[Baseline]) -> str:

@@ -217,7 +217,8 @@ def read_budget(path: Path) -> Budget:
     for each in ranges:
         if first.setdefault(each.glob, each.label) != each.label:
             raise NsysprofError(
-                f"{path}: {first[each.glob]} and {each.label} have the same path", "put their limits into one table"
+                f"{path}: {first[each.glob]} and {each.label} have the same path",
+                "put the limits of both tables into one table",
             )
     return Budget(path, ranges, top.skip, tuple(texts(top.merge) or DEFAULT_MERGE))
 
@@ -254,9 +255,9 @@ def _range(path: Path, number: int, values: dict[str, Any], stat: str) -> RangeB
         growth={time: getattr(table.max_growth, time) for time in values.get("max_growth", ())},
     )
     if "max_growth" in values and not limits.growth:
-        raise NsysprofError(f"{where}: max_growth: must be a table with at least one entry", _BEGIN)
+        raise NsysprofError(f"{where}: max_growth must be a table with at least one entry", _BEGIN)
     if limits.optional and not limits.is_limited:
-        raise NsysprofError(f"{where}: optional and without a limit, so it has no effect", _BEGIN)
+        raise NsysprofError(f"{where}: the range is optional and has no limit, so this table has no effect", _BEGIN)
     return limits
 
 

@@ -247,10 +247,10 @@ class _LimitedRange:
         count = int(np.nan_to_num(spread["n"]))
         found, ok = None, self.unjudged
         if measure in OF_GPU_WORK and not self.facts.works[self.row]:
-            evidence = "no GPU work in it"
+            evidence = "the range has no GPU work"
         elif count == 0:
             missing = {
-                "cpu": "never closed, so it has no end",
+                "cpu": "the range was never closed, so it has no end",
                 SYNCS: "no host call is recorded",
                 STEP: _NO_STEPS,
                 **dict.fromkeys(OF_WINDOWS, "no call has a GPU window"),
@@ -306,7 +306,7 @@ class _LimitedRange:
         worst = max(chains, key=lambda chain: chain.slow_share)
         slow = worst.of(*SLOW_ONES)
         numbers = join_first([str(step) for step in slow.tolist()], _MAX_NAMES)
-        evidence = f"steps {numbers}: nsysprof steps says why" if len(slow) else ""
+        evidence = f"slow steps: {numbers} (nsysprof steps shows the causes)" if len(slow) else ""
         return self.outcome(
             f"max_{SLOW_STEPS}", MAX, allowed, worst.slow_share, UNIT_SHARE, worst.slow_share <= allowed, evidence,
             stat="total", instances=worst.judged,
@@ -361,7 +361,7 @@ class _LimitedRange:
         return self.outcome(
             f"math_unit {unit.family}: {unit.unit}", MIN, unit.least, share, UNIT_SHARE,
             None if share is None else share >= unit.least,
-            f"no {unit.family} in it" if share is None else evidence, stat="total",
+            f"the range has no {unit.family}" if share is None else evidence, stat="total",
         )  # fmt: skip
 
     def growth(self, measure: str, allowed: float) -> Outcome:
@@ -371,7 +371,7 @@ class _LimitedRange:
         if growth.by is not None:
             ok = growth.by <= allowed or (None if growth.slower is None else not growth.slower)
         if growth.by is not None and measure in OF_GPU_WORK and not self.facts.works[self.row]:
-            ok, evidence = self.unjudged, "no GPU work in it any more"
+            ok, evidence = self.unjudged, "the range has no GPU work any more"
         rule = f"max_growth {measure}"
         return self.outcome(rule, MAX, allowed, growth.by, UNIT_SHARE, ok, evidence, stat="median")
 

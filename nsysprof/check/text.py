@@ -18,10 +18,10 @@ _MAX_LINE = 500
 _MD_RANGE, _MD_WHY = 120, 200
 _COLUMNS = (
     Column("range", "merged path, or the glob if no range matches"),
-    Column("limit", "the limit and its statistic"),
+    Column("limit", "limit and the statistic that it applies to"),
     Column("allowed", "allowed by the budget", align="r"),
     Column("found", "found in the report", align="r"),
-    Column("instances", "calls of the range", "calls"),
+    Column("instances", "number of calls of the range", "calls"),
     Column("why", "reason"),
 )
 

@@ -28,12 +28,12 @@ def analyze(
     report: options.ReportArgument,
     output: Annotated[Path | None, options.folder_option("REPORT.analysis in the current folder")] = None,
     select: Annotated[
-        str | None, options.glob_option("--range", "Only ranges that match, and all ranges inside them.")
+        str | None, options.glob_option("--range", "Show only ranges that match, and all ranges inside them.")
     ] = None,
     since: Annotated[
         str | None,
         option(
-            "Only ranges that begin after this time (in seconds), or after the start of the named range.",
+            "Show only ranges that begin after this time (in seconds), or after the start of the named range.",
             "S|GLOB",
             "--from",
         ),
@@ -41,7 +41,7 @@ def analyze(
     until: Annotated[
         str | None,
         option(
-            "Only ranges that end before this time (in seconds), or before the end of the named range.",
+            "Show only ranges that end before this time (in seconds), or before the end of the named range.",
             "S|GLOB",
             "--to",
         ),
@@ -53,9 +53,10 @@ def analyze(
             "time|busy|span|cpu|instances|launches|name",
         ),
     ] = None,
-    depth: Annotated[int | None, option("Levels of ranges to print.", "N", min=1)] = None,
+    depth: Annotated[int | None, option("Number of levels of nested ranges to print.", "N", min=1)] = None,
     top: Annotated[
-        int | None, option("Rows per printed table [default: as many as fit] and per chart [default: 20].", "N", min=1)
+        int | None,
+        option("Number of rows per printed table [default: as many as fit] and per chart [default: 20].", "N", min=1),
     ] = None,
     skip: options.SkipOption = 0,
     merge: options.MergeOption = None,
@@ -64,7 +65,7 @@ def analyze(
     calls: Annotated[
         str, option("Host calls to summarize: any of cuda,mpi,os (comma-separated), or none.", "LIST")
     ] = "cuda,mpi,os",
-    instances: Annotated[bool, option("Write instances.csv, whatever its length.", "--instances")] = False,
+    instances: Annotated[bool, option("Write instances.csv even if it is very long.", "--instances")] = False,
     verify: Annotated[
         bool, option("Check the GPU times of ranges against the installed nsys (nvtx_gpu_proj_trace).", "--verify")
     ] = False,

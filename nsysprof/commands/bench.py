@@ -57,7 +57,7 @@ class ResultOptions:
     target: Annotated[
         list[str] | None,
         option(
-            "Exit with 3 unless NEW is at least X times as fast as BASE. 'graph:…' compares CUDA "
+            "Exit with code 3 unless NEW is at least X times as fast as BASE. 'graph:…' compares CUDA "
             "graph replays; '…,delta>=D' also requires a Cliff's delta of at least D. Repeatable.",
             "'NEW/BASE>=X'",
         ),
@@ -103,18 +103,25 @@ def bench(
         ),
     ] = 3,
     samples: Annotated[
-        int | None, option("Samples of each backend [default: 100; with --ci-width 1000].", "N", min=1)
+        int | None, option("Number of samples per backend [default: 100; with --ci-width: 1000].", "N", min=1)
     ] = None,
     ci_width: Annotated[
         float | None,
         option(
-            "Stop once the 95 % interval of every median is narrower than this share of the median (0.01: 1 %).",
+            "Stop when the 95 % interval of every median is narrower than this share of the median (0.01: 1 %).",
             "X",
             callback=_part_of_median,
         ),
     ] = None,
     min_sample_us: Annotated[
-        float, option("Repeat calls shorter than this (µs) within a sample.", "US", min=0, max=1e6, callback=finite)
+        float,
+        option(
+            "Repeat a call within a sample until the sample takes at least this time (in µs).",
+            "US",
+            min=0,
+            max=1e6,
+            callback=finite,
+        ),
     ] = 20,
     warm_cache: Annotated[bool, option("Do not flush the L2 cache before a call.", "--warm-cache")] = False,
     graph: Annotated[bool, option("Also time CUDA graph replays.", "--graph/--no-graph")] = True,
@@ -125,7 +132,9 @@ def bench(
             "--measure-peaks",
         ),
     ] = False,
-    seed: Annotated[int, option("Seed of inputs and order.", "N", min=0, max=2**63 - 1)] = 0,
+    seed: Annotated[
+        int, option("Seed for the inputs and for the order of the measurements.", "N", min=0, max=2**63 - 1)
+    ] = 0,
     output: Annotated[Path | None, folder_option("NAME.bench")] = None,
     force: Annotated[bool, option("Replace earlier results, or an unfinished sweep.", "--force")] = False,
     resume: Annotated[bool, option("Continue an interrupted sweep.", "--resume")] = False,
@@ -182,7 +191,7 @@ def _refuse_options(context: typer.Context) -> None:
         source = context.get_parameter_source(parameter)
         if source is not None and source.name == "COMMANDLINE":
             option = f"--{parameter.replace('_', '-')}"
-            raise typer.BadParameter(f"{option}: not for nsysprof bench {context.invoked_subcommand}")
+            raise typer.BadParameter(f"{option} is not an option of nsysprof bench {context.invoked_subcommand}")
 
 
 def _grids(preset: BenchPreset | None, calls: ShapeOptions) -> Sequence[Grid]:
@@ -269,11 +278,16 @@ def diff_benches(
     before: Annotated[
         Path, typer.Argument(metavar="BEFORE", readable=False, help="A samples.json(.xz), or its folder.")
     ],
-    after: Annotated[Path, typer.Argument(metavar="AFTER", readable=False, help="The later one.")],
+    after: Annotated[
+        Path,
+        typer.Argument(metavar="AFTER", readable=False, help="The samples.json(.xz) of the later run, or its folder."),
+    ],
     max_regress: Annotated[
-        float, option("Allowed growth of time or memory: 0.05 for 5 %.", "X", min=0, callback=finite)
+        float, option("Allowed growth of time or memory, such as 0.05 for 5 %.", "X", min=0, callback=finite)
     ] = 0.05,
-    unlike: Annotated[bool, option("Allow runs from different machines or software.", "--unlike")] = False,
+    unlike: Annotated[
+        bool, option("Compare even if the runs are from different machines or software versions.", "--unlike")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two saved runs, point by point. Exit code 3: a significant regression or wrong results."""

@@ -30,28 +30,37 @@ class RecordingOptions:
     """The recorder, and the data that it records."""
 
     profiler: Annotated[
-        Literal["nsys", "torch"], option("Profiler: nsys, or PyTorch's own without nsys.", "nsys|torch")
+        Literal["nsys", "torch"],
+        option("Profiler: nsys, or PyTorch's own profiler (torch), which needs no nsys.", "nsys|torch"),
     ] = "nsys"
     modules: Annotated[
         bool, option("Open a range around each forward and backward pass of each nn.Module.", "--modules")
     ] = False
     depth: Annotated[
         int | None,
-        option("With --modules: only N levels of modules below the outermost one [default: all].", "N", min=0),
+        option(
+            "With --modules: number of module levels below the outermost module that get ranges [default: all].",
+            "N",
+            min=0,
+        ),
     ] = None
     mark_steps: Annotated[bool, option("Open ranges step0, step1 … around optimizer steps.", "--mark-steps")] = False
-    steps: Annotated[str | None, option("torch: record optimizer steps A to B - 1 only, counted from 0.", "A:B")] = None
+    steps: Annotated[
+        str | None, option("With --profiler torch: record only optimizer steps A to B - 1, counted from 0.", "A:B")
+    ] = None
     seconds: Annotated[
         float | None,
         option(
-            "torch: stop recording S seconds after the first range begins [default: 5; workloads: 60].", "S", min=0.1
+            "With --profiler torch: stop recording S seconds after the first range begins [default: 5; workloads: 60].",
+            "S",
+            min=0.1,
         ),
     ] = None
     trace: Annotated[str, option("APIs that nsys traces.", "LIST")] = _TRACE
     capture_range: Annotated[
-        str | None, option("Record this range only, not the whole run.", "cudaProfilerApi|nvtx:NAME")
+        str | None, option("Record only this range instead of the whole run.", "cudaProfilerApi|nvtx:NAME")
     ] = None
-    nsys_arg: Annotated[list[str] | None, option("One more argument for nsys profile; repeatable.", "ARG")] = None
+    nsys_arg: Annotated[list[str] | None, option("Additional argument for nsys profile; repeatable.", "ARG")] = None
     memory: Annotated[bool, option("Also record GPU memory allocations.", "--memory")] = False
     gpu_metrics: Annotated[
         int | None,
@@ -63,7 +72,7 @@ class RecordingOptions:
             max=200_000,
         ),
     ] = None
-    nsys: Annotated[Path | None, option("The nsys to capture with.", "PATH")] = None
+    nsys: Annotated[Path | None, option("Path of the nsys to capture with.", "PATH")] = None
     overhead: Annotated[
         bool | None,
         option(
@@ -92,11 +101,11 @@ class RecordingOptions:
         of_nsys = [self.trace != _TRACE, self.capture_range, self.nsys_arg, self.memory, self.gpu_metrics, self.nsys]
         if self.with_torch and any(of_nsys):
             names = "--trace, --capture-range, --nsys-arg, --memory, --gpu-metrics and --nsys"
-            raise typer.BadParameter(f"{names} work with nsys only")
+            raise typer.BadParameter(f"{names} work only with nsys")
         if not self.with_torch and (self.steps is not None or self.seconds is not None):
             raise typer.BadParameter("--steps and --seconds need --profiler torch; nsys has --capture-range")
         if self.depth is not None and not self.modules:
-            raise typer.BadParameter("--depth goes with --modules")
+            raise typer.BadParameter("--depth needs --modules")
         return Injection(
             record=self.with_torch,
             modules=self.modules,
@@ -148,7 +157,10 @@ def capture(
     recording: RecordingOptions,
     keep_environment: Annotated[
         bool,
-        option("Keep environment, arguments, host, user and paths in the .sqlite and the .json.", "--keep-environment"),
+        option(
+            "Keep private data (environment, arguments, host, user and paths) in the .sqlite and the .json.",
+            "--keep-environment",
+        ),
     ] = False,
     names: Annotated[
         bool, option("Also remove paths and addresses from names, as nsysprof scrub --names does.", "--names")
@@ -193,7 +205,8 @@ def capture(
             staged = resume_capture(resume, folder, outputs, nsys)
             if staged.record["program"] is None:
                 print_message(
-                    "the interrupted capture left no run record, so the new record lacks the program and the machine"
+                    "the interrupted capture left no run record, so the new run record does not describe the program "
+                    "and the machine"
                 )
         else:
             staged = capture_program(request, folder, outputs, ["nsysprof", *sys.argv[1:]], echo)

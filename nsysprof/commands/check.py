@@ -16,7 +16,7 @@ _DRAFT = Path("budget.toml")
 def check(
     report: options.ReportArgument,
     budget: Annotated[
-        Path | None, typer.Argument(metavar="BUDGET", readable=False, help="The limits, as TOML.")
+        Path | None, typer.Argument(metavar="BUDGET", readable=False, help="TOML file with the limits.")
     ] = None,
     baseline: Annotated[
         list[Path] | None,
@@ -28,11 +28,13 @@ def check(
     ] = None,
     init: Annotated[bool, option("Write a budget that this report meets.", "--init")] = False,
     output: Annotated[
-        Path | None, option("Where --init writes [default: budget.toml].", "FILE", "--output", "-o")
+        Path | None, option("File that --init writes [default: budget.toml].", "FILE", "--output", "-o")
     ] = None,
-    force: Annotated[bool, option("Let --init replace a file.", "--force")] = False,
+    force: Annotated[bool, option("Let --init replace an existing file.", "--force")] = False,
     skip: options.SkipOption = None,
-    instance: Annotated[str | None, option("Only these instances of each range, counted from 0.", "N|N-M")] = None,
+    instance: Annotated[
+        str | None, option("Check only these instances of each range, counted from 0.", "N|N-M")
+    ] = None,
     no_merge: options.NoMergeOption = False,
     as_json: options.JsonOption = False,
     as_md: Annotated[bool, option("Print the result as Markdown, for a pull request.", "--md")] = False,
@@ -48,7 +50,7 @@ def check(
     if budget is None:
         raise typer.BadParameter("a budget is missing: nsysprof check REPORT BUDGET")
     if output or force:
-        raise typer.BadParameter("-o and --force belong to --init")
+        raise typer.BadParameter("-o and --force need --init")
     if as_json and as_md:
         raise typer.BadParameter("give --json or --md, not both")
     if instance and skip:

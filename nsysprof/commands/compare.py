@@ -20,7 +20,9 @@ def compare(
     report: options.ReportArgument,
     other: Annotated[
         Path | None,
-        typer.Argument(metavar="[OTHER]", readable=False, help="Report after the change (REPORT: before the change)."),
+        typer.Argument(
+            metavar="[OTHER]", readable=False, help="Report from after the change; REPORT is from before the change."
+        ),
     ] = None,
     base: Annotated[
         str | None, options.glob_option("--base", "Ranges to explain: paths as in `analyze`, such as 'RUN::math::*'.")
@@ -40,38 +42,53 @@ def compare(
         ),
     ] = None,
     per: Annotated[
-        str | None, option("Inner ranges that count as calls [default: steps, such as iter7 or batch 3].", "GLOB")
+        str | None, option("Inner ranges to count as calls [default: steps, such as iter7 or batch 3].", "GLOB")
     ] = None,
     skip: options.SkipOption = None,
     instance: Annotated[
         list[str] | None,
-        option("Only these instances of each range, counted from 0; a second value is for the new side.", "N|N-M"),
+        option(
+            "Compare only these instances of each range, counted from 0; a second value applies to the new side.",
+            "N|N-M",
+        ),
     ] = None,
     slowest: options.SlowestOption = False,
     no_merge: options.NoMergeOption = False,
     output: Annotated[Path | None, options.folder_option("REPORT.compare in the current folder")] = None,
-    top: Annotated[int | None, option("Causes to print per pair [default: at most 8].", "N", min=1)] = None,
-    every: Annotated[bool, option("Like --full, plus evidence, traffic and warnings of every pair.", "--all")] = False,
+    top: Annotated[int | None, option("Number of causes to print per pair [default: at most 8].", "N", min=1)] = None,
+    every: Annotated[
+        bool,
+        option("Print everything that --full prints, and the evidence, traffic and warnings of every pair.", "--all"),
+    ] = False,
     markdown: options.MarkdownOption = False,
     record: Annotated[
         list[Path] | None,
-        option("Run record of REPORT; repeat for OTHER [default: the .json beside each report].", "JSON"),
+        option("Run record of REPORT; repeat the option for OTHER [default: the .json beside each report].", "JSON"),
     ] = None,
     shape: Annotated[
-        str | None, option("Attention shape if no record has it: B=1,H=8,D=64,fp16,causal.", "SHAPE")
+        str | None, option("Attention shape if no run record contains it, such as B=1,H=8,D=64,fp16,causal.", "SHAPE")
     ] = None,
     counters: Annotated[
         list[Path] | None,
-        option("Hardware counters of REPORT; repeat for OTHER [default: the .counters.csv beside each report].", "CSV"),
+        option(
+            (
+                "Hardware counters of REPORT; repeat the option for OTHER [default: the .counters.csv beside each "
+                "report]."
+            ),
+            "CSV",
+        ),
     ] = None,
     also_base: Annotated[
         list[Path] | None,
-        option("Another recording of REPORT's program; the verdict then covers several runs.", "REPORT"),
+        option("Another recording of REPORT's program, so that the verdict covers several runs.", "REPORT"),
     ] = None,
-    also_new: Annotated[list[Path] | None, option("Another recording of OTHER's program.", "REPORT")] = None,
+    also_new: Annotated[
+        list[Path] | None,
+        option("Another recording of OTHER's program, so that the verdict covers several runs.", "REPORT"),
+    ] = None,
     noise: Annotated[
         list[Path] | None,
-        option("A recording of unchanged code, to measure the variation between recordings.", "REPORT"),
+        option("A recording of unchanged code, from which to measure the variation between recordings.", "REPORT"),
     ] = None,
     *,
     reading: options.ReadingOptions,
@@ -111,7 +128,7 @@ def _refuse(
     if instance and slowest:
         raise typer.BadParameter("give --instance or --slowest, not both")
     if (base is None) != (new is None):
-        raise typer.BadParameter("--base and --new go together")
+        raise typer.BadParameter("give --base and --new together")
     if base is not None and select is not None:
         raise typer.BadParameter("give --range, or --base and --new")
     if base is None and one_report and not (select and (instance or slowest)):

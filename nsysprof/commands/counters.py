@@ -34,22 +34,25 @@ class CountingOptions:
             "Count kernels in these ranges only [default: RUN::* for workloads, all for programs].", "GLOB", "--range"
         ),
     ] = None
-    quick: Annotated[bool, option("Run the program only once: count bytes and occupancy, but no FLOPs.", "--quick")] = (
-        False
-    )
+    quick: Annotated[
+        bool, option("Run the program only once, and count bytes and occupancy but no FLOPs.", "--quick")
+    ] = False
     threads: options.ThreadsOption = "follow"
     cache_control: Annotated[
         Literal["none", "all"],
-        option("Caches before each kernel: as the previous kernel left them (none), or flushed (all).", "none|all"),
+        option(
+            "State of the caches before each kernel: as the previous kernel left them (none), or flushed (all).",
+            "none|all",
+        ),
     ] = "none"
     clock_control: Annotated[
-        Literal["none", "base"], option("Clocks: unlocked (none), or locked to the base clock.", "none|base")
+        Literal["none", "base"], option("GPU clocks: unlocked (none), or locked to the base clock (base).", "none|base")
     ] = "none"
-    ncu_arg: Annotated[list[str] | None, option("One more argument for ncu; repeatable.", "ARG")] = None
-    ncu: Annotated[Path | None, option("The ncu to count with.", "PATH")] = None
-    keep_report: Annotated[bool, option("Also keep ncu's reports, which contain the host name.", "--keep-report")] = (
-        False
-    )
+    ncu_arg: Annotated[list[str] | None, option("Additional argument for ncu; repeatable.", "ARG")] = None
+    ncu: Annotated[Path | None, option("Path of the ncu to count with.", "PATH")] = None
+    keep_report: Annotated[
+        bool, option("Also keep the reports of ncu, which contain the host name.", "--keep-report")
+    ] = False
 
     def request(self, command: tuple[str, ...], workload: bool) -> CountRequest:
         """Return the request to count the kernels of a command, which may run a workload."""

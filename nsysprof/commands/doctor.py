@@ -20,7 +20,7 @@ _MARK = len("[missing]")
 
 
 def doctor(
-    nsys: Annotated[Path | None, option("The nsys to test.", "PATH")] = None, as_json: JsonOption = False
+    nsys: Annotated[Path | None, option("Path of the nsys to test.", "PATH")] = None, as_json: JsonOption = False
 ) -> None:
     """Test everything a capture needs: nsys and its importer, driver, GPU, counters, torch, backends, disk.
 

@@ -18,7 +18,8 @@ def export(
     to: Annotated[
         To,
         option(
-            "A trace for ui.perfetto.dev, or tables of GPU ops, launches, ranges and instances.", "perfetto|parquet|csv"
+            "Format: a trace for ui.perfetto.dev, or tables of GPU ops, launches, ranges and instances.",
+            "perfetto|parquet|csv",
         ),
     ],
     output: Annotated[
@@ -32,14 +33,14 @@ def export(
         ),
     ] = None,
     spreadsheet_safe: options.SpreadsheetOption = False,
-    force: Annotated[bool, option("Replace OUT if an export wrote it.", "--force")] = False,
+    force: Annotated[bool, option("Replace OUT if nsysprof export wrote it.", "--force")] = False,
     as_json: options.JsonOption = False,
     *,
     reading: options.ReadingOptions,
 ) -> None:
     """Export REPORT, with the owner of every GPU op, to Perfetto, or as Parquet or CSV tables."""
     if spreadsheet_safe and to != "csv":
-        raise typer.BadParameter("--spreadsheet-safe is for --to csv")
+        raise typer.BadParameter("--spreadsheet-safe needs --to csv")
     from nsysprof.commands.progress import progress_bar
     from nsysprof.export.export import export as write
     from nsysprof.tools.interrupts import ending_on_interrupts

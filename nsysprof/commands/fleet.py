@@ -38,7 +38,7 @@ def fleet(
         Path | None, options.folder_option("NAME.fleet in the current folder, for reports in folder NAME")
     ] = None,
     per: Annotated[
-        str | None, option("Ranges that are iterations [default: steps, such as iter7 or batch 3].", "GLOB")
+        str | None, option("Ranges to count as iterations [default: steps, such as iter7 or batch 3].", "GLOB")
     ] = None,
     skip: Annotated[int, option("Leave out the first N iterations (warm-up).", "N", min=0)] = 0,
     merge: options.MergeOption = None,
@@ -46,15 +46,16 @@ def fleet(
         str | None,
         option(r"Regular expression for the rank in a file name: 'rank_(\d+)' [default: the recorded rank].", "REGEX"),
     ] = None,
-    workers: Annotated[int | None, option("Local processes [default: one per CPU].", "N", min=1)] = None,
+    workers: Annotated[int | None, option("Number of local processes [default: one per CPU].", "N", min=1)] = None,
     scheduler: Annotated[
         str | None,
         option(
-            "Dask scheduler: tcp://host:8786, or tls://… Anyone who reaches the scheduler can run code on its workers.",
+            "Address of a Dask scheduler: tcp://host:8786, or tls://… Anyone who can reach the scheduler can run "
+            "code on its workers.",
             "ADDRESS",
         ),
     ] = None,
-    top: Annotated[int, option("Ranks to print.", "N", min=1)] = 16,
+    top: Annotated[int, option("Number of ranks to print.", "N", min=1)] = 16,
     strict: Annotated[bool, option("Stop at the first unreadable report.", "--strict")] = False,
     resume: Annotated[bool, option("Continue an unfinished run.", "--resume")] = False,
     *,

@@ -39,7 +39,7 @@ def forecast(
         Path | None,
         option("Run record with step times measured without the profiler [default: the .json beside REPORT].", "FILE"),
     ] = None,
-    as_profiled: Annotated[bool, option("Keep profiling overhead in the forecast.", "--as-profiled")] = False,
+    as_profiled: Annotated[bool, option("Include profiling overhead in the forecast.", "--as-profiled")] = False,
     output: Annotated[Path | None, options.folder_option("REPORT.forecast in the current folder")] = None,
     markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,

@@ -21,23 +21,25 @@ if TYPE_CHECKING:
 def history(
     reports: Annotated[
         list[str],
-        typer.Argument(metavar="REPORT…", help="Reports, folders of reports, or globs: each report is a run."),
+        typer.Argument(metavar="REPORT…", help="Reports, folders of reports, or globs; each report counts as one run."),
     ],
     select: options.StepsOption = None,
     order: Annotated[
         Literal["record", "name", "time", "git"],
         option(
-            "Sort runs by recorded start, name, file time, or commit in the current repository.", "record|name|time|git"
+            "Sort runs by recorded start, by name, by file time, or by commit in the current repository.",
+            "record|name|time|git",
         ),
     ] = "record",
     since: Annotated[
         str | None, option("Leave out runs before this date (such as 2026-11-01) or commit.", "WHEN")
     ] = None,
-    last: Annotated[int | None, option("Only the newest N runs.", "N", min=1)] = None,
+    last: Annotated[int | None, option("Use only the newest N runs.", "N", min=1)] = None,
     limit: Annotated[
         float,
         option(
-            "Exit with 3 if the newest level is slower than the previous level by more than this, unless the machine "
+            "Exit with code 3 if the newest level is slower than the previous level by more than this, unless the "
+            "machine "
             "is the cause.",
             "PERCENT",
             min=0,
@@ -45,7 +47,7 @@ def history(
     ] = 5.0,
     cache: Annotated[Path | None, option("Cache of earlier results [default: history.db in DIR].", "FILE")] = None,
     output: Annotated[Path | None, options.folder_option("FOLDER.history in the current folder")] = None,
-    top: Annotated[int, option("Runs to print.", "N", min=1)] = 12,
+    top: Annotated[int, option("Number of runs to print.", "N", min=1)] = 12,
     markdown: options.MarkdownOption = False,
     *,
     reading: options.ReadingOptions,

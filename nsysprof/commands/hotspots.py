@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 def hotspots(
     report: options.ReportArgument,
     select: options.StepsOption = None,
-    by: Annotated[Literal["kernel", "family"], option("A row per kernel, or per kernel family.")] = "kernel",
+    by: Annotated[Literal["kernel", "family"], option("Make a row per kernel, or a row per kernel family.")] = "kernel",
     counters: Annotated[
-        Path | None, option("Hardware counters of the same program [default: the .counters.csv beside REPORT].", "CSV")
+        Path | None,
+        option("File with hardware counters of the same program [default: the .counters.csv beside REPORT].", "CSV"),
     ] = None,
     peaks: Annotated[
         Path | None,
         option("Results of bench --measure-peaks on this GPU; the measured peaks replace data-sheet peaks.", "FILE"),
     ] = None,
     output: Annotated[Path | None, options.folder_option("REPORT.hotspots in the current folder")] = None,
-    top: Annotated[int, option("Rows to print of a table.", "N", min=1)] = 10,
+    top: Annotated[int, option("Number of rows to print per table.", "N", min=1)] = 10,
     markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,
     *,

@@ -16,11 +16,13 @@ def ranges(
     select: Annotated[
         str | None,
         typer.Argument(
-            metavar="[GLOB]", help="Only ranges whose path or name matches.", autocompletion=options.near_ranges
+            metavar="[GLOB]", help="Print only ranges whose path or name matches.", autocompletion=options.near_ranges
         ),
     ] = None,
     no_merge: options.NoMergeOption = False,
-    full: Annotated[bool, options.option("Print all ranges instead of one screen.", "--full")] = False,
+    full: Annotated[
+        bool, options.option("Print all ranges instead of as many as fit on one screen.", "--full")
+    ] = False,
     as_json: options.JsonOption = False,
     *,
     reading: options.ReadingOptions,

@@ -69,15 +69,16 @@ ChartsOption = Annotated[bool, option("Draw the PNG charts.", "--charts/--no-cha
 MergeOption = Annotated[
     list[str] | None,
     option(
-        "Merge all ranges with matching names into one row; repeatable [default: steps, such as iter7 or batch 3].",
+        "Merge all ranges whose names match into one row; repeatable [default: steps, such as iter7 or batch 3].",
         "GLOB",
     ),
 ]
 SkipOption = Annotated[int | None, option("Leave out the first N instances of repeating ranges (warm-up).", "N", min=0)]
-SlowestOption = Annotated[bool, option("Only the slowest instance of each range.", "--slowest")]
-NoMergeOption = Annotated[bool, option("Keep every name as recorded.", "--no-merge")]
+SlowestOption = Annotated[bool, option("Use only the slowest instance of each range.", "--slowest")]
+NoMergeOption = Annotated[bool, option("Keep every range name as recorded.", "--no-merge")]
 StepsOption = Annotated[
-    str | None, glob_option("--range", "Ranges that are steps [default: found automatically, same in all commands].")
+    str | None,
+    glob_option("--range", "Ranges to treat as steps [default: found automatically, in the same way by all commands]."),
 ]
 ThreadsOption = Annotated[
     Literal["follow", "strict"],
@@ -87,12 +88,13 @@ ThreadsOption = Annotated[
         "follow|strict",
     ),
 ]
-RulesOption = Annotated[Path | None, option("Kernel rules (TOML) to apply before the shipped rules.", "FILE")]
-NsysOption = Annotated[Path | None, option("Path of nsys, for exports and --verify.", "PATH")]
+RulesOption = Annotated[Path | None, option("TOML file with kernel rules to apply before the shipped rules.", "FILE")]
+NsysOption = Annotated[Path | None, option("Path of the nsys to use for exports and for --verify.", "PATH")]
 MemoryLimitOption = Annotated[
     str | None,
     option(
-        "Memory limit, such as 3GB; larger tables go to scratch files [default: half of machine or container memory].",
+        "Memory limit, such as 3GB; larger tables are kept in scratch files [default: half the memory of the machine "
+        "or container].",
         "SIZE",
     ),
 ]
@@ -166,13 +168,13 @@ class ResultOptions:
     """The files that a command writes in addition to its text."""
 
     charts: ChartsOption = True
-    html: Annotated[bool, option("Also write report.html: everything on one page.", "--html")] = False
+    html: Annotated[bool, option("Also write report.html, a page with all results.", "--html")] = False
     spreadsheet_safe: SpreadsheetOption = False
     force: Annotated[bool, option("Replace any files in the output folder.", "--force")] = False
-    full: Annotated[bool, option("Print the whole answer instead of one screen.", "--full")] = False
-    as_json: Annotated[bool, option("Print the answer as one JSON document; write files only with -o.", "--json")] = (
-        False
-    )
+    full: Annotated[bool, option("Print the whole answer instead of as much as fits on one screen.", "--full")] = False
+    as_json: Annotated[
+        bool, option("Print the answer as one JSON document, and write files only if -o is given.", "--json")
+    ] = False
 
     def __post_init__(self) -> None:
         if self.as_json:  # whoever reads JSON draws for himself

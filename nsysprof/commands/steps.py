@@ -18,10 +18,12 @@ def steps(
     report: options.ReportArgument,
     per: Annotated[
         str | None,
-        options.glob_option("--per", "Ranges that are steps [default: found automatically, same in all commands]."),
+        options.glob_option(
+            "--per", "Ranges to treat as steps [default: found automatically, in the same way by all commands]."
+        ),
     ] = None,
     output: Annotated[Path | None, options.folder_option("REPORT.steps in the current folder")] = None,
-    top: Annotated[int, option("Rows to print of a table.", "N", min=1)] = 8,
+    top: Annotated[int, option("Number of rows to print per table.", "N", min=1)] = 8,
     markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,
     *,

@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 def why(
     report: options.ReportArgument,
     select: Annotated[str | None, options.glob_option("--range", "Ranges to explain [default: the steps].")] = None,
-    per: Annotated[
-        str | None, option("Inner ranges that count as calls [default: times are per step].", "GLOB")
-    ] = None,
+    per: Annotated[str | None, option("Inner ranges to count as calls [default: times are per step].", "GLOB")] = None,
     instance: Annotated[
-        str | None, option("Only these steps of each path, numbered from 0 as in `steps`.", "N|N-M")
+        str | None, option("Explain only these steps of each path, numbered from 0 as in `steps`.", "N|N-M")
     ] = None,
     slowest: options.SlowestOption = False,
     skip: options.SkipOption = None,
@@ -32,7 +30,7 @@ def why(
     top: Annotated[int, option("Number of causes to print for each kind.", "N", min=1)] = 8,
     markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,
-    verify: Annotated[bool, option("Print how well dependencies explain the steps.", "--verify")] = False,
+    verify: Annotated[bool, option("Print how well the dependencies explain the step times.", "--verify")] = False,
     *,
     reading: options.ReadingOptions,
     writing: options.ResultOptions,

@@ -40,9 +40,11 @@ class ShapeOptions:
     kv_heads: Annotated[
         _Numbers, option("Number of key/value heads (grouped-query attention); repeatable.", "N", min=1)
     ] = None
-    axis: Annotated[_Names, option("Sizes of one workload axis, such as m=64,128; repeatable.", "NAME=N,N")] = None
+    axis: Annotated[_Names, option("Sizes of an axis of the workload, such as m=64,128; repeatable.", "NAME=N,N")] = (
+        None
+    )
     dtype: Annotated[list[DType] | None, option("Data type; repeatable.", "fp16|bf16|fp32")] = None
-    causal: Annotated[bool | None, option("Causal mask or none.", "--causal/--no-causal")] = None
+    causal: Annotated[bool | None, option("Use a causal mask, or no mask.", "--causal/--no-causal")] = None
     mask: Annotated[_Names, option("sdpa: attention mask; repeatable.", "none|causal|padding|window:N|bool|float")] = (
         None
     )
@@ -54,8 +56,8 @@ class ShapeOptions:
     ] = None
     tile_keys: Annotated[_Numbers, option("sdpa: keys per tile in the tiled_… kernels; repeatable.", "N", min=1)] = None
     deterministic: Annotated[bool, option("Use deterministic algorithms only.", "--deterministic")] = False
-    backward: Annotated[bool, option("sdpa: forward and backward.", "--backward")] = False
-    train: Annotated[bool, option("transformer_block, gpt: whole training steps.", "--train")] = False
+    backward: Annotated[bool, option("sdpa: run the forward and the backward pass.", "--backward")] = False
+    train: Annotated[bool, option("transformer_block, gpt: run whole training steps.", "--train")] = False
     decode: Annotated[bool, option("gpt: generate new tokens with a KV cache.", "--decode")] = False
     cuda_graph: Annotated[bool, option("gpt: replay a CUDA graph.", "--cuda-graph")] = False
     compile: Annotated[bool, option("gpt: use torch.compile.", "--compile")] = False
@@ -66,24 +68,25 @@ class ProgramOptions(ShapeOptions):
     """The program of a command (a workload with its options, or any program), and the place of results."""
 
     program: Annotated[
-        _Names, typer.Argument(metavar="[-- PROGRAM ...]", help="Any program, instead of a workload.")
+        _Names, typer.Argument(metavar="[-- PROGRAM ...]", help="Program to run instead of a workload.")
     ] = None
     workload: Annotated[
         str, option("The workload: sdpa, transformer_block, gpt, or a file that declares one.", "NAME|FILE")
     ] = WORKLOAD
     dtype: _OneDType = None  # type: ignore[assignment]  # not repeatable here
-    device: Annotated[Device | None, option("Device of the workload.", "cuda|cpu")] = None
+    device: Annotated[Device | None, option("Device to run the workload on.", "cuda|cpu")] = None
     warmup: Annotated[
-        int | None, option("Warm-up calls before the measured ones [default: the workload's; counters: 1].", "N", min=0)
+        int | None,
+        option("Number of warm-up calls before the measured calls [default: the workload's; counters: 1].", "N", min=0),
     ] = None
     iterations: Annotated[
-        int | None, option("Calls measured per range [default: the workload's; counters: 2].", "N", min=1)
+        int | None, option("Number of measured calls per range [default: the workload's; counters: 2].", "N", min=1)
     ] = None
-    seed: Annotated[int | None, option("Seed of the inputs.", "N")] = None
+    seed: Annotated[int | None, option("Seed for the inputs.", "N")] = None
     output: Annotated[
         str | None, option("Name of the results, or FOLDER/NAME [default: traces/…].", "NAME", "--output", "-o")
     ] = None
-    force: Annotated[bool, option("Replace earlier results of that name.", "--force")] = False
+    force: Annotated[bool, option("Replace earlier results of the same name.", "--force")] = False
 
     @property
     def given(self) -> bool:

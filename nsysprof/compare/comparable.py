@@ -60,7 +60,7 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
         most = min(level.share or 0.0 for level in levels) >= MIN_RENAMED
         if not (shared or one.found or other.found) and alike and most and len(one.paths) == len(other.paths) == 1:
             names = " and ".join(repr(one_line(level.paths[0], _NAME)) for level in levels)
-            note = f"two loops with different names are compared, because both run the same kernels: {names}"
+            note = f"loops with different names are compared, because both loops run the same kernels: {names}"
             return Agreement(reports, ((_code(one, one.paths[0]), _code(other, other.paths[0])),), (note,))
     notes: tuple[str, ...] = ()
     if any(len(level.rows) for level in levels):
@@ -68,7 +68,12 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
             f"{one_line(level.paths[0], _NAME)!r} ({len(level.rows):,} times)" if len(level.rows) else "none"
             for level in levels
         )
-        notes = (f"whole recordings are compared, because no loop runs the same kernels in both reports: {loops}",)
+        notes = (
+            (
+                "whole recordings are compared, because no loop of one report runs the same kernels as a loop of the "
+                f"other: {loops}"
+            ),
+        )
     whole = [kernels_of(each, None) for each in reports]
     shares = shares_of(*whole)
     if whole[0] and whole[1] and max(shares) < MIN_SHARED:

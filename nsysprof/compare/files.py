@@ -22,26 +22,30 @@ GAPS = table(
     "gap.csv",
     "a row per pair and cause; base_ns, new_ns and delta_ns add up to the pair's base time, new time and difference",
     {
-        "pair": "name of the two ranges",
-        "cause": "kernel family (by the kernel rules), or kind of idle time",
-        "base_launches base_kernels": "launches and kernels per call, base side",
-        "base_ns": "time per call of the base side",
-        "new_launches new_kernels": "launches and kernels per call, new side",
-        "new_ns": "time per call of the new side",
+        "pair": "name of the pair of ranges",
+        "cause": "cause of a part of the difference: a kernel family (by the kernel rules) or a kind of idle time",
+        "base_launches base_kernels": "number of launches and of kernels per call on the base side",
+        "base_ns": "time of this cause per call on the base side",
+        "new_launches new_kernels": "number of launches and of kernels per call on the new side",
+        "new_ns": "time of this cause per call on the new side",
         "delta_ns": "new_ns - base_ns",
         "share": "share of the pair's difference; empty if the causes cancel each other",
-        "evidence": "names of the kernels with the most time",
+        "evidence": "names of the kernels that take the most time of this cause",
         "cause_before": (
-            "previous name of the cause (`idle: waiting for the host` also if a synchronization exposed the wait); the"
-            " next version removes this column"
+            "name of the cause in earlier versions (`idle: waiting for the host` includes waits that a synchronization"
+            " exposed); the next version removes this column"
         ),
     },
     made_in="compare/gap_ledger.py",
 )
 _MEASURED = {
-    "dram_bytes dram_read_bytes dram_write_bytes l2_bytes": "traffic of a call, by hardware counters",
-    "tensor_instructions tensor_flops fp32_flops fp16_flops fp64_flops": "work of a call, by hardware counters",
-    "dram_bytes_per_s dram_share": "dram_bytes per second of kernel time; this rate as % of the GPU's memory bandwidth",
+    "dram_bytes dram_read_bytes dram_write_bytes l2_bytes": "memory traffic per call, from hardware counters",
+    "tensor_instructions tensor_flops fp32_flops fp16_flops fp64_flops": (
+        "instructions and FLOPs per call, from hardware counters"
+    ),
+    "dram_bytes_per_s dram_share": (
+        "DRAM bytes per second of kernel time, and this rate as a share of the GPU's memory bandwidth"
+    ),
     "expected_bytes": "expected memory traffic per call, computed from the shape",
 }
 MEASURED = table(

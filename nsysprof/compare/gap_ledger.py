@@ -196,13 +196,13 @@ def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
     if the medians differ in the other direction.
     """
     if pair["verdict"] == NO_CLEAR_CHANGE:
-        return "the change is not clear, so the causes have no shares"
+        return "the change is not clear, so causes are shown without shares"
     means = pair["delta_ns"]
     medians = pair["new_median_ns"] - pair["base_median_ns"]
     if np.sign(medians) != np.sign(means):
-        return "means and medians change in opposite directions, so the causes have no shares"
+        return "means and medians change in opposite directions, so causes are shown without shares"
     if causes_cancel(gaps):
-        return "gains and losses mostly cancel each other, so the causes have no shares"
+        return "gains and losses mostly cancel each other, so causes are shown without shares"
     return ""
 
 

@@ -103,7 +103,7 @@ def find_pairs(reports: Sequence[LoadedReport], request: Request, merge: Sequenc
         matched = [pair for pair in matched if pair[0].code != WHOLE]
         if not matched:
             raise NsysprofError(
-                "whole traces are compared, so there are no calls to choose", "leave --per, --skip and --instance out"
+                "whole traces are compared, so calls cannot be selected", "leave --per, --skip and --instance out"
             )
     matched, beyond = _largest_pairs(matched, reports)
     pairs, without_work = _select_pairs(reports, matched, request.per, wanted, agreement.codes)
@@ -170,7 +170,7 @@ def _match_equal_paths(first: LoadedReport, last: LoadedReport, select: str | No
         raise NsysprofError(
             f"{first.path} and {last.path} have no range in common: {ones[0].text!r} is only in the "
             f"first, {near} is only in the second",
-            f"name what to compare: --base GLOB --new GLOB, or --range {WHOLE_TRACE!r}",
+            f"select what to compare: --base GLOB --new GLOB, or --range {WHOLE_TRACE!r}",
         )
     alone = list(_alone((first, last), (ones, others), pairs))
     if select is None:
@@ -206,7 +206,7 @@ def _annotated_once(first: LoadedReport, last: LoadedReport) -> Iterator[str]:
         have, lack = (first, last) if first.annotated else (last, first)
         yield (
             f"{have.path} has NVTX ranges and {lack.path} has none, so whole traces are compared; to compare"
-            " iterations found in both: --ranges found"
+            " iterations detected in both: --ranges found"
         )
 
 
@@ -361,7 +361,7 @@ def _unlike(pair: Pair) -> Iterator[str]:
     """Describe differences between the two sides other than the compared one."""
     if pair.base.per != pair.new.per and (pair.base.per == pair.base.name) != (pair.new.per == pair.new.name):
         yield (
-            f"times are per {pair.base.per} on one side and per {pair.new.per} on the other: choose the "
+            f"times are per {pair.base.per} on one side and per {pair.new.per} on the other: select the "
             "calls with --per"
         )
     gpus = [[str(gpu.name) if gpu else "an unknown GPU" for gpu in side.described_gpus] for side in pair.sides]

@@ -32,15 +32,15 @@ class Request:
     def __post_init__(self) -> None:
         if (self.base is None) != (self.new is None):
             given, missing = ("--base", "--new") if self.new is None else ("--new", "--base")
-            raise NsysprofError(f"{given} names only one side", f"name the other side with {missing} GLOB")
+            raise NsysprofError(f"{given} names only one side", f"select the other side with {missing} GLOB")
         if self.select is not None and self.base is not None:
             raise NsysprofError(
-                "--range compares equal paths, --base and --new compare different paths: give --range, or "
+                "--range compares equal paths, and --base and --new compare different paths: give --range, or "
                 "--base and --new"
             )
         if self.one_report and self.base is None and not (self.select and (self.instances or self.slowest)):
             raise NsysprofError(
-                "nothing to compare: one report, and no second range or instance",
+                "nothing to compare: there is only one report, and no second range or instance was given",
                 "give a second report, two ranges with --base GLOB --new GLOB, or an instance: --range GLOB --slowest",
             )
 
@@ -75,7 +75,7 @@ class Request:
             yield f"left out: the first {self.skip:,} instances of each repeating range (--skip {self.skip})"
         elif self.skip:
             often = plural(self.skip, "time")
-            yield f"--skip {self.skip} leaves nothing out, because no range repeats more than {often}"
+            yield f"--skip {self.skip} has no effect, because no range repeats more than {often}"
         base, new = self.wanted
         if base and base == new:
             option = "slowest" if self.slowest else "instance"

@@ -83,7 +83,7 @@ def select_calls(
     name = merged.names[merged.name[code]]
     if not codes and per is not None and not fnmatchcase(name, per):
         names = near_names(sorted(merged.names[name] for name in merged.name[inside].tolist()), per)
-        known = f"inside are {', '.join(map(repr, names))}" if names else "this range has no inner ranges"
+        known = f"inside are {', '.join(map(repr, names))}" if names else "the range has no inner ranges"
         raise NsysprofError(
             f"{loaded.texts[code]}: no inner range matches --per {per!r}: {known}",
             "without --per, each instance of the range is one call",
@@ -367,18 +367,18 @@ def selection_warnings(selection: Selection) -> Iterator[str]:
     if open_windows:
         yield (
             f"the program never closed {open_windows:,} of {len(selection.windows):,} instances: an "
-            "open instance ends with the recording and includes all later work"
+            "unclosed instance ends with the recording and includes all later work"
         )
     calls = f"of {work.calls:,} calls ({selection.per})"
     if selection.calls is not selection.windows:
         open_calls = int(ranges.unclosed[selection.calls].sum())
         if open_calls:
-            yield f"the program never closed {open_calls:,} {calls}: they are assumed to end with the recording"
+            yield f"the program never closed {open_calls:,} {calls}, which are assumed to end with the recording"
     if work.beside_replays:
         ran = plural(work.beside_replays, "GPU op")
-        yield f"left out: {ran} during CUDA graph capture, because each replay counts as a call"
+        yield f"left out: {ran} during CUDA graph capture, because each replay of the graph counts as a call"
     if work.idle_calls:
-        yield f"{work.idle_calls:,} {calls} launched no GPU work, but are part of the averages"
+        yield f"{work.idle_calls:,} {calls} launched no GPU work, but are included in the averages"
     most = max((int(mask).bit_count() for mask in np.unique(work.gpus).tolist()), default=0)
     if most > 1:
         yield f"the range ran on {most} GPUs at once; busy: time in which at least one GPU runs a GPU op of the range"

@@ -54,7 +54,9 @@ def over_recordings(
     unchanged = [*logs[0], *np.log([_median(each) for each in quiet])]
     known = [over_runs([group])[0] for group in (unchanged, logs[1]) if len(group) > 1]
     if not known:
-        return OverRecordings(times, TOO_FEW_SAMPLES, "one recording per side does not show the noise between runs")
+        return OverRecordings(
+            times, TOO_FEW_SAMPLES, "with one recording per side, the variation between runs is unknown"
+        )
     found = known[1].less(known[0]) if len(known) > 1 else known[0].against_new(known[0].mean + change)
     noise = max(float(np.ptp(group)) for group in (unchanged, logs[1]))
     clear = found.p < DEFAULT_RULES.alpha and abs(change) >= np.log1p(DEFAULT_RULES.least_effect)

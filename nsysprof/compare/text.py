@@ -177,7 +177,8 @@ def next_command(difference: Difference, *, merged: bool) -> str:
 
 
 def gap_table(difference: Difference, top: int) -> TextTable:
-    """Make a table of the ``top`` causes of a pair, the others and the total, in one unit; rounded figures add up.
+    """Make a table of the ``top`` causes of a pair, of all other causes combined, and of the total, in one unit; the
+    rounded figures add up to the total.
 
     ``values`` of the table are the times (ns) per cause.
     """
@@ -225,7 +226,7 @@ def clock_table(difference: Difference) -> TextTable:
         rows.append([row["clock"], *spreads, *ratio, row["verdict"]])
     names = shorten_both(*difference.pair.names, _SIDE_WIDTH, one_line)
     few = "; (a–b): min and max of fewer than 10 samples" if "–" in str(rows) else ""
-    step = "; step: time since the end of the previous step; warm-up is excluded" if difference.clock == STEP else ""
+    step = "; step: time since the end of the previous step, without warm-up" if difference.clock == STEP else ""
     return TextTable(
         ["clock", *names, "ratio", "95 % interval", f"{names[1]} is"],
         rows,
@@ -258,7 +259,7 @@ def work_table(difference: Difference, top: int) -> TextTable | None:
         )
     more = len(difference.work) - len(rows)
     note = f"{difference.each}; ratio: work of new ÷ work of base (kernel threads or copied bytes)"
-    note += f"; {more:,} more names: gap.json" if more > 0 else ""
+    note += f"; {more:,} more names: see gap.json" if more > 0 else ""
     heads = ["work", "launches", "ratio", "FLOP", "bytes", "local memory, B", "math", "work is"]
     return TextTable(*without_empty(heads, rows, "lrrrrrll"), note)
 
@@ -353,7 +354,7 @@ def _notes(model: Expected | None, measured: Measured, *, last: bool) -> Iterato
     if model and model.bytes_of:
         yield f"expected: computed for {model.text}"
     if measured.cold:
-        yield "every kernel started with empty caches"
+        yield "the caches were empty at the start of every kernel"
     if last:
         yield (
             "DRAM: bytes read and written while a kernel runs, including writes of data that an earlier "

@@ -39,7 +39,7 @@ MIN_MATCHED_OF_SIDE = 0.95
 MAX_NAMES = 4
 SUSPECTS = (
     "the counters (they include bytes that hit the L2 cache without counters, and write-backs of earlier kernels)",
-    "the bandwidth that the report states",
+    "the memory bandwidth that the report records",
 )
 
 

@@ -56,7 +56,7 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def distinct(*columns: Array) -> tuple[Index, Index]:
-    """Return the first row of each set of equal integer rows, and for each row the index of its set."""
+    """Group equal integer rows; return the first row of each group, and the index of each row's group."""
     key, most = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         column = column.astype(np.int64)

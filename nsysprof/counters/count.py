@@ -49,23 +49,25 @@ COUNTERS = table(
     "NAME.counters.csv",
     "a row per kernel launch, in launch order; metrics that the GPU cannot count are empty",
     {
-        "range": "path of the range that owns it",
-        "order": "launch number within its range and process, from 0",
-        "pid": "process",
+        "range": "path of the range that owns the kernel",
+        "order": "number of the launch within its range and process, counted from 0",
+        "pid": "process id",
         "kernel": "full name of the kernel",
-        "grid block": "blocks; threads per block",
-        "duration_ns": "time of the kernel, run alone under ncu; `compare` takes times from the report",
+        "grid block": "size of the grid (in blocks) and of a block (in threads)",
+        "duration_ns": "time of the kernel when ncu runs it alone; `compare` uses the time in the report instead",
         "dram_read_bytes dram_write_bytes l2_bytes": (
             "DRAM traffic while the kernel runs, and the kernel's requests to L2; written data may reach "
             "DRAM only during a later kernel"
         ),
-        "tensor_instructions tensor_flops": "tensor-core instructions and FLOPs; a multiply-add is two FLOPs",
+        "tensor_instructions tensor_flops": (
+            "number of tensor-core instructions and of their FLOPs; a multiply-add counts as two FLOPs"
+        ),
         "fp32_flops fp16_flops fp64_flops": (
-            "FLOPs outside the tensor cores; a packed pair of float16 operations counts as one, as in the "
-            "hardware counter"
+            "number of FLOPs outside the tensor cores; a packed pair of float16 operations counts as one "
+            "operation, as in the hardware counter"
         ),
         "occupancy_percent dram_percent sm_percent l2_percent": (
-            "occupancy in % of the warps an SM can hold; % of the peak throughput of DRAM, SMs and L2"
+            "occupancy in % of the warps that an SM can hold; throughput of DRAM, SMs and L2 in % of the peak"
         ),
     },
 )
@@ -74,7 +76,7 @@ COUNTERS = table(
 def in_ranges(rows: Iterable[NcuRow], select: str | None) -> list[NcuRow]:
     """Select the rows in ranges whose path or name matches a glob, and in their inner ranges (None: all rows).
 
-    Rows whose ranges are unclear are kept, because these ranges may match.
+    Rows whose ranges are unclear are kept, because their ranges may match.
     """
 
     def matches(names: Sequence[str], glob: str) -> bool:
@@ -127,7 +129,7 @@ def _keys(rows: Sequence[NcuRow]) -> Iterator[tuple[object, ...]]:
 
 _TABLE, _RECORD, _REPORT = ".csv", ".json", ".ncu-rep"
 _READING_S = 3600
-_NO_TIMES = "there are no launch latencies, because ncu serializes and replays kernels"
+_NO_TIMES = "launch latencies are unknown, because ncu serializes and replays kernels"
 
 
 Counted: TypeAlias = tuple[dict[str, Path], list[CounterRow], dict[str, Any]]
@@ -264,7 +266,7 @@ def _warnings(record: Mapping[str, Any], options: Collection[str]) -> Iterator[s
             "its inputs from DRAM, even inputs that the previous kernel had left in L2"
         )
     if record["missing"]:
-        yield f"this GPU has no metric for {', '.join(record['missing'])}: left out"
+        yield f"not counted, because this GPU has no metric for it: {', '.join(record['missing'])}"
     if record["unclear"]:
         yield (
             f"{record['unclear']:,} kernels have no range in the table, because several threads had "
@@ -276,7 +278,10 @@ def _warnings(record: Mapping[str, Any], options: Collection[str]) -> Iterator[s
             "--nvtx-push-pop-scope) reads the ranges of all threads"
         )
     if record["unmatched"]:
-        yield f"{record['unmatched']:,} kernels of the first run had no match in the second run, so they have no FLOPs"
+        yield (
+            f"{record['unmatched']:,} kernels of the first run had no match in the second run, so their FLOPs are "
+            "unknown"
+        )
 
 
 def _without_times(results: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -17,11 +17,13 @@ from nsysprof.results.table import Column, show_columns, wrap
 
 _COLUMNS = (
     Column("path", "range, or kernel family of the range above", "range"),
-    Column("kernels", "kernels of a call", cell=lambda n: format_count(int(n)) if n.is_integer() else f"{n:.1f}"),
-    Column("duration_ns", "their time", "time"),
+    Column(
+        "kernels", "number of kernels per call", cell=lambda n: format_count(int(n)) if n.is_integer() else f"{n:.1f}"
+    ),
+    Column("duration_ns", "time of the kernels", "time"),
     Column("dram_bytes", "bytes read from and written to DRAM", "DRAM"),
     Column("dram_percent", "% of DRAM bandwidth", "of peak"),
-    Column("flops", "FLOPs counted", "FLOPs", lambda flops: format_count(round(flops))),
+    Column("flops", "number of FLOPs", "FLOPs", lambda flops: format_count(round(flops))),
     Column("tensor", "share of FLOPs done by tensor cores", "tensor cores", align="r"),
 )
 _FLOPS = ["tensor_flops", "fp32_flops", "fp16_flops", "fp64_flops"]
@@ -39,7 +41,7 @@ def counters_summary(rows: Sequence[CounterRow], record: Mapping[str, Any], fami
     shown = (line for path, kernels in ranges[:_MAX_RANGES] for line in _lines(str(path), kernels))
     parts += show_columns(_COLUMNS, shown, missing=_UNKNOWN).lines()
     if len(ranges) > _MAX_RANGES:
-        parts.append(f"and {len(ranges) - _MAX_RANGES:,} more ranges, in the table")
+        parts.append(f"and {len(ranges) - _MAX_RANGES:,} more ranges: see the table of counters")
     note = (
         "Values are per range, or per call if calls are numbered (iter0, iter1 ...). DRAM: bytes "
         f"read and written, and % of the memory bandwidth. {_cache_sentence(record)} Times are from ncu, which "

@@ -98,7 +98,7 @@ class Case:
 
     @cached_property
     def places(self) -> list[Place]:
-        """Return the paths on their GPUs, most time first."""
+        """Return the places (each is a path on a GPU), those with the most time first."""
         windows = self.windows
         code = {text: number for number, text in enumerate(dict.fromkeys(self.chosen.texts))}
         path = np.array([code[text] for text in self.chosen.texts], np.int64)[windows.path]
@@ -189,7 +189,7 @@ class Case:
         return dialect(self.facts.attribution.trace).split()[0].split("-")[0]
 
     def waited(self, place: Place, rows: Index) -> Ints:
-        """Return how long the GPU waits in each step of a place, in these pieces."""
+        """Return how long the GPU waits in these pieces, for each step of a place."""
         at = np.full(len(self.windows), -1, np.int64)
         at[place.windows] = np.arange(place.steps)
         return sums(at[self.pieces["window"][rows]], self.pieces["ns"][rows], place.steps)

@@ -65,7 +65,7 @@ _REPEAT = "run the work once as a warm-up, then record a second run with a reali
 _MORE = "record several steps with a realistic problem size"  # where nothing is set up in the recording
 _THIS_CODE = "speed up this CPU code or move it to the GPU, unless the program runs it only once"
 _BEFORE_IT = "shorten the CPU code before the first GPU operation (a CPU profiler or ranges show what it does)"
-_COMPILED = "call the function once before, so that Julia compiles it, and record the second call"
+_COMPILED = "call the function once first, so that Julia compiles it, then record the second call"
 _FEW_STEPS = "record many steps after a warm-up, because the steps are only a small part of this recording"
 _PIN_LESS = "pin less memory (pinning time grows with its size), pin it once, and record steps after a warm-up"
 _PINS = re.compile(r"HostAlloc|MallocHost|HostRegister|AllocHost")
@@ -290,11 +290,9 @@ def _before_work(case: Case, once: Sequence[tuple[str, int]], busy: int, recorde
     span = sum(each.total_ns for each in case.places)
     if total >= max(_TIMES * span, _SOME * recorded_ns, _OF_ITS_OWN_NS):
         names = join_words([f"{name} {format_ns(ns)}" for name, ns in once if ns >= _MAIN * total])
-        text = (
-            f"set-up takes {format_ns(total)} of the {format_ns(recorded_ns)} recorded ({names}); all operations of a"
-        )
+        text = f"set-up takes {format_ns(total)} of the {format_ns(recorded_ns)} recorded ({names}); each"
         longest = format_ns(max(each.total_ns for each in case.places))
-        return f"{text} GPU lie within {longest}", _PIN_LESS if once[0][0] == "pinning" else _WARM
+        return f"{text} GPU runs all its operations within {longest}", _PIN_LESS if once[0][0] == "pinning" else _WARM
     early = int(case.facts.attribution.trace.ops.start.min()) - int(calls.start.min())
     if early < max(_NEARLY_ALL * recorded_ns, _LATE_NS) or busy >= min(_NO_WORK * recorded_ns, _OF_ITS_OWN_NS):
         return None

@@ -67,20 +67,20 @@ class StepTimes:
 class Diagnosis:
     """The bottlenecks of a program's steps: ``findings``, largest gain first.
 
-    ``chosen`` are the steps; ``steps``: the number of steady steps; ``once``: one-time host work in words, with its ns,
-    longest first; ``doubt``: why nothing was replayed, otherwise empty; ``idle_share``: the part of the steady steps in
-    which the GPU computes nothing; ``busy_ns``: the time in which GPUs are busy in the recording; ``times``: the
-    `StepTimes` of each path on its GPU; ``left_out``: the number of warm-up steps; ``early_share``: for a recording
-    without steps, the share of time spent waiting in warm-up ranges; ``busiest``: the kernels with the most time, and
-    their shares of the step time; ``several``: whether no single kernel leads these; ``recorded_ns``: the length of the
-    recording; ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the GPUs' busy time outside all steps;
-    ``outside``: whether most of this part is kernels or copies, and for how long. ``idle_outside_ns``: mean idle time
-    of a GPU outside detected steps, between the first and last operations; ``gap_ns``: the longest gap in this time;
-    ``during``: the CPU's activity during this gap; ``mostly``: if there is no finding, the largest cause of waits in
-    the steps, with its share; ``tried``: whether a replay that reproduces the steps showed that no fix helps;
-    ``launches``: the number of recorded launches; ``before``: the longest range that ends before the first GPU
-    operation, and its time in ns; ``lost``: by GPU, the number of later steps left out because nsys lost GPU operations
-    (see `incomplete`).
+    ``chosen`` are the steps; ``steps``: the number of steady steps; ``once``: descriptions of the one-time host work,
+    each with its time in ns, longest first; ``doubt``: why nothing was replayed, otherwise empty; ``idle_share``: the
+    part of the steady steps in which the GPU computes nothing; ``busy_ns``: the time in which GPUs are busy in the
+    recording; ``times``: the `StepTimes` of each path on its GPU; ``left_out``: the number of warm-up steps;
+    ``early_share``: for a recording without steps, the share of time spent waiting in warm-up ranges; ``busiest``: the
+    kernels with the most time, and their shares of the step time; ``several``: whether no single kernel leads these;
+    ``recorded_ns``: the length of the recording; ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the
+    GPUs' busy time outside all steps; ``outside``: whether the GPUs' busy time outside all steps is mostly kernels or
+    copies, and for how long. ``idle_outside_ns``: mean idle time of a GPU outside detected steps, between the first and
+    last operations; ``gap_ns``: the longest gap in this time; ``during``: the CPU's activity during this gap;
+    ``mostly``: if there is no finding, the largest cause of waits in the steps, with its share; ``tried``: whether a
+    replay that reproduces the steps showed that no fix helps; ``launches``: the number of recorded launches;
+    ``before``: the longest range that ends before the first GPU operation, and its time in ns; ``lost``: by GPU, the
+    number of later steps left out because nsys lost GPU operations (see `incomplete`).
     """
 
     chosen: Chosen

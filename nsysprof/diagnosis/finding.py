@@ -184,7 +184,7 @@ def _same(cause: Finding, slow: Finding) -> bool:
 
 
 def scaled(finding: Finding, times: float, steps: int) -> Finding:
-    """Scale a finding about some of the steps to all ``steps`` (``times`` as many)."""
+    """Scale a finding about some of the steps up to all ``steps`` (``times`` as many steps)."""
     names = ("lost_ns", "gain_ns", "gain_low_ns", "gain_high_ns", "total_ns", "recording_ns")
     values = {name: round(getattr(finding, name) * times) for name in names}
     return replace(finding, steps=steps, **values)

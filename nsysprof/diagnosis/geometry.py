@@ -40,7 +40,7 @@ PIPELINED = ("gemm", "attention")
 _MANY = {
     "cuda": "launch at least {blocks:,} blocks of {wide:,} threads ({each} per multiprocessor): give each thread"
     " less work",
-    "pytorch": "give the kernel more parallel work: a larger batch, or a kernel that splits this one over more blocks"
+    "pytorch": "give the kernel more parallel work: a larger batch, or a kernel that splits the work over more blocks"
     " (the GPU has {sms} multiprocessors)",
     "openacc": "spread the loops over at least {blocks:,} gangs (parallel loop gang vector, with collapse for nested"
     " loops), each with {wide:,} threads",
@@ -48,7 +48,7 @@ _MANY = {
 # The second stage of a reduction, which the compiler runs in one block.
 _STAGE, _SELDOM = re.compile(r"_gpu__red\Z"), "compute this reduction only in the steps that use its result"
 # Where all threads are enough for all multiprocessors, but lie in few large blocks.
-_SMALLER = "use smaller blocks (128 threads), so that the same threads spread over all {sms} multiprocessors"
+_SMALLER = "use smaller blocks (128 threads), so that the threads spread over all {sms} multiprocessors"
 _WIDE = "use blocks of 128 to 256 threads: blocks of {threads} leave multiprocessors mostly idle"
 # Whose blocks no author sets, also where a program in CUDA C++ calls the library.
 _OF_LIBRARY = re.compile(
@@ -56,7 +56,7 @@ _OF_LIBRARY = re.compile(
     r"|gemv(?:2[NT]|NSP)_kernel|gemm(?:SN|k1)_|gemm_kernel\dx\d_|(?:.*internal::)?gemvx::)"
 )
 _SAME, _SOME = 1.25, 3  # times as long, of so many launches: as long with many blocks as with few
-_EVEN = "launch a multiple of {wave} blocks, or a grid of {wave} whose blocks loop over the work"
+_EVEN = "launch a multiple of {wave} blocks, or only {wave} blocks that loop over the work"
 _UNSPILLED = "keep values in registers ({registers}): smaller tiles, less unrolling, or a higher register limit"
 _FULLER = {
     "shared memory": "use less shared memory per block ({shared:,} bytes), so that a multiprocessor holds more blocks",

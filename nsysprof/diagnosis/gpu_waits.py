@@ -162,7 +162,10 @@ def _for_others(case: Case, talks: Index) -> str:
         return ""
     most = int(more.argmax())
     of = f"{format_bytes(int(size[most]))} take {format_ns(int(length[most]))}"
-    return f"{of}, so it waits for other ranks: record warm steps on all ranks (nsysprof fleet names the late rank)"
+    return (
+        f"{of}, so collectives mostly wait for other ranks: record warm steps on all ranks (nsysprof fleet names the "
+        "late rank)"
+    )
 
 
 def _for_one(case: Case, place: Place) -> str:

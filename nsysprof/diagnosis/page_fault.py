@@ -65,8 +65,8 @@ def known_fault_share(case: Case, place: Place) -> float:
 
 
 def without_faults(case: Case, place: Place) -> tuple[Case, Place]:
-    """Return a case, and its place, with only the steps in which kernels hardly wait for pages, if few steps wait: what
-    kernels take there is their own time.
+    """If only some steps wait for pages, return a case (and its place) with only the other steps, in which kernel times
+    contain hardly any waits.
     """
     windows = case.windows.take(place.windows)
     found = paging(case.facts.attribution.trace, place.gpu, windows.start, windows.end)

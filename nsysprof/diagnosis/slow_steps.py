@@ -122,7 +122,8 @@ def _kernel(case: Case, place: Place, slow: np.ndarray) -> str:
 
 
 def between_steps(case: Case, place: Place) -> Iterator[Finding]:
-    """Find GPU idle time in pauses between steps in which the GPU also works for other ranges.
+    """Find GPU idle time in the pauses between steps, even if the GPU also runs work of other ranges during these
+    pauses.
 
     The total idle time is an upper bound of the gain. A single long pause counts as other work, and so do pauses
     between only a few steps.

@@ -19,7 +19,9 @@ _TF32 = {
     "jax": 'if TF32 is precise enough, set jax.default_matmul_precision("tensorfloat32")',
 }
 _HALF = {
-    "pytorch": "if half precision is precise enough, run them under torch.autocast: this GPU gains nothing from TF32",
+    "pytorch": (
+        "if half precision is precise enough, run these products under torch.autocast: this GPU gains nothing from TF32"
+    ),
     "cuda": "if half precision is precise enough, store these matrices in FP16: this GPU gains nothing from TF32",
 }
 _FLOAT16 = "use torch.float16 instead of torch.bfloat16, for which this GPU has no tensor cores"
@@ -33,7 +35,7 @@ _CONVOLUTION_TF32 = {
 # Where cuDNN runs some convolutions in TF32 it is allowed to: those in FP32 are its choice for their layout and size.
 _CONVOLUTION_HALF = {
     "pytorch": (
-        "run them under autocast, with model and input in channels-last format (TF32 is already allowed: "
+        "run these convolutions under autocast, with model and input in channels-last format (TF32 is already allowed: "
         "other convolutions use it)"
     ),
     "cuda": "give cuDNN half-precision NHWC tensors (TF32 is already allowed: other convolutions use it)",
@@ -46,7 +48,7 @@ _DOUBLE = re.compile(r"(?i)(?<![a-z])dgemm|d884gemm|f64f64|gemm_64f|gemm<double"
 _OF_DMMA = re.compile(r"d884|sm\d\d_xmma_gemm_f64")
 _IN_FP64 = "matrix products in FP64"
 _SHORTER = {
-    "pytorch": "if FP32 or TF32 is precise enough, convert their inputs: .to(torch.float32), and"
+    "pytorch": "if FP32 or TF32 is precise enough, convert the inputs of these products: .to(torch.float32), and"
     ' torch.set_float32_matmul_precision("high")',
     "cuda": "if TF32 is precise enough, store these matrices in FP32 and set CUBLAS_TF32_TENSOR_OP_MATH",
 }

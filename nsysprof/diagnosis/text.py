@@ -168,7 +168,10 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
         once = gap * (diagnosis.gap_ns <= idle)  # the mean of several GPUs can be less than the longest gap of one
         during = f" ({diagnosis.during})" * bool(once and diagnosis.during)
         kernels = f", which compute most in {diagnosis.busiest}" * bool(diagnosis.busiest)
-        return f"No wait to fix in the steps{kernels}; outside them the GPU idles for {format_ns(idle)}{once}{during}."
+        return (
+            f"No wait to fix in the steps{kernels}; outside the steps, the GPU idles for "
+            f"{format_ns(idle)}{once}{during}."
+        )
     mostly = f". Largest wait: {diagnosis.mostly}" * bool(diagnosis.mostly)
     tried = f"no fix that was tried saves 2 % of the {of}" if diagnosis.tried else "no fix was tried"
     compute = 1 - diagnosis.idle_share
@@ -201,7 +204,11 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     of = "step time" if diagnosis.repeats else "time from the first GPU operation to the last"
     most = format_share(max((each.gain_ns / max(each.total_ns, 1) for each in fixed), default=0.0))
     gains = any(each.gain_ns for each in fixed)
-    waits = f"The best known fix for a wait saves {most}." if gains else "No fix is known for the waits."
+    waits = (
+        f"The best known fix for a wait saves {most} of the {'step' if diagnosis.repeats else 'same'} time."
+        if gains
+        else "No fix is known for the waits."
+    )
     waits *= first.kind != "page-fault"
     return f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}. {waits}".rstrip()
 
@@ -215,7 +222,7 @@ def names_several(diagnosis: Diagnosis) -> bool:
 def gain_text(finding: Finding) -> str:
     """Return the gain of the remedy, and its basis."""
     if finding.basis == UNTRIED:
-        return "no remedy was tried"
+        return "no fix was tried"
     each = "" if finding.path == WHOLE else " per step" if finding.often == EVERY else " in all"
     of_step = finding.of_step if finding.often == EVERY else float
     gain = format_ns(of_step(finding.gain_ns))

@@ -264,7 +264,7 @@ def _text(kind: Kind, group: Group, lost: Ints, often: str) -> str:
         amount = f"{format_ns(lost_ns)}, {share} of the time from the first GPU operation to the last"
     elif often == EVERY and (usual := usual_ns(place, lost)):
         share, slowest = format_share(usual / place.step_ns), format_ns(int(lost.max()))
-        amount = f"{format_ns(usual)} of a median step ({share}), {slowest} of the slowest"
+        amount = f"{format_ns(usual)} of a median step ({share}), {slowest} of the slowest step"
     elif often == EVERY:
         amount = each_step(place, lost_ns)
     else:

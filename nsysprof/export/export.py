@@ -194,7 +194,7 @@ def _check(report: Report, to: str, output: Path, default: Path, *, force: bool)
     an output that exists and is not to be replaced: what no export wrote, and what one wrote unless ``force``.
     """
     if to not in _ENDINGS:
-        raise NsysprofError(f"unknown format of an export: {to!r}", f"choose {', '.join(_ENDINGS)}")
+        raise NsysprofError(f"unknown export format: {to!r}", f"choose {', '.join(_ENDINGS)}")
     if to in _NEEDS:
         _NEEDS[to]()
     inside = f"name another place, such as -o {quote(str(output / default))}"

@@ -377,7 +377,9 @@ def _warnings(ranks: Sequence[Ranked], path: str, own: pd.DataFrame, waiting: Wa
         yield f"{waiting.unmatched:,} of {whole:,} collectives have no counterpart on other ranks and are left out"
     for lacks in dict.fromkeys(each.part.lacks for each in ranks if each.part.lacks):
         unknown = [each.rank for each in ranks if each.part.lacks == lacks]
-        what = f"communication that delays compute is unknown, because these data are not recorded: {', '.join(lacks)}"
+        what = (
+            f"it is unknown which communication delays compute, because some data are not recorded: {', '.join(lacks)}"
+        )
         yield f"{_ranks(unknown)}: {what}"
     versions = Counter(each.answer.nsys_version for each in ranks)
     if len(versions) > 1:

@@ -138,10 +138,12 @@ def _result(future: Any, task: ReportTask) -> ReportAnswer | ReportFailure:
         return ReportFailure(
             task.file.name,
             f"{_MAX_DEATHS} workers crashed while they read this report, perhaps because memory ran out",
-            "fewer workers with more memory each: --workers N",
+            "use fewer workers, so that each has more memory: --workers N",
         )
     except (FutureCancelledError, TimeoutError, OSError) as error:
-        raise NsysprofError(f"the scheduler is gone: {first_line(error)}", "start it, and go on: --resume") from None
+        raise NsysprofError(
+            f"the scheduler is gone: {first_line(error)}", "start the scheduler again, then continue with --resume"
+        ) from None
     except (ImportError, AttributeError) as error:
         raise NsysprofError(
             f"the workers cannot run nsysprof: {first_line(error)}",

@@ -82,7 +82,7 @@ def examine_report(task: ReportTask) -> ReportAnswer | ReportFailure:
     except NsysprofError as error:
         return ReportFailure(task.file.name, error.message, error.hint)
     except MemoryError:
-        return ReportFailure(task.file.name, "out of memory", "fewer workers: --workers N")
+        return ReportFailure(task.file.name, "out of memory", "use fewer workers: --workers N")
     except OSError as error:
         return ReportFailure(task.file.name, f"cannot be read: {error.strerror or error}")
 

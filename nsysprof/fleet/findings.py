@@ -62,7 +62,7 @@ def fleet_findings(
     for row in rows:
         yield (
             f"rank {row.rank} is an outlier in {row.iteration}: {format_ns(row.own_ns)} excluding exposed "
-            f"communication, expected {format_ns(row.expected_ns)} (robust z = {row.z:.0f})"
+            f"communication, instead of the expected {format_ns(row.expected_ns)} (robust z = {row.z:.0f})"
         )
 
 
@@ -87,7 +87,7 @@ def time_shares(ranks: pd.DataFrame) -> dict[str, str]:
 
 def without_text(left_out: tuple[str, ...]) -> str:
     """Name the iterations left out as unusual, or count them."""
-    return left_out[0] if len(left_out) == 1 else f"{len(left_out):,} that take far longer"
+    return left_out[0] if len(left_out) == 1 else f"{len(left_out):,} iterations that take far longer"
 
 
 def _far_longer(iterations: pd.DataFrame, left_out: tuple[str, ...]) -> str:
@@ -103,7 +103,7 @@ def _far_longer(iterations: pd.DataFrame, left_out: tuple[str, ...]) -> str:
         else f"{len(far):,} iterations take more than {FAR_LONGER} times the median, up to"
         f" {format_ns(int(longest['span_max_ns']))} ({longest['iteration']})"
     )
-    return f"{what} ({share} of the time of all iterations); not in shares and sums{hint}"
+    return f"{what} ({share} of the time of all iterations); excluded from shares and sums{hint}"
 
 
 def _stragglers(path: str, ranks: pd.DataFrame, iterations: pd.DataFrame, spread: pd.DataFrame) -> Iterator[str]:

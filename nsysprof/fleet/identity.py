@@ -117,7 +117,7 @@ def _refuse_duplicates(numbers: Sequence[int], everyone: Sequence[tuple[ReportAn
         if number in seen:
             raise NsysprofError(
                 f"{seen[number]} and {answer.report} are both rank {number} according to {source}",
-                r"reports of one run only, or other numbers: --rank-from 'rank_(\d+)'",
+                r"give only reports of one run, or number the ranks differently: --rank-from 'rank_(\d+)'",
             )
         seen[number] = answer.report
 

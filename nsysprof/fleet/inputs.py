@@ -46,7 +46,7 @@ def find_reports(names: Sequence[str]) -> tuple[list[ReportFile], list[str]]:
     for name in names:
         for path, identity, stamp in (_remote if _URL.match(name) else _listed)(name, notes):
             if identity in files:
-                notes.append(f"{path} is the same report as {files[identity].name}: counted once")
+                notes.append(f"{path} is the same report as {files[identity].name}, so it is counted once")
             else:
                 files[identity] = ReportFile(path, stamp)
     if not files:
@@ -84,7 +84,7 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
 def missing_dask() -> NsysprofError:
     """Make the error for a missing Dask, or for a missing package that keeps Dask's local processes private."""
     return NsysprofError(
-        "analysing many reports needs dask[distributed] and cryptography", "pip install 'nsysprof[fleet]'"
+        "analyzing many reports needs dask[distributed] and cryptography", "pip install 'nsysprof[fleet]'"
     )
 
 

@@ -166,7 +166,7 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
         "communication."
     ]
     if len(numbers) < len(fleet.ranks):
-        notes.append(f"The {len(numbers)} slowest of {len(fleet.ranks):,} ranks (fleet.csv has all).")
+        notes.append(f"The {len(numbers)} slowest of {len(fleet.ranks):,} ranks are shown (fleet.csv has all ranks).")
     if len(shown) < len(spread):
         notes.append(f"{plural(len(spread) - len(shown), 'more range')} with less time: see fleet.csv.")
     rows = row_dicts(shown)
@@ -207,7 +207,7 @@ def _iterations(fleet: Fleet) -> dict[str, Any] | None:
     if len(shown) < len(iterations):
         notes.append(
             f"The {len(shown):,} of {len(iterations):,} iterations with the largest max − mean "
-            "(iterations.csv has all)."
+            "are shown (iterations.csv has all iterations)."
         )
     return _grid(row_dicts(shown), _ITERATION_COLUMNS, "iteration", *notes)
 
@@ -230,15 +230,15 @@ def _identity(fleet: Fleet) -> dict[str, Any]:
 def _facts(fleet: Fleet) -> Facts:
     waiting, options = fleet.waiting, fleet.options
     how = [
-        ("ranks numbered by", visible(fleet.source)),
+        ("source of the rank numbers", visible(fleet.source)),
         ("clocks", visible(fleet.clock)),
         ("iterations", "the whole report" if fleet.iteration_path == WHOLE else visible(fleet.iteration_path)),
     ]
     if waiting.matched or waiting.unmatched:
         how.append(("collectives matched between ranks", format_count(waiting.matched)))
-        how.append(("collectives without a counterpart", format_count(waiting.unmatched)))
+        how.append(("collectives without a counterpart on other ranks", format_count(waiting.unmatched)))
         if waiting.offset_ns:
-            how.append(("clocks known to", f"± {format_ns(waiting.spread_ns)}"))
+            how.append(("accuracy of the clocks", f"± {format_ns(waiting.spread_ns)}"))
     given = [
         (
             visible(name.replace("_", " ")),

@@ -174,8 +174,8 @@ def _chosen_paths(merged: Paths, path: Ints, total: Ints, main: int | None) -> t
     if lost <= 0:
         return order, []
     return order[:MAX_PATHS], [
-        f"there are {len(order):,} range paths: the {lost:,} innermost are left out, and their time "
-        "counts in the outer paths"
+        f"there are {len(order):,} range paths: the {lost:,} innermost paths are left out, and their time "
+        "is counted in the outer paths"
     ]
 
 
@@ -197,7 +197,7 @@ def _detailed(size: AnyInts, order: Sequence[int], main: int | None) -> tuple[Ma
             without += 1
     if not without:
         return detailed, []
-    return detailed, [f"{without:,} range paths have too many instances, so only their totals are kept"]
+    return detailed, [f"{without:,} range paths have too many instances, so only the totals of these paths are kept"]
 
 
 def _iteration_labels(attribution: Attribution, paths: Paths, merged: Paths, rows: Index) -> tuple[Ints, list[str]]:

@@ -111,8 +111,7 @@ def robust_z(values: Floats) -> Floats:
 
 
 def outlier_rows(own: pd.DataFrame) -> pd.DataFrame:
-    """Find single iterations of single ranks that are long compared with other ranks and with the rank's other
-    iterations.
+    """Find iterations that take long on one rank, compared with the other ranks and with the rank's other iterations.
 
     Return ``rank, iteration, own_ns, expected_ns, ratio, z`` of at most `_MAX_OUTLIERS` iterations, longest first. With
     fewer than three ranks, there are no outliers. ``z`` is the robust z-score of the ratio's logarithm among all ranks

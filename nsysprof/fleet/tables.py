@@ -17,35 +17,39 @@ from nsysprof.results.table import table
 from nsysprof.statistics.distributions import grouped_quartiles
 
 _PARTS = {
-    "communication_ns": "time with a collective running",
-    "compute_ns": "time with any other kernel running",
-    "exposed_ns": "exposed communication: time in which only communication kernels run",
-    "copies_ns": "exposed copies and memsets: time in which copies or memsets run, but no kernel",
-    "idle_host_ns idle_sync_ns idle_queue_ns": "GPU idle time by cause: launches, synchronization, queue delay",
+    "communication_ns": "time in which a collective runs",
+    "compute_ns": "time in which any other kernel runs",
+    "exposed_ns": "exposed communication: time in which communication kernels run, but no other kernels",
+    "copies_ns": "exposed copies and memsets: time in which copies or memsets run, but no kernels",
+    "idle_host_ns idle_sync_ns idle_queue_ns": (
+        "GPU idle time caused by launches, by synchronization, and by queue delay"
+    ),
     "blocking_ns": "part of exposed communication on which the next compute kernel depended; empty if unknown",
 }
 _TOTALS = {
-    "cpu_ns": "CPU time of the instances",
+    "cpu_ns": "total CPU time of the instances",
     "span_ns": "elapsed time from the first GPU op to the last",
-    "busy_ns": "time with GPU ops running, per GPU",
-    "sum_ns": "added durations of the GPU ops",
+    "busy_ns": "time in which GPU ops run, per GPU",
+    "sum_ns": "total duration of the GPU ops",
     "own_ns": "time excluding exposed communication",
     "idle_ns": "time in which the GPU is idle",
 }
-_MEDIANS = {"own_median_ns span_median_ns": "median over iterations; empty without iterations"}
+_MEDIANS = {
+    "own_median_ns span_median_ns": "median of own_ns and of span_ns over the iterations; empty without iterations"
+}
 PATHS = table(
     "fleet.csv",
     "a row per range path and rank",
     {
         "path": "merged path of the range",
         "rank": "number of the rank",
-        "iterations": "iterations in which the rank has this range",
-        "instances": "instances of the range",
+        "iterations": "number of iterations in which the rank has this range",
+        "instances": "number of instances of the range",
         **_TOTALS,
         **_PARTS,
         **_MEDIANS,
-        "relative": "own_median_ns (or own_ns if empty) ÷ its median over all ranks",
-        "times_slowest": "iterations in which this rank is the slowest (excluding exposed communication)",
+        "relative": "own_median_ns of the rank (own_ns if empty) ÷ median of the same time over all ranks",
+        "times_slowest": "number of iterations in which the rank is the slowest (excluding exposed communication)",
     },
     made_in="fleet/tables.py",
 )
@@ -55,12 +59,18 @@ ITERATIONS = table(
     {
         "path": "merged path of the range",
         "iteration": "name or number of the iteration",
-        "ranks": "ranks with this iteration",
-        "own_median_ns own_iqr_ns own_min_ns own_max_ns": "time excluding exposed communication, over ranks",
+        "ranks": "number of ranks that have this iteration",
+        "own_median_ns own_iqr_ns own_min_ns own_max_ns": (
+            "statistics over the ranks: time excluding exposed communication"
+        ),
         "max_over_min": "own_max_ns ÷ own_min_ns",
-        "own_mean_ns": "time excluding exposed communication, mean over ranks",
-        "slowest_rank fastest_rank": "slowest and fastest rank, excluding exposed communication",
-        "span_median_ns span_iqr_ns span_min_ns span_max_ns": "span over ranks",
+        "own_mean_ns": "mean over the ranks: time excluding exposed communication",
+        "slowest_rank fastest_rank": (
+            "rank with the longest, and rank with the shortest time excluding exposed communication"
+        ),
+        "span_median_ns span_iqr_ns span_min_ns span_max_ns": (
+            "statistics over the ranks: span (elapsed time from the first GPU op to the last)"
+        ),
     },
     made_in="fleet/tables.py",
 )
@@ -76,27 +86,27 @@ RANKS = table(
         "report_span_ns report_busy_ns": (
             "whole report: elapsed time from the first GPU op to the last, and GPU busy time"
         ),
-        "iterations": "iterations of the rank",
+        "iterations": "number of iterations of the rank",
         **{name: _TOTALS[name] for name in ("cpu_ns", "span_ns", "own_ns")},
         **_PARTS,
         "idle_ns": _TOTALS["idle_ns"],
         **_MEDIANS,
-        "times_slowest": "iterations in which the rank is the slowest (excluding exposed communication)",
-        "collectives collective_ns": "number of collectives, and time in them",
-        "waiting_ns": "time this rank waits in collectives for ranks that arrive later",
-        "caused_ns": "time the other ranks wait for this rank",
-        "late_peer_ns": "part of blocking_ns spent waiting for late ranks",
-        "times_awaited": "iterations in which the rank arrives last at the collectives",
-        "transfer_ns": "the rest of blocking_ns",
+        "times_slowest": "number of iterations in which the rank is the slowest (excluding exposed communication)",
+        "collectives collective_ns": "number of collectives, and time spent in collectives",
+        "waiting_ns": "time for which this rank waits in collectives for ranks that arrive later",
+        "caused_ns": "time for which the other ranks wait in collectives for this rank",
+        "late_peer_ns": "part of blocking_ns that is spent waiting for late ranks",
+        "times_awaited": "number of iterations in which the rank arrives last at the collectives",
+        "transfer_ns": "part of blocking_ns that is not spent waiting for late ranks",
         "late_peer": "rank that causes most of late_peer_ns; empty if none",
         "clock_offset_ns": "offset of the rank's clock from the common clock; empty if unknown",
         "ratio": "own_ns of the rank ÷ median own_ns of the other ranks (median over iterations)",
-        "z": "robust z-score of the ratio; empty with fewer than five ranks",
-        "low high": "confidence interval of the ratio",
+        "z": "robust z-score of ratio; empty with fewer than five ranks",
+        "low high": "confidence interval of ratio",
         "straggler verdict basis": (
-            "whether the rank is a straggler; verdict (slower, not slower, not proven); test used"
+            "whether the rank is a straggler; verdict (slower, not slower, not proven); test that gave the verdict"
         ),
-        "slower compared": "iterations with a ratio above 1; iterations compared",
+        "slower compared": "number of iterations with a ratio above 1; number of iterations compared",
         "seconds peak_bytes": "time and peak memory that a worker needed to read the report",
     },
     made_in="fleet/answer.py",

@@ -22,11 +22,11 @@ _NAME_WIDTH = 44
 _SPREAD_ROWS = 12
 
 _RANK_COLUMNS = (
-    Column("label", "the rank with its mark", "rank"),
-    Column("span_median_ns", "span: median over iterations", "span each"),
-    Column("own_median_ns", "time excluding exposed communication: median over iterations", "own each"),
+    Column("label", "number of the rank, with a mark if the rank is slow", "rank"),
+    Column("span_median_ns", "median over iterations: span", "span each"),
+    Column("own_median_ns", "median over iterations: time excluding exposed communication", "own each"),
     Column("ratio", "own each ÷ median of the other ranks", "vs. others"),
-    Column("times_slowest", "iterations", "slowest", "{:,}".format),
+    Column("times_slowest", "number of iterations in which the rank is the slowest", "slowest", "{:,}".format),
     Column("compute_share", "share of iteration time", "compute"),
     Column("exposed_share", "share of iteration time", "comm."),
     Column("copies_share", "share of iteration time", "copies"),
@@ -37,7 +37,7 @@ _SPREAD_COLUMNS = (
     Column("path", "path of the range", "range", lambda path: one_line(path, _NAME_WIDTH)),
     Column("iterations", "number of iterations", None, "{:,}".format),
     Column("own", "time excluding exposed communication per iteration, over ranks", "own each", align="r"),
-    Column("max_over_min", "between ranks", "max/min", format_ratio),
+    Column("max_over_min", "slowest ÷ fastest rank", "max/min", format_ratio),
     Column("slowest", "the rank that is the slowest most often", "slowest most often", align="r"),
 )
 
@@ -112,7 +112,7 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
         + ("." if fleet.iteration_path == WHOLE else ", median over iterations; slowest: number of iterations.")
     ]
     if ranks["gpu"].str.contains(",").any():
-        notes.append("own: sum over the rank's GPUs.")
+        notes.append("own: summed over the GPUs of the rank.")
     if waits:
         notes.append(
             "waiting: share of the rank's collective time spent waiting for the last rank (the rank with the "
@@ -121,7 +121,7 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
     if fleet.left_out:
         notes.append(f"Shares, waiting and awaited exclude {without_text(fleet.left_out)}.")
     notes = [] if brief else notes
-    notes += [text for mark, text in (("!", "!: a straggler."), ("?", "?: may be one.")) if mark in marks]
+    notes += [text for mark, text in (("!", "!: a straggler."), ("?", "?: a possible straggler.")) if mark in marks]
     columns = [*_RANK_COLUMNS]
     if fleet.iteration_path == WHOLE:
         rows = rows.assign(span_median_ns=rows["span_ns"], own_median_ns=rows["own_ns"])

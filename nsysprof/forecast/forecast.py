@@ -368,7 +368,7 @@ def _wider(low: float, high: float, base: Ints, new: Ints, residual: float) -> t
 
 
 def published_error(kinds: Sequence[str]) -> tuple[str, float]:
-    """Return the errors of published forecasts of these kinds, in words, and the 90th percentile (0 if unknown).
+    """Describe the errors of published forecasts of these kinds, and return their 90th percentile (0 if unknown).
 
     With several kinds, the errors of the least accurate kind are returned.
     """

@@ -203,8 +203,7 @@ def _columns(path: Path, text: str) -> tuple[dict[str, list[Any]], list[str], li
         cells = parse_as(row, CounterCells, where, _look(path), cells=True)
         if cells.order <= last.get((cells.pid, cells.range), -1):
             raise NsysprofError(
-                f"{where}: order {cells.order} does not increase: it must exceed the order before it in the same range "
-                "and process",
+                f"{where}: order {cells.order} is not greater than the previous order in the same range and process",
                 _look(path),
             )
         last[cells.pid, cells.range] = cells.order

@@ -324,7 +324,10 @@ def _series(runs: Sequence[Run], group: Sequence[int], number: int, notes: list[
         rows_of = {WHOLE: [row for row in group if any(each.path == WHOLE for each in runs[row].timed)]}
     for path, rows in rows_of.items():
         if left := len(group) - len(rows):
-            notes.append(f"{plural(left, 'run')} left out of the series of {one_line(path, 40)!r}: steps not found")
+            notes.append(
+                f"{plural(left, 'run')} left out of the series of {one_line(path, 40)!r}, because their steps were "
+                "not found"
+            )
         if rows:
             yield _judged(runs, path, tuple(rows), number)
 

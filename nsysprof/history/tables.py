@@ -8,32 +8,32 @@ from nsysprof.core.text import one_line
 from nsysprof.history.history import History, Series
 from nsysprof.results.table import Column, table
 
-_RUN = Column("", "run number, from 1, in history order", cell=str, align="l")
-_SERIES = Column("", "series (comparable runs and steps), numbered from 1", cell=str, align="r")
-_COMMIT = Column("", "commit, from the run record or the file name", cell=lambda text: text[:7])
+_RUN = Column("", "number of the run in the order of the history, counted from 1", cell=str, align="l")
+_SERIES = Column("", "number of the series (comparable runs and steps), counted from 1", cell=str, align="r")
+_COMMIT = Column("", "commit of the run, from the run record or the file name", cell=lambda text: text[:7])
 RUNS = table(
     "history.csv",
     "a row per series and run",
     {
         "series": _SERIES,
-        "path": Column("", "merged path of its steps", "steps of"),
+        "path": Column("", "merged path of the steps of the series", "steps of"),
         "run": _RUN,
-        "file": Column("", "the report", "report", lambda text: one_line(text, 40)),
+        "file": Column("", "report of the run", "report", lambda text: one_line(text, 40)),
         "commit": _COMMIT,
         "started": Column(
-            "", "start of the run, UTC; empty if not recorded", cell=lambda text: text[:16].replace("T", " ")
+            "", "start time of the run in UTC; empty if not recorded", cell=lambda text: text[:16].replace("T", " ")
         ),
-        "step_ns": Column("", "median time of its steady steps", "step"),
+        "step_ns": Column("", "median time of the steady steps of the run", "step"),
         "low_ns high_ns": "95 % interval of the median within the run; empty if unknown",
-        "n": "steady steps",
+        "n": "number of steady steps",
         "busy_ns": Column("", "mean GPU-busy time per step", "busy"),
         "waits_ns": Column("", "mean GPU-idle time per step", "waits"),
-        "launches": Column("", "launches per step, mean", cell=lambda count: f"{count:,.0f}"),
+        "launches": Column("", "mean number of launches per step", cell=lambda count: f"{count:,.0f}"),
         "memory_bytes": Column("", "peak of allocated GPU memory", "memory"),
-        "level": Column("", "number of the level, from 1", cell=str, align="r"),
-        "level_ns": Column("", "time of the level", "level time"),
+        "level": Column("", "number of the level, counted from 1", cell=str, align="r"),
+        "level_ns": Column("", "step time of the level", "level time"),
         "odd": "1 for an outlier run (the next runs return to the earlier level); otherwise 0",
-        "gpu driver clock torch": "machine and software, as far as recorded",
+        "gpu driver clock torch": "GPU, driver, GPU clock and version of torch, if recorded",
     },
     made_in="history/tables.py",
 )
@@ -43,17 +43,17 @@ CHANGES = table(
     {
         "series": _SERIES,
         "run": Column("", "the first run after the change", "since run", str, "l"),
-        "file": Column("", "its report", "report"),
+        "file": Column("", "report of the first run after the change", "report"),
         "commit": _COMMIT,
-        "before_ns": Column("", "time of the level before the change", "before"),
-        "after_ns": Column("", "time of the level after the change", "after"),
+        "before_ns": Column("", "step time of the level before the change", "before"),
+        "after_ns": Column("", "step time of the level after the change", "after"),
         "ratio": "after ÷ before",
-        "low_ratio high_ratio": "95 % interval of the ratio (each run is one sample)",
+        "low_ratio high_ratio": "95 % interval of ratio (each run counts as one sample)",
         "cause": (
             "likely cause: program; machine (the machine changed too, or the commit did not change); or clock "
             "(all kernels changed by the same factor)"
         ),
-        "machine": "changed properties of the machine",
+        "machine": "properties of the machine that changed",
     },
     made_in="history/tables.py",
 )
@@ -63,7 +63,9 @@ LEDGER = table(
     {
         "series": _SERIES,
         "run": _RUN,
-        "part": Column("", "kernel family, copies, CPU time, calls or other waits", head="part of a step"),
+        "part": Column(
+            "", "part of a step: kernel family, copies, CPU time, calls or other waits", head="part of a step"
+        ),
         "before_ns": Column("", "time of the part before the change", head="before"),
         "after_ns": Column("", "time of the part after the change", head="after"),
         "delta_ns": Column("", "after_ns − before_ns", head="change"),

@@ -52,7 +52,7 @@ def headline(answer: History) -> str:
         times = f"{format_ns(change.before_ns)} → {format_ns(change.after_ns)} per {unit_of(worst)}"
         return f"{ratio_text(change)} since {run_name(answer, change.run)}: {times} ({runs})"
     if len(first.runs) < 3:
-        return f"{runs}, {len(first.runs)} with {path_name(first)}: a level needs three or more"
+        return f"{runs}, {len(first.runs)} with {path_name(first)}: a level needs three or more runs"
     if first.levels.slope:
         way = "longer" if first.drift > 0 else "shorter"
         return f"{runs}: no sudden change, but {path_name(first)} gradually got {format_share(abs(first.drift))} {way}"

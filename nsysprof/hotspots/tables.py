@@ -12,12 +12,16 @@ HOTSPOTS = table(
     {
         "kernel": Column("kernel", "name of the kernel, or its family with --by family", head="kernel"),
         "family": "kernel family, by the kernel rules",
-        "calls": "launches in all steady steps",
-        "calls_per_step": Column("calls_per_step", "launches in a step", head="calls", cell=lambda x: f"{x:,.4g}"),
-        "steps": Column("steps", "steady steps in which the kernel runs", head="in steps"),
+        "calls": "number of launches in all steady steps",
+        "calls_per_step": Column(
+            "calls_per_step", "number of launches per step", head="calls", cell=lambda x: f"{x:,.4g}"
+        ),
+        "steps": Column("steps", "number of steady steps in which the kernel runs", head="in steps"),
         "step_ns": Column("step_ns", "time per step (mean over all steady steps)", head="per step"),
         "share": Column("share", "share of steady step time", head="of step"),
-        "limit": Column("limit", "compute, memory, occupancy, latency or unknown", head="limited by"),
+        "limit": Column(
+            "limit", "what limits the kernel: compute, memory, occupancy, latency or unknown", head="limited by"
+        ),
         "basis": "source of the limit: counters, shapes, GPU metrics, geometry or duration; empty if unknown",
         "limit_share": Column(
             "limit_share",
@@ -26,10 +30,10 @@ HOTSPOTS = table(
             cell=lambda x: "" if isnan(x) else format_share(x),
             align="r",
         ),
-        "unit": "compute peak for flops_per_s: tensor or CUDA cores, and data type",
-        "flops_per_s": "FLOPs per second, from counters or operator shapes; empty if unknown",
+        "unit": "compute peak with which flops_per_s is compared: tensor or CUDA cores, and data type",
+        "flops_per_s": "achieved FLOPs per second, from counters or operator shapes; empty if unknown",
         "bytes_per_s": (
-            "bytes per second, from counters, operator shapes (a lower bound) or GPU metrics; empty if unknown"
+            "achieved bytes per second, from counters, operator shapes (a lower bound) or GPU metrics; empty if unknown"
         ),
         "gain_ns": Column(
             "gain_ns",
@@ -37,9 +41,9 @@ HOTSPOTS = table(
             "throughput seen in practice",
             head="can save",
         ),
-        "gain_basis": "source of gain_ns: replayed, or bound (an upper limit); empty if unknown",
+        "gain_basis": "source of gain_ns: replayed (a replay) or bound (an upper bound); empty if unknown",
         "scale": "factor by which the kernel's time was scaled in the replay for gain_ns",
-        "reason": "why the limit is unknown or implausible",
+        "reason": "reason why the limit is unknown or implausible",
         **COLUMNS,
     },
     made_in="hotspots/hotspots.py",

@@ -123,7 +123,7 @@ def _read_rules(path: Path, check: bool) -> tuple[Rule, ...]:
     tables = read_toml(path, "rule file", hint)
     entries = tables.get("rule")
     if tables.keys() != {"rule"} or not isinstance(entries, list):
-        raise NsysprofError(f"{path}: expected nothing but [[rule]] tables", hint)
+        raise NsysprofError(f"{path}: expected only [[rule]] tables", hint)
     rules = []
     for number, entry in enumerate(entries, 1):
         label = entry.get("name") if isinstance(entry, dict) else None

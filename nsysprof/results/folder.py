@@ -137,7 +137,7 @@ class ResultFolder:
             others = [name for name in names if not name.endswith((".png", ".csv", ".csv.gz"))]
             lines = [f"Written to {visible(str(self.place))}/: {', '.join([*others, *some])}"]
         if self.stale:
-            lines.append(f"removed from an earlier {self.earlier}: {', '.join(self.stale)}")
+            lines.append(f"removed files of an earlier {self.earlier}: {', '.join(self.stale)}")
         if on_terminal:
             lines = [wrap(line, "", "  ") for line in lines]
         return "\n".join(["", *lines])

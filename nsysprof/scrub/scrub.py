@@ -1,6 +1,6 @@
 """Make a copy of an exported report without private data about the machine, its user and its processes.
 
-Locations of private data in exports of nsys 2022 to 2025:
+Private data in exports of nsys 2022 to 2025 is in these places:
 
 - ``META_DATA_CAPTURE``: ``PROCESS_n:ENVIRONMENT_VARIABLE`` (``NAME="value"``, inner quotes not escaped),
   ``:ARGUMENT_n``, ``:WORKING_DIR``, ``:USER_NAME``, ``DEVICE_DISPLAY_NAME`` (the host). ``META_DATA_EXPORT``,

@@ -13,7 +13,8 @@ from nsysprof.scrub.secrets import Secrets, environment_secrets
 
 _UNKNOWN = {name: f"{name} unknown to nsysprof" for name in ("tables", "columns", "properties")}
 Form = Literal["name", "fact", "text"]
-"""Names lose credentials and known secrets; facts about hardware also lose ids; texts lose all private data."""
+"""What is removed: from names, credentials and known secrets; from facts about hardware, also ids; from texts, all
+private data."""
 
 
 @dataclass(frozen=True)

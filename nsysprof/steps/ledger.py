@@ -39,7 +39,7 @@ class Excess:
 
     @property
     def delta_ns(self) -> Ints:
-        """The additional time of the step in each row."""
+        """The additional time in each row: time of the step minus typical time."""
         return self.slow_ns - self.typical_ns
 
     @property

@@ -5,14 +5,14 @@ from nsysprof.summaries.gpu_metrics import STEP_METRICS
 
 _PLACE = {
     "path": Column("path", "merged path of the range", head="range"),
-    "gpu": Column("gpu", "GPU index in the report; -1 without GPU work", cell=str, align="r"),
-    "pid": Column("pid", "process", cell=str, align="r"),
-    "step": Column("step", "step number on that GPU in that process, from 0", cell=str, align="l"),
+    "gpu": Column("gpu", "index of the GPU in the report; -1 without GPU work", cell=str, align="r"),
+    "pid": Column("pid", "process id", cell=str, align="r"),
+    "step": Column("step", "number of the step on its GPU and in its process, counted from 0", cell=str, align="l"),
 }
 _NAMED = {
-    "cause": "largest cause of the excess, as in why.csv",
-    "activity": "CPU activity or kernel family, as in why.csv",
-    "culprit": "responsible code, copy, collective or kernel, as in why.csv",
+    "cause": "largest cause of the excess (same values as in why.csv)",
+    "activity": "CPU activity or kernel family (same values as in why.csv)",
+    "culprit": "responsible code, copy, collective or kernel (same values as in why.csv)",
 }
 
 STEPS = table(
@@ -23,8 +23,8 @@ STEPS = table(
         "name": "name of the range as recorded",
         "start_ns": Column(
             "start_ns",
-            "start of the step time: end of the previous step, or start of this step on the CPU if the GPU "
-            "ran other work in between",
+            "time from which the step is measured: end of the previous step, or start of this step on the CPU if the "
+            "GPU ran other work in between",
             head="start",
         ),
         "span_ns": Column(
@@ -34,14 +34,19 @@ STEPS = table(
         ),
         "before_ns": "GPU idle time before the range begins (between steps); part of the span",
         "busy_ns": "part of the span in which the GPU is busy",
-        "expected_ns": "expected time at this position, from the level, the pattern and the numbers in step names",
-        "class": "typical, warm-up, slow, periodic, second kind, fast, clock, or lost (nsys lost GPU operations)",
-        "typical_ns": "for an atypical step: mean time of the typical steps that it is compared with",
+        "expected_ns": (
+            "expected step time at this position, computed from the level, the pattern and the numbers in step names"
+        ),
+        "class": (
+            "class of the step: typical, warm-up, slow, periodic, second kind, fast, clock, or lost (nsys lost GPU "
+            "operations)"
+        ),
+        "typical_ns": "for an atypical step: mean time of the typical steps with which the step is compared",
         "excess_ns": Column(
             "excess_ns", ("time above typical_ns; the rows of the step's ledger add up to this time"), head="excess"
         ),
         **_NAMED,
-        "culprit_ns": "part of the excess that this cause explains",
+        "culprit_ns": "part of the excess that the largest cause explains",
         "clock_hz": "mean GPU clock during the step; empty if not sampled",
         **dict.fromkeys(
             STEP_METRICS,
@@ -55,12 +60,12 @@ LEDGER = table(
     "a row per atypical step, cause and culprit (responsible code); the rows of one step add up to its excess",
     {
         **_PLACE,
-        "cause": "compute, or the cause of the wait, as in why.csv",
+        "cause": "compute, or the cause of the wait (same values as in why.csv)",
         "activity": _NAMED["activity"],
         "culprit": _NAMED["culprit"],
-        "slow_ns": Column("slow_ns", "part of the step time that belongs to this row", head="slow"),
+        "slow_ns": Column("slow_ns", "time of this row in the atypical step", head="slow"),
         "typical_ns": Column(
-            "typical_ns", "mean time of the typical steps that the step is compared with", head="typical"
+            "typical_ns", "mean time of this row in the typical steps with which the step is compared", head="typical"
         ),
         "delta_ns": Column("delta_ns", "slow_ns − typical_ns", head="slow minus typical"),
     },

@@ -17,14 +17,16 @@ BACKWARD = table(
     "a row per merged path with operators that have a backward pass; each row includes inner ranges",
     {
         "merged_path": Column("", "merged path of the forward range", "range", lambda text: one_line(text, 56)),
-        "instances": Column("", "instances of the range"),
-        "forward_ops": "GPU ops launched inside, without backward work",
-        "forward_sum_ns": Column("", "sum of their durations", "forward"),
-        "backward_ops": "GPU ops launched by backward operators whose forward operators are inside the range",
-        "backward_sum_ns": Column("", "sum of their durations", "backward"),
+        "instances": Column("", "number of instances of the range"),
+        "forward_ops": "number of GPU ops that the forward range launched, without backward work",
+        "forward_sum_ns": Column("", "total duration of the GPU ops in forward_ops", "forward"),
+        "backward_ops": "number of GPU ops launched by backward operators whose forward operators are inside the range",
+        "backward_sum_ns": Column("", "total duration of the GPU ops in backward_ops", "backward"),
         "backward_ratio": Column("", "backward_sum_ns ÷ forward_sum_ns; empty without forward time", "ratio"),
-        "forward_cpu_ns": Column("", "CPU time of its instances", "CPU"),
-        "backward_cpu_ns": Column("", "CPU time of these backward operators", "CPU back"),
+        "forward_cpu_ns": Column("", "CPU time of the range's instances", "CPU"),
+        "backward_cpu_ns": Column(
+            "", "CPU time of the backward operators whose forward operators are inside the range", "CPU back"
+        ),
         "backward_cpu_ratio": Column("", "backward_cpu_ns ÷ forward_cpu_ns; empty without forward time", "CPU ratio"),
     },
     made_in="summaries/backward.py",

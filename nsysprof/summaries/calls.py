@@ -42,22 +42,22 @@ CALLS = table(
     "calls.csv",
     "a row per call name, kind, thread and merged path of the range around the calls",
     {
-        "kind": "cuda, mpi or os",
+        "kind": "kind of call: cuda, mpi or os",
         "call": "name of the call without the version that CUPTI appends",
         "what": "for CUDA calls: launch, wait, copy (or memset), memory, module loading, or other; otherwise MPI or OS",
-        "pid": "process",
-        "tid": "calling thread",
-        "thread": "name of that thread, if any",
+        "pid": "process id",
+        "tid": "id of the calling thread",
+        "thread": "name of the calling thread, if it has one",
         "merged_path": "merged path of the innermost range around the calls; empty outside every range",
         "count": "number of calls",
-        "sum_ns": Column("", "sum of their durations", "sum"),
-        "median_ns": Column("", "statistic of their durations", "median"),
-        "min_ns": Column("", "statistic of their durations", "min"),
-        "max_ns": Column("", "statistic of their durations", "max"),
+        "sum_ns": Column("", "total duration of the calls", "sum"),
+        "median_ns": Column("", "median duration of the calls", "median"),
+        "min_ns": Column("", "minimum duration of the calls", "min"),
+        "max_ns": Column("", "maximum duration of the calls", "max"),
         "share": "sum_ns ÷ length of the recording; empty if the length is unknown",
-        "failed": "CUDA calls that returned an error; empty for other calls",
+        "failed": "number of CUDA calls that returned an error; empty for other kinds of calls",
         "waits": (
-            "calls that return only when the GPU is done: synchronizations, blocking copies, "
+            "number of calls that return only when the GPU is done: synchronizations, blocking copies, "
             "cudaFree, and asynchronous calls that return only after their copy"
         ),
         "waited_ns": Column("", "part of the calls' time in which a GPU of the process was busy", "waited"),
@@ -115,8 +115,8 @@ def calls(attribution: Attribution, asked: Asked) -> Answer | None:
         shown.append("mostly_in")
     elif len(set(names.texts("mostly_on").codes.tolist())) > 1:
         shown.append("mostly_on")
-    notes = ["share: of the recording."] * bool(recording)
-    notes += ["waited: part of sum in which a GPU of the process was busy."] * ("waited_ns" in shown)
+    notes = ["share: % of the length of the recording."] * bool(recording)
+    notes += ["waited: the part of sum during which a GPU of the process was busy."] * ("waited_ns" in shown)
     finding = "; ".join(_finding(trace, found, names, recording))
     return Answer({CALLS.file: rows}, finding, tuple(_SHOWN[name] for name in shown), names, " ".join(notes))
 

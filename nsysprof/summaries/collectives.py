@@ -16,21 +16,21 @@ from nsysprof.trace.details import Collectives
 
 COLLECTIVES = table(
     "collectives.csv",
-    "a row per range, collective, communicator and message size, if the trace records these (PyTorch 2.2 or newer)",
+    "a row per range, collective, communicator and message size; needs a trace of PyTorch 2.2 or newer",
     {
-        "merged_path": Column("", "merged path of the innermost owning range", "in range"),
+        "merged_path": Column("", "merged path of the innermost range that owns the collectives", "in range"),
         "collective": "PyTorch's name of the collective",
         "communicator": "ranks and name of the process group",
-        "ranks": "number of ranks; 0 if not recorded",
+        "ranks": "number of ranks of the communicator; 0 if not recorded",
         "message_bytes": Column(
             "", "bytes that a rank sends or receives, whichever is larger; -1 if not recorded", "message"
         ),
         "count": "number of GPU ops",
-        "size_bytes": Column("", "sum of their bytes", "size"),
+        "size_bytes": Column("", "total bytes of the collectives", "size"),
         "sum_ns": Column(
             "", "total duration of these collectives, including the time this rank waits for other ranks", "sum"
         ),
-        "median_ns": Column("", "median of their durations", "median"),
+        "median_ns": Column("", "median duration of the collectives", "median"),
         "bus_bytes_per_s": Column(
             "", "bus bandwidth (busbw) of the fastest collective, as defined by nccl-tests", "busbw, best"
         ),

@@ -28,24 +28,29 @@ COPIES = table(
     "copies.csv",
     "a row per range, GPU, direction, kinds of memory and host call",
     {
-        "merged_path": "merged path of the innermost owning range; empty if none",
-        "gpu": "GPU of the copies",
+        "merged_path": "merged path of the innermost range that owns the copies; empty if none",
+        "gpu": "GPU that ran the copies",
         "operation": "direction of the copy, or memset",
-        "source destination": "kind of memory: pageable, pinned, device, managed …; empty if not recorded",
+        "source destination": (
+            "kind of memory at the source and at the destination: pageable, pinned, device, managed …; empty if not "
+            "recorded"
+        ),
         "call": "host call that made the copies; empty if not recorded",
         "blocking": (
             "whether the host waited: `sync` (the call returns after the copy), `pageable` (an Async call with "
             "unpinned host memory), or `no`; empty if not recorded"
         ),
         "count": "number of GPU ops",
-        "size_bytes": Column("", "bytes moved or set", "size"),
-        "sum_ns": Column("", "sum of their durations", "sum"),
+        "size_bytes": Column("", "number of bytes copied or set", "size"),
+        "sum_ns": Column("", "total duration of the GPU ops", "sum"),
         "bytes_per_s": Column("", "size_bytes ÷ sum_ns, in bytes per second; empty if sum_ns is 0", "rate"),
-        "median_bytes_per_s": "median bandwidth of single copies",
-        "link_share": Column("", "% of link bandwidth (PCIe or NVLink; peak looked up by GPU name)", "of link"),
+        "median_bytes_per_s": "median bandwidth of the individual copies",
+        "link_share": Column(
+            "", "bandwidth in % of the peak of the link (PCIe or NVLink; the peak is looked up by GPU name)", "of link"
+        ),
         "overlapped_ns": "part of the copies' time in which kernels ran on the same GPU",
-        "small_count": f"copies of less than {format_bytes(SMALL)}",
-        "small_bytes": "bytes of the small copies",
+        "small_count": f"number of small copies (less than {format_bytes(SMALL)})",
+        "small_bytes": f"total bytes of the small copies (less than {format_bytes(SMALL)})",
     },
     made_in="summaries/copies.py",
 )
@@ -69,9 +74,9 @@ def copies(attribution: Attribution, asked: Asked) -> Answer | None:
     rows = _rows(attribution, asked, some)
     shown = _by_direction(rows)
     note = (
-        "of link: of what PCIe or NVLink of the GPU carries at most. overlap: the part of the time in which kernels run"
-        " on the same GPU. waited: the part of the bytes in calls that return only when all is copied,"
-        f" or whose memory of the host is pageable. small: the part of the copies below {format_bytes(SMALL)}."
+        "of link: % of the peak bandwidth of the GPU's PCIe or NVLink. overlap: % of the time in which kernels run"
+        " on the same GPU. waited: % of the bytes whose calls return only after the copy"
+        f" or use pageable host memory. small: % of the copies with less than {format_bytes(SMALL)}."
     )
     return Answer({COPIES.file: rows}, _finding(shown), _SHOWN, shown, note)
 

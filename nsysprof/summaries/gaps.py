@@ -15,7 +15,7 @@ from nsysprof.summaries.summary import Answer, Asked, Summary
 from nsysprof.trace.trace import Trace
 
 MIN_GAP_NS, PARTS, LOW = 500_000_000, 30, 0.5  # the limits of the rules gpu_gaps and gpu_time_util of nsys
-_GPU = Column("", "the GPU", "GPU")
+_GPU = Column("", "label of the GPU", "GPU")
 GAPS = table(
     "gaps.csv",
     "a row per GPU idle gap of 500 ms or more, longest first",
@@ -23,7 +23,9 @@ GAPS = table(
         "gpu": _GPU,
         "start_ns": Column("", "end of the last GPU op before the gap", "from"),
         "length_ns": Column("", "length of the gap", "length"),
-        "next": Column("", "the GPU op that ends it", "next GPU op", lambda name: one_line(short_name(name, 70), 70)),
+        "next": Column(
+            "", "the GPU op that ends the gap", "next GPU op", lambda name: one_line(short_name(name, 70), 70)
+        ),
     },
     made_in="summaries/gaps.py",
 )
@@ -32,7 +34,7 @@ UTILISATION = table(
     f"a row per GPU and interval; {PARTS} equal intervals divide the time from the GPU's first op to its last",
     {
         "gpu": _GPU,
-        "start_ns length_ns": "start and length of the interval",
+        "start_ns length_ns": "start time and length of the interval",
         "busy_ns": "GPU busy time in the interval",
         "share": "busy share of the interval (GPU utilization)",
     },

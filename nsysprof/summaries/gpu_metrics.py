@@ -30,21 +30,21 @@ METRICS = table(
     "a row per sampled GPU, metric and subject: the whole recording (whole), a merged range path "
     "(range), a kernel longer than a sample (kernel), or a family of shorter kernels (family)",
     {
-        "what": "whole, range, kernel or family",
-        "name": "merged path, kernel or family; empty for whole",
+        "what": "subject of the row: whole, range, kernel or family",
+        "name": "merged path, kernel or kernel family; empty for the whole recording",
         "gpu": "GPU that was sampled",
-        "time_ns": "time covered by the row: from the first to the last GPU op, or while the kernels run",
+        "time_ns": "time that the row covers: from the first to the last GPU op, or the time in which the kernels run",
         "metric": "clock_hz, or in percent of the maximum: sm_active, sm_issue (instructions issued), "
         "tensor_active, warps (in flight), dram_read, dram_write, pcie_rx, pcie_tx, nvlink_rx, nvlink_tx",
-        "mean": "mean, in Hz or percent; empty if unknown",
-        "low": "95 % confidence interval of the mean",
-        "high": "95 % confidence interval of the mean",
-        "samples": "number of samples used",
+        "mean": "mean of the metric, in Hz or percent; empty if unknown",
+        "low": "lower end of the 95 % confidence interval of the mean",
+        "high": "upper end of the 95 % confidence interval of the mean",
+        "samples": "number of samples from which the mean was computed",
         "basis": (
             "method: samples (mean of the samples in time_ns), regression (on each kernel's share of each "
             "sample), or unknown"
         ),
-        "reason": "why it is unknown",
+        "reason": "reason why the mean is unknown",
     },
     made_in="summaries/gpu_metrics.py",
 )
@@ -87,7 +87,7 @@ def mean_of(values: NDArray[np.float32], inside: Mask) -> Mean:
     known = some[~np.isnan(some)]
     if len(known) < _LEAST:
         short = np.count_nonzero(inside) < _LEAST
-        return _unknown("too few samples while it ran" if short else "values out of range", len(known))
+        return _unknown("too few samples while the kernel ran" if short else "values out of range", len(known))
     means = np.array([part.mean() for part in np.array_split(known, min(len(known), _BATCHES))])
     wide = t_quantile(_LEVEL, len(means) - 1) * float(means.std(ddof=1)) / np.sqrt(len(means)) + _ROUNDED
     mean = float(known.mean())

@@ -35,21 +35,27 @@ MEMORY = table(
     "path is the whole recording",
     {
         "merged_path": Column("", "merged path of the range", "range", _path),
-        "gpu": Column("", "GPU on which it was allocated", "GPU"),
-        "kind": "device, managed, pinned …, or pool (reserved by memory pools)",
-        "instances": "instances of the range",
-        "allocations": "allocations inside",
-        "allocated_bytes": Column("", "bytes allocated or released inside", "allocated"),
-        "releases": "releases inside",
-        "freed_bytes": Column("", "bytes allocated or released inside", "freed"),
-        "live_at_end_bytes": Column("", "bytes live on that GPU at the end of the path's last instance", "live at end"),
-        "peak_bytes": Column("", "peak of live bytes while an instance was open", "peak"),
-        "owned_at_peak_bytes": Column(
-            "", "bytes allocated in the range itself that were live at the overall peak; 0 for pools", "owned"
+        "gpu": Column("", "GPU on which the memory was allocated", "GPU"),
+        "kind": "kind of memory: device, managed, pinned …, or pool (reserved by memory pools)",
+        "instances": "number of instances of the range",
+        "allocations": "number of allocations inside the range",
+        "allocated_bytes": Column("", "number of bytes allocated inside the range", "allocated"),
+        "releases": "number of releases inside the range",
+        "freed_bytes": Column("", "number of bytes released inside the range", "freed"),
+        "live_at_end_bytes": Column(
+            "", "live bytes on the GPU when the last instance of the range ends", "live at end"
         ),
-        "kept_bytes": "bytes allocated in the range itself and still live at the end of the last instance",
-        "kept_in": "instances that allocated kept_bytes",
-        "growth_bytes": Column("", "steady growth of live bytes per instance; empty if none", "grows by"),
+        "peak_bytes": Column("", "peak of live bytes on the GPU while an instance was open", "peak"),
+        "owned_at_peak_bytes": Column(
+            "",
+            "number of bytes that the range itself allocated and that were live at the overall peak; 0 for pools",
+            "owned",
+        ),
+        "kept_bytes": (
+            "number of bytes that the range itself allocated and that were still live at the end of the last instance"
+        ),
+        "kept_in": "number of instances that allocated kept_bytes",
+        "growth_bytes": Column("", "steady growth of live bytes per instance; empty without such growth", "grows by"),
     },
     made_in="summaries/memory.py",
 )
@@ -104,7 +110,8 @@ def memory(attribution: Attribution, asked: Asked) -> Answer | None:
     shown = tuple(column for column in MEMORY.columns if column.name not in hidden)
     note = (
         "live at end: live bytes when the last instance ends; peak: most live bytes during an instance; "
-        "owned: live bytes allocated in the range itself at the overall peak; grows by: steady growth per "
+        "owned: bytes that the range itself allocated and that are live at the overall peak; grows by: steady growth "
+        "per "
         "instance."
     )
     return Answer({MEMORY.file: rows}, _finding(rows), shown, rows, note)

@@ -39,13 +39,13 @@ UNIFIED = table(
     "unified.csv",
     "a row per direction and cause of migrations; for page faults, a row per kind of access, function or instruction",
     {
-        "event": "`migration HtoD` or `DtoH`, `GPU page faults` or `CPU page faults`",
+        "event": "kind of event: `migration HtoD`, `migration DtoH`, `GPU page faults` or `CPU page faults`",
         "cause": "reason of the migration; kind of GPU access; or CPU function that touched the page",
         "count": "number of recorded migrations or page-fault groups",
-        "page_faults": "page faults; empty for migrations",
-        "size_bytes": Column("", "migrated bytes; empty for page faults", "size"),
-        "sum_ns": Column("", "sum of their durations; 0 for CPU page faults", "sum"),
-        "bytes_per_s": Column("", "size_bytes per second of sum_ns", "rate"),
+        "page_faults": "number of page faults; empty for migrations",
+        "size_bytes": Column("", "number of migrated bytes; empty for page faults", "size"),
+        "sum_ns": Column("", "total duration of the events; 0 for CPU page faults", "sum"),
+        "bytes_per_s": Column("", "size_bytes ÷ sum_ns, in bytes per second", "rate"),
     },
     made_in="summaries/unified.py",
 )
@@ -54,12 +54,14 @@ KERNELS = table(
     "a row per kernel with migrations or GPU page faults during its run",
     {
         "kernel": Column("", "full name of the kernel", cell=lambda name: short_name(name, 40)),
-        "count": "number of GPU ops",
-        "sum_ns": Column("", "sum of their durations", "sum"),
-        "covered_ns": Column("", "part of the kernels' time in which pages of this GPU migrated", "beside migrations"),
-        "fault_covered_ns": Column("", "covered_ns without migrations that the program requested", "not requested"),
-        "page_faults": "GPU page faults that began while these kernels ran; empty if not recorded",
-        "faulted_ns": Column("", "part of the kernels' time with GPU page faults; empty if not recorded", "faulting"),
+        "count": "number of runs of the kernel",
+        "sum_ns": Column("", "total duration of the kernel's runs", "sum"),
+        "covered_ns": Column("", "part of the kernel's time in which pages of its GPU migrated", "beside migrations"),
+        "fault_covered_ns": Column("", "covered_ns without the migrations that the program requested", "not requested"),
+        "page_faults": "number of GPU page faults that began while the kernel ran; empty if not recorded",
+        "faulted_ns": Column(
+            "", "part of the kernel's time in which GPU page faults occurred; empty if not recorded", "faulting"
+        ),
     },
     made_in="summaries/unified.py",
 )

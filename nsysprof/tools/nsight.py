@@ -98,7 +98,7 @@ def ask_tool(kind: ToolKind, named: str | os.PathLike[str]) -> tuple[Tool | None
         return None, error.message
     version = re.search(kind.version_pattern, done.stdout + done.stderr, re.S | re.M)
     if not version:
-        return None, last_line(done.stderr) or last_line(done.stdout) or "it does not answer --version"
+        return None, last_line(done.stderr) or last_line(done.stdout) or "the tool does not answer --version"
     return Tool(path, version_numbers(version[1]), version[1]), ""
 
 
@@ -122,7 +122,7 @@ def run_tool(tool: Path, arguments: Sequence[str], timeout: float) -> subprocess
         )
     except subprocess.TimeoutExpired:
         shown = " ".join([str(tool), *arguments[:1]])
-        raise NsysprofError(f"{shown} did not end within {timeout:g} s: stopped") from None
+        raise NsysprofError(f"{shown} did not end within {timeout:g} s and was stopped") from None
     except OSError as error:
         raise NsysprofError(f"{tool} cannot be run: {error.strerror}") from None
 

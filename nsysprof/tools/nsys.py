@@ -275,8 +275,8 @@ def stats(nsys: Nsys, sqlite: Path, report_name: str, *, timeout: float = 3600) 
     """Return the rows of ``nsys stats --report NAME`` as text; empty if the recording has no data for this report.
 
     nsys runs on a private copy, because it may write into the file or beside it. Old versions get the report's old
-    name. JSON is tried before CSV, because nsys does not escape quotes in CSV names; JSON fails if a name became an
-    invalid number. Raises `NsysprofError` if this nsys has no such report or fails.
+    name. JSON is tried before CSV, because nsys does not escape quotes in CSV names; reading JSON fails if nsys wrote a
+    name as an invalid number. Raises `NsysprofError` if this nsys has no such report or fails.
     """
     with tempfile.TemporaryDirectory(prefix="nsysprof-") as folder:
         copy = Path(folder, "report.sqlite")

@@ -56,7 +56,7 @@ def _of_streams(trace: Trace) -> Iterator[str]:
         checked = int(lanes.ops.sum())
         yield (
             f"{overlaps:,} of {checked:,} GPU ops ({format_share(overlaps / checked)}) overlap the next op "
-            f"of their stream by up to {format_ns(most_ns)}: programmatic dependent launch, or wrong "
+            f"of their stream by up to {format_ns(most_ns)}; the cause is programmatic dependent launch, or wrong "
             "timestamps"
         )
     span = np.where(lanes.ops > 0, lanes.last, 0) - np.where(lanes.ops > 0, lanes.first, 0)

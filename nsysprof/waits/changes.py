@@ -44,7 +44,8 @@ class Changes:
     set: Sequence[str] = _repeatable("KERNEL=TIME", "Set the time of matching kernels: 'softmax=40us'")
     swap: Sequence[str] = _repeatable(
         "TABLE",
-        "Take kernel times from a kernels.csv or a report; RANGE=TABLE:ROW replaces a range with one row's kernel",
+        "Take kernel times from a kernels.csv or a report; RANGE=TABLE:ROW replaces the kernels of a range with the "
+        "kernel of one row",
     )
     drop_sync: Sequence[str] = _repeatable("GLOB", "Remove the CPU's waits for the GPU in matching ranges or calls")
     async_copies: bool = _flag("Copy to the GPU from pinned memory without blocking the host.")

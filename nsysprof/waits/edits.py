@@ -71,11 +71,11 @@ def run_together(network: Network) -> None:
 
 
 def launch_as_graph(network: Network, start: AnyInts, first: AnyInts, stop: AnyInts, ns: int) -> None:
-    """Replace all host work between the moments ``first`` and ``stop`` with one launch that takes ``ns``.
+    """Replace all host work between the moments ``first`` and ``stop`` with one launch that takes ``ns`` nanoseconds.
 
-    Both moments of a pair are on one thread, and their work is replaced, too. ``start`` are the moments of the new
-    launches, which are the beginnings of the ranges. GPU ops launched in between then follow each other like the ops of
-    a CUDA graph.
+    Both moments of a pair are on one thread, and the host work at these two moments is replaced, too. ``start`` are the
+    moments of the new launches, which are the beginnings of the ranges. GPU ops launched in between then follow each
+    other like the ops of a CUDA graph.
     """
     inside = marked(expand_ranges(first, stop - first + 1), len(network.time))
     editable(network, "gaps")[inside & (network.node < 0)] = 0

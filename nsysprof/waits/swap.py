@@ -56,12 +56,12 @@ def times_by_name(trace: Trace, path: Path) -> dict[int, int]:
         if high > _MAX_SPREAD * low:
             raise AbstainError(
                 f"{one_line(short_name(name), 60)} takes {format_ns(low)} to {format_ns(high)} in {path}: "
-                "unknown which of these times to use",
-                "--set 'KERNEL=TIME' says it",
+                "it is unknown which of these times to use",
+                "set the time with --set 'KERNEL=TIME'",
             )
     if not found:
         raise NsysprofError(
-            f"no kernel of {trace.report.path} is in {path}", "--swap 'RANGE=TABLE:ROW' swaps what a range runs"
+            f"no kernel of {trace.report.path} is in {path}", "--swap 'RANGE=TABLE:ROW' replaces the kernels of a range"
         )
     return {at: round(known["median"][name]) for at, name in found.items()}
 

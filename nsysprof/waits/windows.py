@@ -207,9 +207,9 @@ def steady(trace: Trace, windows: Windows) -> Mask:
 
 
 def incomplete(trace: Trace, windows: Windows) -> Mask:
-    """Mark the windows of each path on each GPU from which on nsys lost GPU ops: it tells of lost events, and all later
-    windows are as long as earlier ones, nearly all of which have more ops that take longer; later ops have no other
-    names. Of found steps nothing is known.
+    """Mark windows that lack GPU ops because nsys lost events: on each GPU, the last windows of a path. They are marked
+    if nsys reports lost events, if nearly all earlier windows have more GPU ops and more busy time but are not longer,
+    and if the ops of the last windows have no new names. Detected steps are never marked.
     """
     out = np.zeros(len(windows), bool)
     if not any(tells_of_dropped_events(each) and "NVTX" not in each.text for each in trace.report.about.diagnostics):

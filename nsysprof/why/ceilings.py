@@ -1,4 +1,4 @@
-"""Compute the time saved per step without a culprit, from replays in which the culprit takes no time."""
+"""Compute the time that a step would save without a culprit, from replays in which the culprit takes no time."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

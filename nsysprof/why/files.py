@@ -18,23 +18,28 @@ WHY = table(
     {
         "path": "merged path of the steps",
         "gpu": Column("gpu", "number of the GPU in the report", cell=str, align="r"),
-        "pid": Column("pid", "process", cell=str, align="r"),
+        "pid": Column("pid", "process id", cell=str, align="r"),
         "cause": "compute, or the cause of the wait: communication, copy, kernel, host, latency, profiler, unknown",
         "activity": (
             "CPU activity: launch calls, synchronizing calls, other CUDA calls, OS calls or code; for "
             "compute, the kernel family; for a collective with recorded peers, late peer or transfer"
         ),
         "culprit": "responsible call, code, copy, collective or kernel; for unknown waits, the missing data",
-        "range": "innermost range of the responsible call or launch",
-        "exposed_by": "call that drained the GPU queue (waited until the queue was empty) before the wait",
-        "meanwhile": "GPU activity during the wait: nothing, copies, communication, compute",
-        "claim": "evidence: dependency (an edge in the trace), order (inferred from times), abstain (unknown)",
-        "waits": "number of waits; for compute, number of kernels",
-        "waited_ns": "their time in all steps",
+        "range": "innermost range around the responsible call or launch",
+        "exposed_by": (
+            "call that drained the GPU queue before the wait (a call that returned only when the queue was empty)"
+        ),
+        "meanwhile": "GPU activity during the wait: nothing, copies, communication or compute",
+        "claim": (
+            "evidence for the cause: dependency (recorded in the trace), order (inferred from times) or abstain "
+            "(unknown)"
+        ),
+        "waits": "number of waits (for compute: number of kernels)",
+        "waited_ns": "time of these waits in all steps (for compute: time of the kernels)",
         "per_instance_ns": "waited_ns per step, or per call with --per",
-        "share_of_span": Column("share_of_span", "share of the time of all steps", head="share"),
+        "share_of_span": Column("share_of_span", "share of the total time of all steps", head="share"),
         "ceiling_ns": "potential speedup: upper bound for the time saved per step without this wait; empty if unknown",
-        "hint": "remedy that saved time in a replay; empty if none",
+        "hint": "fix that saved time in a replay; empty if none",
         "ceiling_basis": (
             "source of ceiling_ns: forecast (time saved in a replay without the cause) or bound (the whole wait)"
         ),

@@ -528,7 +528,7 @@ def test_warnings_name_what_how_many_and_what_share(trace: MakeTrace) -> None:
         duration=END,
     )
     assert broken_down(path).warnings == (
-        "the program never closed 1 of 3 ranges: they are assumed to end with the recording",
+        "the program never closed 1 of 3 ranges, which are assumed to end with the recording",
         "GPU ops with no recorded launch (attributed to no range): 1 (70 % of GPU op time)",
         "GPU ops of worker threads, attributed to no range because several threads had ranges open: 1 (10 % "
         "of GPU op time)",

@@ -523,7 +523,7 @@ def test_no_table_of_another_report_stays_beside_a_new_one(tmp_path: Path, run: 
     assert run("analyze", RUN, "--no-charts", "-o", "out").code == 0
     assert (tmp_path / "out" / "kernels.csv.gz").exists()
     done = run("analyze", TRACES / "two-processes.sqlite", "--no-charts", "-o", "out", "--force")
-    assert "removed from an earlier analysis: " in done.err
+    assert "removed files of an earlier analysis: " in done.err
     assert not [*(tmp_path / "out").glob("*.gz")]
 
 

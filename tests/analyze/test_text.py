@@ -348,7 +348,7 @@ def test_steps_that_were_never_popped_are_readable(trace: MakeTrace) -> None:
     assert rows[0] == "step of 0 (never closed)"
     assert rows[12:14] == [" " * 24 + f"step of {depth} (never closed)" for depth in (12, 13)]
     assert "180 more ranges" in text
-    assert "note: the program never closed 200 of 200 ranges: they are assumed to end with the recording\n" in text
+    assert "note: the program never closed 200 of 200 ranges, which are assumed to end with the recording\n" in text
 
 
 def test_windows_and_unclosed_ranges_are_told_apart(trace: MakeTrace) -> None:

@@ -93,7 +93,7 @@ def test_a_name_alone_is_enough(trace: MakeTrace) -> None:
     ]
     pairs, alone = pair_up(found, find_matches(*merged(path), "backward", "r.sqlite"), ("forward", "backward"))
     assert [(one.text, other.text) for one, other in pairs] == [("train/forward", "train/backward")]
-    assert alone == ["without a partner, not compared: 'eval/forward'"]
+    assert alone == ["not compared, because the other side has no counterpart: 'eval/forward'"]
 
 
 def test_no_match_names_what_is_near(trace: MakeTrace) -> None:
@@ -139,7 +139,7 @@ def test_what_finds_no_partner_is_named(trace: MakeTrace) -> None:
     """Two sizes against a backend that ran one of them: the other size is not compared with anything."""
     assert pairs_of(trace, "RUN::math::*", "RUN::cudnn::*") == (
         [("RUN::math::S4096", "RUN::cudnn::S4096")],
-        ["without a partner, not compared: 'RUN::math::S512'"],
+        ["not compared, because the other side has no counterpart: 'RUN::math::S512'"],
     )
 
 
@@ -162,7 +162,7 @@ def test_two_single_matches_are_a_pair_whatever_the_stars(trace: MakeTrace) -> N
 
 def test_stars_that_stand_for_different_things_pair_nothing(trace: MakeTrace) -> None:
     """Sizes here and backends there: the message says both."""
-    with pytest.raises(NsysprofError, match=r"the stars match '512', '4096' in the first glob and 'math', 'flash'"):
+    with pytest.raises(NsysprofError, match=r"their stars match '512', '4096' in the first glob and 'math', 'flash'"):
         pairs_of(trace, "RUN::math::S*", "RUN::*::S4096")
 
 
@@ -172,7 +172,7 @@ def test_many_matches_of_one_star_pair_each_with_each() -> None:
     others = [Match(2, "c/x", ("1",)), Match(3, "d/x", ("2",))]
     pairs, alone = pair_up(ones, others, ("", ""))
     assert [(one.code, other.code) for one, other in pairs] == [(0, 2), (1, 2)]
-    assert alone == ["without a partner, not compared: 'd/x'"]
+    assert alone == ["not compared, because the other side has no counterpart: 'd/x'"]
 
 
 @pytest.mark.parametrize(

@@ -150,11 +150,11 @@ def test_known_differences_are_explained(nsys_says: Fake, trace: MakeTrace) -> N
     result = verified(path)
     assert result.differences == ()
     assert result.explained == {
-        "its ending thread is recorded: nsys leaves it out": 1,
-        "the program never closed this range: nsys ends it at the last NVTX event": 2,
+        "nsys leaves out ranges whose ending thread is recorded": 1,
+        "the program never closed this range, so nsys ends the range at the last NVTX event": 2,
     }
     assert (result.compared, result.equal) == (3, 0)
-    assert "\n  1 differ for known reasons (its ending thread is recorded: nsys leaves it out)\n" in verification(
+    assert "\n  1 differ for known reasons (nsys leaves out ranges whose ending thread is recorded)\n" in verification(
         result
     )
 
@@ -168,7 +168,7 @@ def test_ranges_that_are_folded_are_explained(nsys_says: Fake, trace: MakeTrace)
     assert result.differences == ()
     assert (result.compared, result.equal) == (20, 1)
     assert result.explained == {
-        "the program never popped this range: its time counts as part of the outer range of the same name": 19
+        "the program never popped this range, so its time counts as part of the outer range of the same name": 19
     }
 
 

@@ -363,10 +363,10 @@ def test_the_dry_run_shows_the_matrix_and_measures_nothing(bench: Run, tmp_path:
         "B1.H8.S2048.D64.fp16.causal   392 MiB  8.00 MiB",
         "B1.H8.S4096.D64.fp16.causal  1.52 GiB  16.0 MiB",
         "",
-        "6 points of sdpa (forward) on cuda, 9 samples each, at least 20.0 µs per sample, cold cache.",
+        "6 points of sdpa (forward) on cuda: 9 samples each, at least 20.0 µs per sample, cold cache.",
         "3 runs, each in its own process, with 3 samples per run in a new random order; the first run also checks the",
         "outputs and measures memory.",
-        "Memory: peak of one call, estimated from the shapes.",
+        "Memory: estimated peak memory of one call, computed from the shapes.",
     ]
     mixed = bench("--preset", "scaling", "--dry-run", "--device", "cpu").out
     row = next(line for line in mixed.splitlines() if line.startswith("B8.H8.S512.D64.fp32.causal"))
@@ -394,7 +394,11 @@ MISUSE = {
     "a database nowhere": (["--db", "no/x.db"], 1, "cannot write no/x.db: there is no folder"),
     "a call that nobody can count": (["--seq", "2000000000"], 1, "exceeds 64 bits"),
     "a folder that cannot be": (["-o", "/proc/x/run"], 1, "cannot write"),
-    "options before a subcommand": (["--seq", "8", "diff", "a", "b"], 2, "--seq: not for nsysprof bench diff"),
+    "options before a subcommand": (
+        ["--seq", "8", "diff", "a", "b"],
+        2,
+        "--seq is not an option of nsysprof bench diff",
+    ),
 }
 
 

@@ -69,7 +69,7 @@ limits: 3 shapes compute-bound by 1.18x to 4.70x; first: arithmetic of flash at 
 A/A: compared with themselves, 0 of 6 differ; 1 in 20 expected by chance
 (1.01x): no clear change; 1.3x ?: too few samples; detectable: smallest difference found with 80 % power. of
   peak: peak = SMs × sampled clock × FLOPs/clock/SM. matrices: peak memory in score matrices of the dtype.
-  error: relative, against float64.
+  error: relative error against float64.
 """
 
 

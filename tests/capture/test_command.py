@@ -456,7 +456,7 @@ def test_a_stream_that_nsys_left_among_the_temporary_files_is_found(
     """nsys does so where its own place is full; the record is put beside it, and the hint finishes the capture."""
     done = capture("-o", "run", "--", *HELLO, fault="elsewhere")
     assert done.code == 1
-    assert "could not write its report: Failed to create" in done.err
+    assert "could not write the report: Failed to create" in done.err
     found = re.search(r"capture --resume (\S+)", done.err)
     assert found is not None
     assert found[1] == environment["FAKE_NSYS_SEEN"] + "-elsewhere.qdstrm"

@@ -26,7 +26,7 @@ def test_a_capture_is_summed_up_in_a_line() -> None:
 def test_without_kernels_no_backend_is_known() -> None:
     """That is said only where a range asks for one."""
     report = {**record()["report"], "kernels": 0}
-    said = "no kernels were recorded, so it is unknown which backend ran"
+    said = "no kernels were recorded, so the backend that ran is unknown"
     assert said in captured_summary(record(report=report, backends=[{"range": "RUN::math::S1"}]))
     assert said not in captured_summary(record(report=report))
 

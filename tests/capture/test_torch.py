@@ -535,10 +535,10 @@ def test_another_sitecustomize_runs_too_and_nothing_of_ours_stays(tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--profiler", "torch", "--trace", "cuda"], "work with nsys only"),
+        (["--profiler", "torch", "--trace", "cuda"], "work only with nsys"),
         (["--steps", "1:2"], "need --profiler torch"),
         (["--profiler", "torch", "--steps", "2:2"], "A:B with A < B"),
-        (["--profiler", "torch", "--depth", "2"], "--depth goes with --modules"),
+        (["--profiler", "torch", "--depth", "2"], "--depth needs --modules"),
     ],
 )
 def test_misuse_is_told_in_a_line(tmp_path: Path, arguments: list[str], said: str) -> None:

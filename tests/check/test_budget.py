@@ -233,7 +233,7 @@ def test_what_is_no_budget(tmp_path: Path, text: bytes, words: list[str]) -> Non
         ),
         ('forbid_kernels = ["x*"]', "forbid_kernels[0]: matches every name, got 'x*'"),
         ('optional = "yes"', "optional: expected bool, got str"),
-        ("optional = true", "optional and without a limit"),
+        ("optional = true", "the range is optional and has no limit"),
         ("min_instances = 0", "min_instances: expected int >= 1, got 0"),
         ("backend = 1", "backend: expected str, got int"),
         ('backend = ""', "backend: expected str of length >= 1"),

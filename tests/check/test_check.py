@@ -239,7 +239,7 @@ LIMITS: dict[str, tuple[Sequence[Items], str, list[tuple[Any, ...]]]] = {
     "a family that is not there is not tested": (
         step(0, GEMM),
         'math_unit = { family = "softmax", unit = "tensor core" }',
-        [("math_unit softmax: tensor core", None, None, "no softmax in it")],
+        [("math_unit softmax: tensor core", None, None, "the range has no softmax")],
     ),
     "one call of three on another backend breaks the limit": (
         [*step(0, FLASH), *step(1, FP32_GEMM, SOFTMAX), *step(2, FLASH)],
@@ -286,7 +286,7 @@ LIMITS: dict[str, tuple[Sequence[Items], str, list[tuple[Any, ...]]]] = {
         NO_WORK_LIMITS,
         [
             ("max_kernels", 0, True),
-            *((f"max_{measure}", None, False, "no GPU work in it") for measure in ("span", "busy", "idle")),
+            *((f"max_{measure}", None, False, "the range has no GPU work") for measure in ("span", "busy", "idle")),
         ],
     ),
     "unless the range is optional": (
@@ -314,7 +314,7 @@ LIMITS: dict[str, tuple[Sequence[Items], str, list[tuple[Any, ...]]]] = {
     "and breaks the limit if no call ended": (
         [*step(0, "a"), Range("tail", 950, None)],
         '[[range]]\npath = "tail"\nmax_cpu = "1 s"',
-        [("max_cpu", None, False, "never closed, so it has no end")],
+        [("max_cpu", None, False, "the range was never closed, so it has no end")],
     ),
     "a 95th percentile of five calls is named as what it is": (
         steps([10, 11, 12, 13, 14]),
@@ -742,8 +742,8 @@ def test_what_the_baseline_lacks(trace: MakeTrace) -> None:
     without = trace(*step(0), launch_kernel("a", (5_000, 5_001), (5_002, 5_003), id=1), duration=LATE)
     assert one(checked(new, 'max_growth = { span = "5 %" }'))["evidence"] == "no --baseline given"
     for base, evidence in (
-        (trace(*step(0, "a", name="phase"), duration=LATE), "not in the baseline"),
-        (without, "no GPU work in the baseline"),
+        (trace(*step(0, "a", name="phase"), duration=LATE), "the baseline does not contain this range"),
+        (without, "the range has no GPU work in the baseline"),
         (
             trace(*steps(noisy(50)), Gpu(0, "NVIDIA A100"), duration=LATE),
             "the baseline was recorded on NVIDIA A100, this report on NVIDIA H200",
@@ -751,7 +751,7 @@ def test_what_the_baseline_lacks(trace: MakeTrace) -> None:
     ):
         assert (growth(new, base)["ok"], growth(new, base)["evidence"]) == (None, evidence)
     row = growth(without, new)
-    assert (row["ok"], row["evidence"]) == (False, "no GPU work in it any more")
+    assert (row["ok"], row["evidence"]) == (False, "the range has no GPU work any more")
     with pytest.raises(NsysprofError, match="has no limit that uses a baseline"):
         checked(new, "max_kernels = 1", baseline=new.with_name("missing.sqlite"))  # before anything is read
 

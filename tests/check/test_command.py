@@ -245,7 +245,7 @@ def test_which_instances_are_checked(options: tuple[str, ...], said: str, run: R
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        (("--instance", "9-3"), "no instances of a range: '9-3'"),
+        (("--instance", "9-3"), "'9-3' is not an instance number or a span of instance numbers"),
         (("--instance", "1", "--skip", "1"), "give --skip or --instance, not both"),
         (("--init", "--skip", "1"), "--init takes only a report"),
     ],
@@ -457,8 +457,8 @@ def test_an_analysis_that_counts_otherwise(run: Run, budget: Path, options: list
         ([], "REPORT"),
         (["REPORT"], "a budget is missing"),
         (["REPORT", "budget.toml", "--json", "--md"], "--json or --md"),
-        (["REPORT", "budget.toml", "-o", "x"], "belong to --init"),
-        (["REPORT", "budget.toml", "--force"], "belong to --init"),
+        (["REPORT", "budget.toml", "-o", "x"], "-o and --force need --init"),
+        (["REPORT", "budget.toml", "--force"], "-o and --force need --init"),
         (["--init", "REPORT", "budget.toml"], "--init takes"),
         (["--init", "REPORT", "--json"], "--init takes"),
         (["REPORT", "budget.toml", "more"], "more"),

@@ -25,7 +25,7 @@ def test_the_share_is_that_of_steps(trace: MakeTrace) -> None:
             80,
         )
         assert (row["found"], row["ok"]) == (0.05, ok)
-        assert row["evidence"] == "steps 20, 31, 47 and 1 more: nsysprof steps says why"
+        assert row["evidence"] == "slow steps: 20, 31, 47 and 1 more (nsysprof steps shows the causes)"
 
 
 def test_what_cannot_be_judged_breaks_the_limit_unless_it_is_optional(trace: MakeTrace) -> None:

@@ -59,7 +59,7 @@ idle: host: launch calls                      1            1            +0
 ------------------------  ---------  ----------  -----------  ------------  -------
 total                         3 → 1         800          575          -225
 mean ns per call (n = 2 of iter*), adding up to the span of the whole range; means and medians change in
-opposite directions, so the causes have no shares
+opposite directions, so causes are shown without shares
 
 clock                math         flash    ratio    95 % interval  flash is
 -----------  ------------  ------------  -------  ---------------  ---------------
@@ -119,7 +119,7 @@ MARKDOWN = """\
 | idle: host: launch calls |           |          1 |           1 |           +0 |         |
 | total                    |     3 → 1 |        800 |         575 |         -225 |         |
 
-mean ns per call (n = 2 of iter\\*), adding up to the span of the whole range; means and medians change in opposite directions, so the causes have no shares
+mean ns per call (n = 2 of iter\\*), adding up to the span of the whole range; means and medians change in opposite directions, so causes are shown without shares
 
 | clock       |         math |        flash |   ratio |   95 % interval | flash is        |
 |:------------|-------------:|-------------:|--------:|----------------:|:----------------|
@@ -346,11 +346,11 @@ def test_whole_output(run: Run, small: str, tmp_path: Path) -> None:
     ("options", "code", "message"),
     [
         (("--skip", "1"), 0, "left out: the first 1 instances of each repeating range (--skip 1)"),
-        (("--skip", "30"), 0, "--skip 30 leaves nothing out, because no range repeats more than 30 times"),
+        (("--skip", "30"), 0, "--skip 30 has no effect, because no range repeats more than 30 times"),
         (("--no-merge",), 0, "(n = 2 of iter0, iter1)"),
         (("--instance", "0"), 0, "only these instances of each range: instance 0 (--instance)"),
         (("--instance", "9"), 1, "has no instance 9, counted from 0: not compared"),
-        (("--instance", "x"), 1, "no instances of a range: 'x'"),
+        (("--instance", "x"), 1, "'x' is not an instance number or a span of instance numbers"),
         (("--instance", "0", "--instance", "0", "--instance", "0"), 2, "use --instance once"),
         (("--instance", "0", "--skip", "1"), 2, "without --skip"),
     ],
@@ -418,7 +418,7 @@ def test_all_ledgers_or_the_largest_only(run: Run, trace: MakeTrace) -> None:
     ("arguments", "message"),
     [
         ((), "give --base and --new, a second report, or --range with --instance or --slowest"),
-        (("--base", "a"), "--base and --new go together"),
+        (("--base", "a"), "give --base and --new together"),
         (("--base", "a", "--new", "b", "--range", "c"), "give --range, or --base and --new"),
         ((*PAIR, "--record", "a", "--record", "b"), "--record applies to one report: give it at most once per report"),
     ],

@@ -131,7 +131,7 @@ def test_a_side_without_calls_beside_one_with_them_is_warned_of(trace: MakeTrace
         duration=END,
     )
     assert answer(path, base="a", new="b").warnings == (
-        "a → b: times are per iter* on one side and per b on the other: choose the calls with --per",
+        "a → b: times are per iter* on one side and per b on the other: select the calls with --per",
     )
 
 
@@ -240,7 +240,7 @@ def test_reports_without_a_common_range_are_compared_whole(trace: MakeTrace) -> 
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({}, "nothing to compare: one report"),
+        ({}, "nothing to compare: there is only one report"),
         ({"base": "a"}, "--base names only one side"),
         ({"new": "a"}, "--new names only one side"),
         ({"base": "a", "new": "b", "select": "c"}, "--range compares equal paths"),
@@ -284,7 +284,7 @@ def test_calls_without_gpu_work_are_reported(trace: MakeTrace) -> None:
     )
     found = answer(path, base="a", new="b")
     assert found.pairs["base_calls"].tolist() == [4]
-    assert found.warnings == ("a: 1 of 4 calls (iter*) launched no GPU work, but are part of the averages",)
+    assert found.warnings == ("a: 1 of 4 calls (iter*) launched no GPU work, but are included in the averages",)
 
 
 def test_ranges_that_were_never_closed_are_reported(trace: MakeTrace) -> None:
@@ -299,9 +299,9 @@ def test_ranges_that_were_never_closed_are_reported(trace: MakeTrace) -> None:
         duration=20_000,
     )
     assert answer(path, base="a", new="b").warnings == (
-        "b: the program never closed 1 of 1 instances: an open instance ends with the recording and "
+        "b: the program never closed 1 of 1 instances: an unclosed instance ends with the recording and "
         "includes all later work",
-        "b: the program never closed 1 of 2 calls (iter*): they are assumed to end with the recording",
+        "b: the program never closed 1 of 2 calls (iter*), which are assumed to end with the recording",
     )
 
 
@@ -453,7 +453,7 @@ def test_calls_are_those_of_the_chosen_instances(trace: MakeTrace) -> None:
     two = answer(*paths, instances=["1"])
     assert two.pairs["pair"].tolist() == ["a", "b"]
     assert sum("c of" in text and "has no instance 1, counted from 0" in text for text in two.warnings) == 2
-    with pytest.raises(NsysprofError, match="no instances of a range: '3-1'"):
+    with pytest.raises(NsysprofError, match="'3-1' is not an instance number or a span of instance numbers"):
         answer(trace(*items, duration=END), base="a", new="b", instances=["3-1"])
 
 

@@ -277,8 +277,8 @@ def test_more_than_the_memory_can_do_is_refused(trace: MakeTrace) -> None:
     assert found.warnings == (
         "RUN::math::S8: DRAM bytes of softmax over their time: 208 % of the peak is impossible; the "
         "likely error is in the counters (they include bytes that hit the L2 cache without counters, "
-        "and write-backs of earlier kernels) or the bandwidth that the report"
-        " states",
+        "and write-backs of earlier kernels) or the memory bandwidth that the report"
+        " records",
     )
 
 
@@ -377,7 +377,7 @@ def test_the_tables_of_the_sides(trace: MakeTrace) -> None:
 def test_the_same_sentence_on_caches_stands_once(trace: MakeTrace) -> None:
     """What holds for all kernels of the file is told, and what one column means below the last table."""
     text = comparison_text(compared(math_and_flash(trace), both_calls()[:3], cache_control="all"), every=True)
-    assert text.count("every kernel started with empty caches") == 1
+    assert text.count("the caches were empty at the start of every kernel") == 1
     assert text.count("DRAM: bytes read and written while a kernel runs") == 1
 
 

@@ -179,8 +179,11 @@ def test_headline_and_causes_are_about_one_difference() -> None:
     [
         ({}, ""),
         ({"verdict": TOO_FEW_SAMPLES}, ""),
-        ({"verdict": NO_CLEAR_CHANGE}, "the change is not clear, so the causes have no shares"),
-        ({"base_median_ns": 40_000}, ("means and medians change in opposite directions, so the causes have no shares")),
+        ({"verdict": NO_CLEAR_CHANGE}, "the change is not clear, so causes are shown without shares"),
+        (
+            {"base_median_ns": 40_000},
+            "means and medians change in opposite directions, so causes are shown without shares",
+        ),
     ],
 )
 def test_shares_of_what_is_no_difference_are_not_told(changed: dict[str, Any], why: str) -> None:
@@ -189,7 +192,7 @@ def test_shares_of_what_is_no_difference_are_not_told(changed: dict[str, Any], w
     assert no_shares_reason(pair, GAPS) == why
     much = GAPS.assign(delta_ns=[-500_000, -150_000, -40_000, 349_000, -9_000])  # 1,048 for a difference of 350
     assert no_shares_reason(pair, much) == (
-        why or ("gains and losses mostly cancel each other, so the causes have no shares")
+        why or "gains and losses mostly cancel each other, so causes are shown without shares"
     )
 
 

@@ -89,7 +89,7 @@ def test_what_cannot_be_is_no_point(trace: MakeTrace) -> None:
         "counters or the clock",
         "bytes of P·V GEMM (base): 207,714 % of the peak is impossible; the likely error is in the "
         "counters (they include bytes that hit the L2 cache without counters, and write-backs of earlier kernels) "
-        "or the bandwidth that the report states",
+        "or the memory bandwidth that the report records",
     )
     assert found.lost == pytest.approx(300 / 750)
 
@@ -285,7 +285,7 @@ def test_the_command(trace: MakeTrace, tmp_path: Path, run: Run) -> None:
     file.with_suffix(".json").rename(elsewhere.with_suffix(".json"))
     done = run_it(*asked)
     assert "measured, math" not in done.out
-    assert done.err.endswith("gap.csv, gap.json\nremoved from an earlier comparison: roofline.png\n")
+    assert done.err.endswith("gap.csv, gap.json\nremoved files of an earlier comparison: roofline.png\n")
     done = run_it(*asked, "--counters", elsewhere.name, "--no-charts")
     assert "measured, math" in done.out
     twice = run_it(*asked, "--counters", elsewhere.name, "--counters", elsewhere.name)

@@ -110,4 +110,4 @@ def test_causes_that_cancel_are_not_told_as_shares(trace: MakeTrace) -> None:
     assert "of the difference is" not in text
     _, _, *rows, _, _ = ledger(text)
     assert [row[-1] for row in rows] == [""] * len(rows)
-    assert "so the causes have no shares" in " ".join(text.split())
+    assert "so causes are shown without shares" in " ".join(text.split())

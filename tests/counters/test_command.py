@@ -149,7 +149,7 @@ def test_a_workload_is_counted_in_its_own_ranges(
     assert made["range"] == "RUN::*"
     assert made["program"].endswith("--backend math --seq 64 --warmup 1 --iterations 3")
     assert made["workload"]["runs"][0] == {"range": "RUN::math::S64", "status": "measured"}
-    assert "there are no launch latencies" in made["workload"]["note"]
+    assert "launch latencies are unknown" in made["workload"]["note"]
     assert made["environment"]["workload"] == {"torch": "2"}
     assert "RUN::cudnn::S64: unsupported: too old" in done.out
     assert "--nvtx-include=regex:.*@RUN::/" in seen(environment)[0]
@@ -334,7 +334,7 @@ def test_what_the_table_cannot_tell_is_warned_of(
     assert done.code == 0, done.err
     made = record(tmp_path)
     assert (made["unclear"], made["unmatched"], made["missing"]) == (1, 1, ["occupancy_percent"])
-    said = ("traffic took 15 passes", "no metric for occupancy_percent", (
+    said = ("traffic took 15 passes", "no metric for it: occupancy_percent", (
         "1 kernels have no range in the table, because several "
         "threads"
     ),

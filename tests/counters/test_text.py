@@ -77,7 +77,7 @@ def test_how_the_caches_were_is_told() -> None:
 def test_many_ranges_and_families_are_cut_short() -> None:
     """Forty ranges, four families each; a kernel in no range has a line too."""
     lines = printed(*(row(f"r{'x' * n}", "gemm") for n in range(45)))
-    assert lines[40] == "and 5 more ranges, in the table"
+    assert lines[40] == "and 5 more ranges: see the table of counters"
     families = {f"k{n}": f"family{n}" for n in range(7)}
     text = counters_summary([row("", name) for name in families], RECORD, families)
     assert "(no range)" in text

@@ -142,13 +142,13 @@ def busy_with(*names: str, dialect: str = "cuda", family: str = "other", length:
     [
         ("tiny-blocks", 400, 32, "k", "use blocks of 128 to 256 threads: blocks of 32 leave"),
         ("tiny-blocks", 399, 32, "k", "launch at least 400 blocks of 128 threads (4 per multiprocessor)"),
-        ("small-grid", 50, 768, "k", "use smaller blocks (128 threads), so that the same threads spread over all 100 "),
+        ("small-grid", 50, 768, "k", "use smaller blocks (128 threads), so that the threads spread over all 100 "),
         ("small-grid", 50, 767, "k", "launch at least 100 blocks of 767 threads (1 per multiprocessor)"),
         ("small-grid", 50, 256, "k", "launch at least 200 blocks of 256 threads (2 per multiprocessor)"),
         ("small-grid", 50, 255, "k", "launch at least 300 blocks of 255 threads (3 per multiprocessor)"),
         ("small-grid", 50, 768, "void cutlass::k", "give the kernel more parallel work: "),
         ("small-grid", 1, 256, "main_58_gpu__red", "compute this reduction only in the steps that use its result"),
-        ("tail-wave", 500, 128, "k", "launch a multiple of 300 blocks, or a grid of 300 whose blocks loop"),
+        ("tail-wave", 500, 128, "k", "launch a multiple of 300 blocks, or only 300 blocks that loop"),
     ],
 )
 def test_a_grid_that_fills_the_gpu(kind: str, blocks: int, threads: int, name: str, said: str) -> None:

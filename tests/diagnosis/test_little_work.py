@@ -170,8 +170,8 @@ def test_gpus_that_idle_outside_of_steps_that_were_found(
 @pytest.mark.parametrize(
     ("once", "span", "early", "busy", "recorded", "said"),
     [
-        ([("pinning", S)], S // 10, 0, 1, 4 * S, "set-up takes 1.00 s of the 4.00 s recorded (pinning 1.00 s); all"),
-        ([("a", S - 99), ("b", 99)], 9, 0, 1, S, "set-up takes 1.00 s of the 1.00 s recorded (a 1.00 s); all"),
+        ([("pinning", S)], S // 10, 0, 1, 4 * S, "set-up takes 1.00 s of the 4.00 s recorded (pinning 1.00 s); each"),
+        ([("a", S - 99), ("b", 99)], 9, 0, 1, S, "set-up takes 1.00 s of the 1.00 s recorded (a 1.00 s); each"),
         ([("a", 9 * S), ("b", S)], 9, 0, 1, S, "set-up takes 10.0 s of the 1.00 s recorded (a 9.00 s and b 1.00 s)"),
         ([("pinning", S - 1)], 9, 0, 1, S, ""),
         ([("pinning", S)], S // 10 + 1, 0, 1, S, ""),

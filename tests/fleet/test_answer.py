@@ -109,7 +109,7 @@ def test_what_blocks_is_empty_where_it_is_not_known(trace: MakeTrace) -> None:
     assert fleet.ranks["blocking_ns"].isna().tolist() == [False, True]
     assert fleet.ranks["transfer_ns"].isna().tolist() == [False, True]
     [warning] = [text for text in fleet.warnings if "not recorded: " in text]
-    assert warning.startswith("rank 1: communication that delays compute is unknown")
+    assert warning.startswith("rank 1: it is unknown which communication delays compute")
     assert "not recorded: waits for events (nsys profile --cuda-event-trace=true)" in warning
     [finding] = [text for text in fleet.findings if "compute waits for" in text]
     assert finding.endswith("per iteration: rank 0 for 50 ns")
@@ -274,7 +274,7 @@ def test_the_time_of_several_gpus_is_no_more_than_all_of_it(trace: MakeTrace) ->
         answers.append(ranked(f"{rank}", rank, examined(trace(*items))))
     found = fleet_answer(answers)
     text = fleet_text(found, full=True)
-    assert "own: sum over the rank's GPUs" in " ".join(text.split())
+    assert "own: summed over the GPUs of the rank" in " ".join(text.split())
     assert max(int(share) for share in re.findall(r"(\d+) %", text)) <= 100
     assert "load imbalance costs up to" in text
     assert found.ranks["own_ns"].max() > found.ranks["span_ns"].max()  # or nothing of this was tested
@@ -451,7 +451,7 @@ def test_a_step_that_warms_up_is_in_no_share(warmed: Fleet, tmp_path: Path) -> N
         "2 ranks, 15 iterations of step*, 346 ns each (median); share of iteration time without step0:"
     )
     assert first.endswith("idle 0 %")
-    assert second.startswith("step0 takes 8.35 µs (63 % of the time of all iterations); not in shares and sums")
+    assert second.startswith("step0 takes 8.35 µs (63 % of the time of all iterations); excluded from shares and sums")
     assert second.endswith("; --skip 1 excludes it from the medians too")
     assert third.startswith(
         "straggler: rank 1 takes 1.29x as long per iteration as other ranks, excluding exposed communication"
@@ -494,7 +494,7 @@ def test_what_may_be_a_straggler_is_marked_so(trace: MakeTrace) -> None:
     assert "the waiting times of the other ranks support this" in text
     assert "no rank is" not in text
     assert "1 ?" in text
-    assert "?: may be one." in text
+    assert "?: a possible straggler." in text
     heatmap = FLEET_CHARTS[0].figure(found)
     assert "rank 1 ?" in texts(heatmap)
     assert any(each.get_text().startswith("Possible straggler: rank 1 takes 1.29x") for each in heatmap.texts)

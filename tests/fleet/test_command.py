@@ -391,7 +391,7 @@ def test_without_dask_the_hint_is_the_command_to_install_it(
     done = run(TWO)
     assert done.code == 1
     assert done.err == (
-        "nsysprof: analysing many reports needs dask[distributed] and cryptography\n"
+        "nsysprof: analyzing many reports needs dask[distributed] and cryptography\n"
         "  hint: pip install 'nsysprof[fleet]'\n"
     )
 

@@ -55,7 +55,7 @@ def test_a_table_is_read(tmp_path: Path) -> None:
         (f"{HEAD}\n{ROW.replace(',9,1,', ',9,nan,')}\n", "line 2: dram_read_bytes: expected float >= 0.0, got 'nan'"),
         (f"{HEAD}\n{ROW.replace(',9,1,', ',9,1e999,')}\n", "line 2: dram_read_bytes: number out of range, got '1e999'"),
         (f"{HEAD}\n{ROW.replace('0,0,1', '0,x,1')}\n", "line 2: order: expected int, got 'x'"),
-        (f"{HEAD}\n{ROW}\n{ROW}\n", "line 3: order 0 does not increase"),
+        (f"{HEAD}\n{ROW}\n{ROW}\n", "line 3: order 0 is not greater than the previous order"),
         (f'{HEAD}\n{ROW}\n"a/iter1', "line 3: invalid CSV"),
         (f"{HEAD}\n{ROW}\nx\0y\n", "line 3"),
     ],

@@ -64,7 +64,7 @@ def test_an_earlier_page_does_not_stay(command: list[str], run: Run, tmp_path: P
     run(*command, "--html", "-o", str(out))
     done = run(*command, "-o", str(out))
     assert done.code == 0
-    assert "removed from an earlier" in done.err
+    assert "removed files of an earlier" in done.err
     assert "report.html" in done.err.splitlines()[-1]
     assert not (out / "report.html").exists()
 
@@ -90,7 +90,7 @@ def test_commands_in_one_folder_leave_each_others_pages(run: Run, tmp_path: Path
         assert run(*second, "--html", "--force").code == 0
         assert page.read_text() != text
         assert run(*second, "--html").code == 0
-        assert "removed from an earlier" in run(*second).err
+        assert "removed files of an earlier" in run(*second).err
         assert not page.exists()
 
 

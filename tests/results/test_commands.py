@@ -109,7 +109,7 @@ def test_earlier_results_are_replaced_as_a_whole(name: str, write: WriterRun, tm
     assert set(content(out)) - {"notes.txt"} == set(before)
     assert (out / "notes.txt").exists() == (bool(writer.names) and writer.forces)
     if writer.stale:
-        assert "removed from an earlier" in again.err
+        assert "removed files of an earlier" in again.err
         assert writer.stale in again.err
     assert not list(tmp_path.glob("**/.nsysprof-*"))
 

@@ -100,7 +100,7 @@ def test_ranges_that_repeat_have_rows(trace: MakeTrace) -> None:
     assert found["range", "step*", "sm_active"]["mean"] == pytest.approx(70)
     assert found["range", "step*", "sm_active"]["time_ns"] == 4 * 700_000
     assert found["range", "brief", "sm_active"]["basis"] == "unknown"
-    assert found["range", "brief", "sm_active"]["reason"] == "too few samples while it ran"
+    assert found["range", "brief", "sm_active"]["reason"] == "too few samples while the kernel ran"
 
 
 def test_the_sentence_names_what_was_not_sampled(trace: MakeTrace) -> None:

@@ -40,7 +40,7 @@ def test_ops_that_end_after_the_next_one_starts(
     ]
     found = read(trace(*(reversed(calls) if turned else calls)))
     assert doubts(found) == (
-        "1 of 4 GPU ops (25 %) overlap the next op of their stream by up to 500 ns: programmatic dependent"
+        "1 of 4 GPU ops (25 %) overlap the next op of their stream by up to 500 ns; the cause is programmatic dependent"
         " launch, or wrong timestamps",
         "1 of 2 streams run several GPU ops at once, so their op time is up to 125 % of elapsed time; sums count"
         " overlapping time more than once (these streams have 25 % of GPU op time)",

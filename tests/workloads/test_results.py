@@ -76,7 +76,7 @@ def test_the_table_shows_each_run() -> None:
         "RUN::auto::S1024: out of memory: CUDA out of memory.",
         "latency: median of 4 calls (in brackets: minimum and maximum) (cuda events).",
         "error: relative norm of the difference from float64, for the result that is closest to its tolerance.",
-        "before: memory held after a first call, without the inputs (such as workspaces); temporary: peak memory",
+        "before: memory in use after a first call (such as workspaces), without the inputs; temporary: peak memory",
         "of one call, without this memory, the inputs and the outputs.",
     ]
 

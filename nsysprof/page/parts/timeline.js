@@ -65,7 +65,7 @@
       }
       const search = element("input");
       Object.assign(search, { type: "search", placeholder: "Find in the timeline", spellcheck: false });
-      search.setAttribute("aria-label", "Find in the timeline: Enter goes to the next");
+      search.setAttribute("aria-label", "Find in the timeline: Enter goes to the next match");
       search.addEventListener("input", () => this.search(search.value));
       search.addEventListener("keydown", (event) => event.key === "Enter" && this.next(event.shiftKey ? -1 : 1));
       this.hits = element("span", "count");
@@ -92,7 +92,7 @@
         entry.append(swatch, name);
         legend.append(entry);
       }
-      const hint = element("p", "hint", "Drag to move; click, then the wheel zooms (or Ctrl + wheel); double-click an item to fit it. Keys: + − ← → Home, N and P from mark to mark, ↑ ↓ between lanes. Where ops are narrower than a pixel, a bar is as high as its stream is busy, in the colour of what ran longest.");
+      const hint = element("p", "hint", "Drag to move. Click the timeline, then use the wheel to zoom (or Ctrl + wheel). Double-click an item to fit it to the view. Keys: + and − zoom, ← and → move, Home shows all, N and P go to the next and previous mark, ↑ and ↓ change the lane. If ops are narrower than a pixel, the height of a bar is the busy share of the stream, and the colour is the kind of op that ran longest.");
       this.figure.querySelector("figcaption").after(controls, this.plate, legend, hint);
     }
 
@@ -594,7 +594,7 @@
         if (value(1)) facts.push(["range", this.path(value(1) - 1)]);
         else if (this.head.pathNames.length) facts.push(["range", "none"]);
         if (row.data.length > 3 && value(3)) facts.push(["captured in", this.path(value(3) - 1)]);
-        if (value(2)) facts.push(["launched", `${time(value(2) - 1)} before it began`]);
+        if (value(2)) facts.push(["launched", `${time(value(2) - 1)} before its start`]);
         return facts;
       }
       if (row.kind === "ranges") {

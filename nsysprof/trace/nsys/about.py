@@ -179,7 +179,9 @@ def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
 
 
 def read_thread_names(source: Source) -> dict[int, str]:
-    """Return the name of each named globalTid (of several names the alphabetically last, as rows are unordered)."""
+    """Return the name of each named globalTid; of several names, the alphabetically last is used, because rows have no
+    order.
+    """
     rows = [(whole(tid), whole(name)) for tid, name in named_rows(source, "ThreadNames", "globalTid", "nameId")]
     texts = source.strings(sorted({name for _, name in rows if name is not None}))
     named = [(known(texts.get(name)), tid) for tid, name in rows if tid is not None and name is not None]

@@ -101,7 +101,10 @@ def _never_popped(counts: dict[int, int], nvtx: NvtxRanges) -> Iterator[str]:
         more = f"the first and {count:,} later pushes are merged into one range"
         yield f"`{nvtx.names[name].text}` is never popped: {more}"
     if len(counts) > _MAX_NAMES_SHOWN:
-        yield f"{len(counts) - _MAX_NAMES_SHOWN:,} more names are never popped; each is merged into one range, too"
+        yield (
+            f"{len(counts) - _MAX_NAMES_SHOWN:,} more names are never popped; the pushes of each name are merged "
+            "into one range"
+        )
 
 
 def steps(source: Source) -> int:

@@ -30,9 +30,9 @@ def on_one_clock(work: Work, called: Ints, returned: Ints, launch: Ints32) -> Wo
         work.end[mine] += off
         ahead = format_ns(abs(off))
         if off > 0:
-            how, why = f"{ahead} too early", f"before their launches; all of their times are {ahead} later here"
+            how, why = f"{ahead} too early", f"before their launches; nsysprof moves all their times {ahead} later"
         else:
-            why = f"after the calls that waited for them; all of their times are {ahead} earlier here"
+            why = f"after the calls that waited for them; nsysprof moves all their times {ahead} earlier"
             how = f"{ahead} too late"
         said.append(f"GPU operations of CUDA device {work.devices[code][1]} were recorded about {how}, {why}")
     return replace(work, warnings=(*work.warnings, *said)) if said else work

@@ -100,7 +100,9 @@ class _Names:
         self._threads += zip(*(values[rows].tolist() for values in columns), strict=True)
 
     def of_threads(self) -> dict[int, str]:
-        """Return the last name of each named globalTid; of several names at one time, the alphabetically last."""
+        """Return the last name of each named globalTid; if several names were set at the same time, return the
+        alphabetically last.
+        """
         strings = self._source.strings(sorted({text_id for _, _, text_id, _ in self._threads} - {_MISSING}))
         named = [(at, known(self._text(strings, *name)), tid) for at, tid, *name in self._threads]
         return {tid: name for _, name, tid in sorted((at, name, tid) for at, name, tid in named if name)}
