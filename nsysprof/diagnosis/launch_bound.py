@@ -31,6 +31,7 @@ _MIN_UPDATES, _MIN_SHARE = 16, 0.1
 # Of the steps: with so much of launching and the latency of launches, and some of it launching, both are one cause:
 # without one of them the GPU waits for the other.
 _MUCH, _SOME = 0.25, 0.05
+_INSIDE = 1.5  # waits of the CPU per step: with more, one at least has launches before and behind it
 _EXPOSED = 0.75  # of launching: with more behind calls that wait, each before few launches, these come first
 _GRAPH = {
     "pytorch": (
@@ -165,10 +166,23 @@ def _graph(case: Case, group: Group) -> Iterable[Remedy]:
         return  # too few launches for a graph between calls that wait, and without these they may not be late
     late_ns = np.bincount(case.facts.attribution.trace.ops.name[op], ns)
     one = case.dialect == "openacc" and late_ns.max() >= _MOSTLY_ONE * group.waited_ns
-    text = _SAME_KERNEL if one else dialect_text(case, _GRAPH)
+    text = _SAME_KERNEL if one else _without_waits(case, group, waits, dialect_text(case, _GRAPH))
     if group.place.path != WHOLE:
         yield Remedy(text, Changes(graph=[glob_of(group.place.path)]), least=True)
     yield Remedy(text, Changes(remove=[group.cause]), basis=BOUND)
+
+
+def _without_waits(case: Case, group: Group, waits: Mask, text: str) -> str:
+    """The advice to capture the step in a graph. If the CPU waits for the GPU inside the step, the waits go first."""
+    rows = group.rows[waits]
+    count = len(np.unique(case.pieces["exposing"][rows])) / len(group.place.windows)
+    if count < _INSIDE or "CUDA graph" not in text:
+        return text
+    texts = case.facts.texts
+    wait = texts.words[texts.most(case.pieces["exposed_by"][rows], case.pieces["ns"][rows])].partition(" in ")[0]
+    wait = wait if case.dialect == "pytorch" else wait.replace(".item()", "the copy to the host")
+    first = f"take {wait} out of the step ({count:.0f} per step, which a CUDA graph cannot contain), then "
+    return text.replace("launch fewer kernels: ", f"launch fewer kernels: {first}")
 
 
 def _unproven(case: Case, group: Group) -> str:

@@ -441,6 +441,26 @@ def test_many_short_launches_are_launch_bound(trace: MakeTrace) -> None:
     assert "CUDA graph" in bound.remedy
 
 
+@pytest.mark.parametrize(("reads", "name", "advice"), [
+    (1, SCALE, "launch fewer kernels: capture"),
+    (3, SCALE, "launch fewer kernels: take .item() out of the step (3 per step, which a CUDA graph cannot contain), then"),
+    (3, "scale", "launch fewer kernels: take the copy to the host out of the step (3 per step"),
+])  # fmt: skip
+def test_a_graph_contains_no_wait_of_the_cpu(trace: MakeTrace, reads: int, name: str, advice: str) -> None:
+    """Steps of sixty short kernels that read one value, or one before every twenty kernels."""
+
+    def act(program: Program) -> None:
+        for _ in range(reads):
+            program.copy(2, 4, 2 * US)
+            program.wait()
+            launching(60 // reads)(program)
+        program.launch(name, US)
+
+    found = diagnosis_of(trace(*steps(act).items, Process(1, "./solver"))).findings
+    [bound] = [each for each in found if each.kind == "launch-bound"]
+    assert bound.remedy.startswith(advice)
+
+
 @pytest.mark.parametrize(("names", "advice"), [(1, "capture the loop"), (2, "merge the parallel loops")])
 def test_one_kernel_again_and_again_has_no_loops_to_merge(trace: MakeTrace, names: int, advice: str) -> None:
     """Sweeps of OpenACC, launched more slowly than the GPU runs them: one loop, or two in turn."""
