@@ -152,6 +152,9 @@ def _returned_early(facts: Facts, call: Ints) -> Mask:
     empty stream.
     """
     trace, calls = facts.attribution.trace, facts.activity.calls
+    idle = (call >= 0) & (facts.ops_of_calls.on[call] < 0)
+    if not idle.any():
+        return idle
     tid, start = pick(calls.threads, pick(calls.thread, call), 0), pick(calls.start, call, 0)
     begins = np.full(len(trace.launches) + 1, -1, np.int64)
     np.maximum.at(begins, trace.ops.launch, trace.ops.start)
@@ -162,7 +165,8 @@ def _returned_early(facts: Facts, call: Ints) -> Mask:
         low, high = np.searchsorted(trace.launches.thread, [code, code + 1]).tolist()
         at = np.searchsorted(trace.launches.start[low:high], start[rows])
         last[rows] = np.where(at > 0, low + at - 1, -1)
-    return (call >= 0) & (facts.ops_of_calls.on[call] < 0) & (begins[last] >= pick(calls.end, call, 1))
+    early: Mask = idle & (begins[last] >= pick(calls.end, call, 1))
+    return early
 
 
 def held_up(facts: Facts) -> tuple[Ints, Ints, Ints]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nsysprof.attribution.attribute import FOLLOWED, Attribution
-from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32
+from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import distinct, marked, pick
 from nsysprof.core.intervals import expand_ranges, slice_reduce
 from nsysprof.core.nesting import nest
@@ -174,6 +174,20 @@ def _innermost(columns: Ranges | CallList, rows: Index, begin: Ints, stop: Ints)
     return pick(rows, nest(columns.start[rows], columns.end[rows]).innermost(begin, stop)).astype(np.int32)
 
 
+def _lead(trace: Trace, why: Reasons, asked: Mask) -> dict[int, Ints]:
+    """For each thread of ``asked``: how long the GPU still had to work when each of its launches returned."""
+    launches, codes = trace.launches, np.flatnonzero(asked)
+    low, high = (np.searchsorted(launches.thread, codes, side=side) for side in ("left", "right"))
+    first = np.cumsum(high - low) - (high - low)
+    lead = np.full(int((high - low).sum()), _NEVER)
+    known = np.flatnonzero(np.append(asked[launches.thread], False)[trace.ops.launch] & (why.ready > _NEVER))
+    launch = trace.ops.launch[known]
+    shift = np.zeros(len(asked), np.int64)
+    shift[codes] = first - low
+    np.maximum.at(lead, launch + shift[launches.thread[launch]], why.ready[known] - why.launched[known])
+    return {code: lead[at : at + size] for code, at, size in zip(codes.tolist(), first, high - low, strict=True)}
+
+
 def exposed_by(
     trace: Trace,
     why: Reasons,
@@ -195,10 +209,7 @@ def exposed_by(
     out = np.full(len(launch), -1, np.int64)
     by = pick(launches.thread, launch, thread)
     asked = marked(by, len(trace.threads)) | marked(thread, len(trace.threads))
-    lead = np.full(len(launches), _NEVER)  # how long the GPU still had to do when each launch of these returned
-    some = np.append(asked[launches.thread], False)[trace.ops.launch]
-    known = np.flatnonzero(some & (why.ready > _NEVER))  # the last is for those without a launch
-    np.maximum.at(lead, trace.ops.launch[known], why.ready[known] - why.launched[known])
+    lead = _lead(trace, why, asked)
     called = pick(launches.start, launch, end)
     first, pair = distinct(by, thread)
     for number, row in enumerate(first.tolist()):
@@ -219,7 +230,7 @@ def exposed_by(
             low, high = np.searchsorted(launches.thread, [code, code + 1]).tolist()
             behind = np.searchsorted(launches.start[low:high], calls.end[syncs[place]])
             until = np.searchsorted(launches.start[low:high], called[mine])
-            ahead = slice_reduce(np.maximum, lead[low:high], behind, np.maximum(until, behind), _NEVER)
+            ahead = slice_reduce(np.maximum, lead[code], behind, np.maximum(until, behind), _NEVER)
             hit &= ahead <= SLACK_NS + (end - start)[mine] // 10
         out[mine[hit]] = syncs[place[hit]]
     return out

@@ -443,7 +443,7 @@ def test_many_short_launches_are_launch_bound(trace: MakeTrace) -> None:
 
 @pytest.mark.parametrize(("reads", "name", "advice"), [
     (1, SCALE, "launch fewer kernels: capture"),
-    (3, SCALE, "launch fewer kernels: take .item() out of the step (3 per step, which a CUDA graph cannot contain), then"),
+    (3, SCALE, "launch fewer kernels: take .item() out of the step (3 per step, which a CUDA graph cannot contain)"),
     (3, "scale", "launch fewer kernels: take the copy to the host out of the step (3 per step"),
 ])  # fmt: skip
 def test_a_graph_contains_no_wait_of_the_cpu(trace: MakeTrace, reads: int, name: str, advice: str) -> None:
