@@ -219,7 +219,7 @@ def _medians(rows: ChartRows) -> list[Column]:
 def _time_notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]:
     notes = group_notes(rows.groups)
     if rows.of == "kernels":
-        return [*notes, "no range contains GPU work, so the bars show kernels; op time: sum of their durations"]
+        return [*notes, "no range contains GPU work, so the bars show kernels; op time: sum of kernel durations"]
     if scaled:
         notes.append(
             f"GPU ops overlap in {scaled:,} of {len(rows):,} rows: the parts of these bars are "

@@ -114,7 +114,7 @@ def slow_starts(merged: ColumnTable, instances_of: InstancesOf, by: str | None) 
             [shown] = merged.take(slice(row, row + 1)).records()
             part = f" of {by} {shown[by]}" if by else ""
             yield (
-                f"the first of {slow[2]:,} {shown['name']}{part} spans {format_ns(slow[0])} (median "
+                f"the first of {slow[2]:,} instances of {shown['name']}{part} spans {format_ns(slow[0])} (median "
                 f"{format_ns(slow[1])}; --skip 1 excludes the first)"
             )
 

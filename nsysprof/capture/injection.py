@@ -135,7 +135,7 @@ def process_sentences(processes: Sequence[Process], injection: Injection) -> Ite
         if about.state in ("recording", "writing"):
             yield (
                 f"{each.shown} was killed or ran out of disk space while it was {about.state}: torch's "
-                "profiler writes when a program ends, so this recording is lost"
+                "profiler writes its trace only when the program ends, so this recording is lost"
             )
         if about.limited:
             yield f"{each.shown}: recorded until {about.stopped}; --steps A:B records a range of steps"

@@ -191,7 +191,7 @@ def _refuse_strangers(ranks: Sequence[Ranked], path: str) -> None:
     have = [each for each, kept in zip(ranks, names, strict=True) if kept]
     other = next((each for each in ranks if each.part.iteration_path != path), None)
     if 2 * sum(each.part.iteration_path == path for each in ranks) <= len(ranks) and other is not None:
-        why = f"steps are {other.part.iteration_path!r} in {other.answer.report}, but {path!r} in other reports"
+        why = f"the steps are {other.part.iteration_path!r} in {other.answer.report}, but {path!r} in other reports"
     elif len(have) > 1 and not frozenset.intersection(*(each for each in names if each)):
         why = f"{have[0].answer.report} and {have[1].answer.report} have no collective in common"
     else:

@@ -148,7 +148,7 @@ def test_without_ranges_nothing_is_shown(trace: MakeTrace) -> None:
     assert paths(broken_down(trace(work("k", 1, 2, 1))), 5) == []
 
 
-SLOW = "the first of 6 step* spans 4.00 µs (median 10 ns; --skip 1 excludes the first)"
+SLOW = "the first of 6 instances of step* spans 4.00 µs (median 10 ns; --skip 1 excludes the first)"
 
 
 def test_a_slow_first_of_many_is_told(trace: MakeTrace) -> None:
@@ -161,7 +161,7 @@ def test_what_is_skipped_is_not_told(trace: MakeTrace) -> None:
     path = trace(*steps([4000, 10, 10, 11, 9, 10]), duration=LATE)
     assert warned(path, skip=1) == []
     assert warned(trace(*steps([4000, 4000, 10, 10, 10, 10, 10, 10]), duration=LATE), skip=1) == [
-        "the first of 7 step* spans 4.00 µs (median 10 ns; --skip 1 excludes the first)"
+        "the first of 7 instances of step* spans 4.00 µs (median 10 ns; --skip 1 excludes the first)"
     ]
 
 
@@ -188,7 +188,7 @@ def test_other_starts_are_not_told(lengths: list[int], trace: MakeTrace) -> None
 def test_the_least_that_is_told(lengths: list[int], trace: MakeTrace) -> None:
     """Four instances are enough, and so is 1 ns beyond five times the median, or beyond half of all."""
     [sentence] = warned(trace(*steps(lengths), duration=LATE))
-    assert sentence.startswith(f"the first of {len(lengths)} step* spans ")
+    assert sentence.startswith(f"the first of {len(lengths)} instances of step* spans ")
 
 
 def test_every_thread_has_a_first_instance(trace: MakeTrace) -> None:
@@ -221,7 +221,7 @@ def test_each_part_is_told_apart(trace: MakeTrace) -> None:
     )
     assert warned(path, by="process") == [
         SLOW.replace("step*", "step* of process 7"),
-        "the first of 4 iter* of process 9 spans 4.00 µs (median 30 ns; --skip 1 excludes the first)",
+        "the first of 4 instances of iter* of process 9 spans 4.00 µs (median 30 ns; --skip 1 excludes the first)",
     ]
 
 

@@ -425,7 +425,7 @@ def test_a_slow_start_is_a_note(trace: MakeTrace) -> None:
     path = trace(*items, duration=LATE)
     answer = broken_down(path)
     [slow] = slow_starts(answer.columns("merged"), answer.instances_of, answer.by)
-    assert slow == "the first of 6 step* spans 4.00 µs (median 10 ns; --skip 1 excludes the first)"
+    assert slow == "the first of 6 instances of step* spans 4.00 µs (median 10 ns; --skip 1 excludes the first)"
     assert f"\nnote: {slow}\n" in whole(answer)
     skipped = [line for line in whole(broken_down(path, skip=1)).splitlines() if line.startswith("note: ")]
     assert skipped == ["note: warm-up instances left out: 1 (--skip 1)"]
