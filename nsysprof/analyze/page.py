@@ -67,13 +67,13 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
 
 def _findings(breakdown: Breakdown) -> list[dict[str, str]]:
     """The top bottlenecks: a sentence each, the fix, its gain, and the command that tries it."""
-    file = breakdown.attribution.trace.report.path
+    file, options = breakdown.attribution.trace.report.path, breakdown.diagnosis.chosen.level.options
     return [
         {
             "gain": gain_text(each),
             "text": visible(sentence(each)),
             "hint": each.remedy,
-            "command": visible(next_command(each, file, "analyze")),
+            "command": next_command(each, file, "analyze", options),
         }
         for each in breakdown.findings[:MOST]
     ]

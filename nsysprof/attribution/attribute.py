@@ -6,7 +6,7 @@ docs/attribution.md has the rules.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32, Mask, slic
 from nsysprof.core.intervals import inside_any
 from nsysprof.core.nesting import Nest, nest
 from nsysprof.core.parallel import cores, map_in_order
+from nsysprof.core.text import quote_path
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import allocator, open_report, read_tables
 from nsysprof.trace.trace import MIGRATION, START_END, OpsByLaunch, Report, Trace
@@ -35,6 +36,7 @@ OUTCOMES = (
 Made = TypeVar("Made")
 THREADS = ("follow", "strict")
 GRAPHS = ("launched", "captured")
+_USUAL = {"threads": THREADS[0], "graphs": GRAPHS[0], "ranges": AUTO, "rules": None}
 _MIN_LAUNCHES_FOR_THREADS = 100_000  # launches: fewer are attributed before threads start
 
 
@@ -58,7 +60,8 @@ class Attribution:
 
     ``sources`` is the choice of ``--ranges``. If ``graphs`` is ``captured``, ``trace`` is the trace of `as_captured`,
     ``recorded`` is the trace with the real launches, and ``replay`` (int32) is the graph launch that replayed each GPU
-    op, -1 for ops without a known capture. Otherwise, both are None.
+    op, -1 for ops without a known capture. Otherwise, both are None. ``options``: the options of commands that
+    attribute in this way.
     """
 
     trace: Trace
@@ -73,6 +76,7 @@ class Attribution:
     sources: str = AUTO
     replay: Ints32 | None = None
     recorded: Trace | None = None
+    options: tuple[str, ...] = ()
     _made: dict[Callable[[Attribution], Any], Any] = field(default_factory=dict, init=False, compare=False)
 
     def __repr__(self) -> str:
@@ -89,7 +93,9 @@ class Attribution:
     @cached_property
     def launched(self) -> Attribution:
         """Return this attribution with every GPU op assigned to its real launch."""
-        return self if self.recorded is None else attribute(self.recorded, self.threads)
+        if self.recorded is None:
+            return self
+        return replace(attribute(self.recorded, self.threads, ranges=self.sources), options=self.options)
 
     @property
     def op_owner(self) -> Ints32:
@@ -128,6 +134,12 @@ class Attributed:
         """Return sentences about doubtful or missing data in the trace."""
         trace = self.attribution.trace
         return (*trace.report.about.warnings, *trace.warnings)
+
+
+def option_words(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Compose the options of a command that reads a report in the ``given`` way, without defaults."""
+    asked = {name: str(given[name]) for name, usual in _USUAL.items() if given.get(name, usual) != usual}
+    return tuple(f"--{name} {quote_path(value)}" for name, value in asked.items())
 
 
 def attribute(
@@ -185,6 +197,7 @@ def attribute(
         sources=ranges,
         replay=replay,
         recorded=recorded,
+        options=option_words({"threads": threads, "graphs": graphs, "ranges": ranges}),
     )
     range_bounds = _bounds(trace.ranges.thread, len(trace.threads))
     launch_bounds = _bounds(launches.thread, len(trace.threads))

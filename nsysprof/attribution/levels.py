@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -52,7 +52,8 @@ class Level:
     ``rows`` and ``of`` are None if no range was requested and nothing repeats: the answer then describes the whole
     recording. If no annotated level is the program's steps, iterations are detected and added to the ranges of
     ``attribution``. ``share``: the share of GPU busy time (of all GPUs, without warm-up) that these ranges cover; None
-    if the GPUs were never busy. ``asked``: whether the user named the ranges.
+    if the GPUs were never busy. ``asked``: whether the user named the ranges, by the glob ``select``. ``options``: the
+    options of commands that ask about the same ranges.
     """
 
     attribution: Attribution
@@ -61,6 +62,8 @@ class Level:
     texts: list[str]
     share: float | None
     asked: bool
+    select: str = ""
+    options: tuple[str, ...] = ()
 
     @cached_property
     def paths(self) -> list[str]:
@@ -133,16 +136,25 @@ def choose_level(attribution: Attribution, select: str | None, merge_names: Sequ
     epochs. If no annotated level meets both conditions, iterations are detected. Raises `NsysprofError` if a glob
     matches nothing.
     """
-    finds = attribution.sources == AUTO  # else the user has said which ranges count
+    options = (*attribution.options, *(["--no-merge"] if merge_names is None else []))
     attribution = attribution.launched
     if select is not None:
-        return _asked(attribution, select, merge_names)
-    level = _repeated(attribution, merge_names)
-    if level is None and finds and not _names_steps(attribution, merge_names):
-        both = (_repeated(each, merge_names) for each in _with_found(attribution))
-        level = next((each for each in both if each is not None), None)
+        level = _asked(attribution, select, merge_names)
+    else:
+        level = _repeated(attribution, merge_names) or _detected(attribution, merge_names)
+    return replace(level, select=select or "", options=options)
+
+
+def _detected(attribution: Attribution, merge_names: Sequence[str] | None) -> Level:
+    """The detected iterations, unless ranges are named like steps or the user has said which ranges count; otherwise
+    no ranges.
+    """
+    if attribution.sources == AUTO and not _names_steps(attribution, merge_names):
+        for each in _with_found(attribution):
+            if (level := _repeated(each, merge_names)) is not None:
+                return level
     none = np.empty(0, np.intp)
-    return level or Level(attribution, none, none.astype(np.int32), [], None, False)
+    return Level(attribution, none, none.astype(np.int32), [], None, False)
 
 
 def _asked(attribution: Attribution, select: str, merge_names: Sequence[str] | None) -> Level:

@@ -47,7 +47,7 @@ while time.monotonic() < end:
 """
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 _WITHOUT_NSYS = "records without nsys: nsysprof capture --profiler torch"
-_INSTALL_TORCH = f"{sys.executable} -m pip install torch nvtx"
+INSTALL_TORCH = f"{sys.executable} -m pip install torch nvtx"
 _GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the container with --gpus all"
 
 
@@ -55,7 +55,7 @@ _GET_GPU = "install the driver (https://www.nvidia.com/drivers), or start the co
 class Check:
     """The result of one test: what was tested, its state, the finding, and a one-line fix (None if the state is ok).
 
-    ``needed``: whether captures with nsys depend on the tested part.
+    ``needed``: whether captures with nsys depend on the tested part. ``lab``: whether only the shipped workloads do.
     """
 
     name: str
@@ -63,12 +63,13 @@ class Check:
     found: str
     fix: str | None = None
     needed: bool = False
+    lab: bool = False
 
 
 def check_machine(
     folder: Path, *, nsys: Path | None = None, workload: Path | None = None, announce: Callable[[str], None]
 ) -> Iterator[Check]:
-    """Test everything that a capture may need on this machine, and yield the result of each test.
+    """Test everything that a capture may need on this machine, and yield the result of each test, the workloads last.
 
     ``folder`` is the output folder of captures, ``workload`` the workload to try (None: not installed). ``announce`` is
     called with a description before each slow test.
@@ -83,10 +84,12 @@ def check_machine(
     driver, why = ask_driver()
     yield from _gpu(driver, why, tool)
     yield _counters(driver)
-    yield from _torch(workload, driver, announce)
+    torch = list(_torch(workload, driver, announce))
+    yield from (check for check in torch if not check.lab)
     yield _disk(folder)
     if sys.platform == "linux":
         yield _paranoid()
+    yield from (check for check in torch if check.lab)
 
 
 def capture_works(checks: list[Check]) -> bool:
@@ -183,13 +186,13 @@ def _counters(driver: Driver | None) -> Check:
 
 def _torch(workload: Path | None, driver: Driver | None, announce: Callable[[str], None]) -> Iterator[Check]:
     """Check torch and each backend of the workload by a tiny run in a separate process."""
-    if workload is None:
-        yield Check("workloads", "missing", "none beside the package", INSTALL_AGAIN)
-        return
     try:
+        if workload is None:
+            raise NsysprofError("none beside the package", INSTALL_AGAIN)
         about, _ = ask_workload(workload)
     except NsysprofError as error:
-        yield Check("workloads", "missing", error.message, error.hint)
+        yield from _installed_torch()
+        yield Check("workloads", "missing", error.message, error.hint, lab=True)
         return
     announce(f"trying the backends of {about.says}")
     device = "cuda" if driver else "cpu"
@@ -199,22 +202,29 @@ def _torch(workload: Path | None, driver: Driver | None, announce: Callable[[str
         device = "cpu"
         results, why, fix = _tiny_run(workload, about, device)
     if results is None:
-        installed = _version("torch")
-        if installed is None:
-            yield Check("torch", "missing", "not installed", _INSTALL_TORCH)
-            return
-        yield Check("torch", "ok", f"{installed} installed")
-        yield Check(TORCH_PROFILER, "ok", _WITHOUT_NSYS)
-        yield Check(about.says, "warn", why, fix)
+        installed = [*_installed_torch()]
+        yield from installed
+        if len(installed) > 1:
+            yield Check(about.says, "warn", why, fix, lab=True)
         return
     facts = results["environment"]
     built = f"built for CUDA {facts['cuda']}" if facts.get("cuda") else "built without CUDA"
     if driver and not facts.get("cuda"):
-        yield Check("torch", "warn", f"{facts['torch']}, {built}", _INSTALL_TORCH)
+        yield Check("torch", "warn", f"{facts['torch']}, {built}", INSTALL_TORCH)
     else:
         yield Check("torch", "ok", f"{facts['torch']}, {built}")
     yield Check(TORCH_PROFILER, "ok", _WITHOUT_NSYS)
     yield from _backends(results, about, device)
+
+
+def _installed_torch() -> Iterator[Check]:
+    """Check whether torch is there, without running it."""
+    installed = _version("torch")
+    if installed is None:
+        yield Check("torch", "missing", "not installed", INSTALL_TORCH)
+        return
+    yield Check("torch", "ok", f"{installed} installed")
+    yield Check(TORCH_PROFILER, "ok", _WITHOUT_NSYS)
 
 
 def _tiny_run(workload: Path, about: Described, device: str) -> tuple[dict[str, Any] | None, str, str]:
@@ -232,19 +242,20 @@ def _tiny_run(workload: Path, about: Described, device: str) -> tuple[dict[str, 
     lines = [line.strip() for line in ended.output.strip().splitlines()] or ["the workload printed nothing"]
     hints = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
     why = [line for line in lines if not line.startswith("hint: ")] or lines
-    return None, why[-1], hints[-1] if hints else _INSTALL_TORCH
+    return None, why[-1], hints[-1] if hints else INSTALL_TORCH
 
 
 def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iterator[Check]:
     runs = {run["backend"]: run for run in results["runs"]}
     works = [name for name, run in runs.items() if run["status"] == "measured"]
-    instead = f"leave out others: {' '.join(f'--backend {name}' for name in works)}" if works else _INSTALL_TORCH
-    yield Check(
+    instead = f"leave out others: {' '.join(f'--backend {name}' for name in works)}" if works else INSTALL_TORCH
+    checked = partial(Check, lab=True)
+    yield checked(
         about.says, "ok" if works else "missing", f"on {device}: {', '.join(works) or 'no backend'}",
-        None if works else _INSTALL_TORCH,
+        None if works else INSTALL_TORCH,
     )  # fmt: skip
     if slow := [name for name, each in about.backends.items() if each.compiled]:
-        yield Check(
+        yield checked(
             f"{about.says} {', '.join(slow)}", "ok", "not tried, because the first call compiles for many seconds"
         )
     refused: dict[str, dict[str, str]] = {}  # backends with the same reason share one finding
@@ -256,7 +267,7 @@ def _backends(results: Mapping[str, Any], about: Described, device: str) -> Iter
         why = next(iter(alike.values()))
         helps = len(install) == 1 and None not in install and not why.endswith(f"not on {device}")
         fix = next(iter(install)) if helps else instead
-        yield Check(f"{about.says} {', '.join(alike)}", "warn", why, fix)
+        yield checked(f"{about.says} {', '.join(alike)}", "warn", why, fix)
 
 
 def _disk(folder: Path) -> Check:

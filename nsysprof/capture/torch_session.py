@@ -19,7 +19,7 @@ from nsysprof.capture.injection import Injection, Process, process_sentences, re
 from nsysprof.capture.outputs import LOG, TORCH_ENDINGS, Outputs
 from nsysprof.capture.program import check_program, failed_program, with_results, workload_results
 from nsysprof.capture.session import check_disk, overhead_of, run_plain
-from nsysprof.core.text import plural, quote_path, visible
+from nsysprof.core.text import command_line, plural, visible
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.run_record import file_facts, record_so_far, without_arguments, write_record
@@ -231,5 +231,4 @@ def captured_line(record: dict[str, Any]) -> str:
 def next_command(capture: TorchCapture) -> str:
     """Return the next command: `fleet` for several processes that used GPUs, otherwise `analyze`."""
     several = capture.traces if capture.record["report"]["kernels"] else capture.traces[:1]
-    names = " ".join(visible(quote_path(trace)) for trace in several)
-    return f"nsysprof {'analyze' if len(several) == 1 else 'fleet'} {names}"
+    return command_line("analyze" if len(several) == 1 else "fleet", *several)

@@ -233,7 +233,7 @@ def _capture_with_torch(
     from nsysprof.capture.outputs import TORCH_ENDINGS, making, outputs_of
     from nsysprof.capture.text import backend_table, not_run_lines, overhead_lines
     from nsysprof.capture.torch_session import capture_with_torch, captured_line, next_command
-    from nsysprof.commands.screen import print_json, show
+    from nsysprof.commands.screen import print_json, show, show_next
 
     workload = not chosen.program
     overhead = workload if recording.overhead is None else recording.overhead
@@ -258,8 +258,7 @@ def _capture_with_torch(
         show("\n".join(filter(None, [lines, table])))
     differ = _say_differences(verdict) if verdict else False
     if not as_json:
-        print_message("next:")
-        print(next_command(done), flush=True)
+        show_next(next_command(done))
     if done.failure:
         raise done.failure
     if differ:
@@ -303,8 +302,8 @@ def _report(
     Raises `typer.Exit` 3 if a backend other than requested ran, or if no range was recorded.
     """
     from nsysprof.capture.text import backend_table, captured_summary
-    from nsysprof.commands.screen import print_json, show
-    from nsysprof.core.text import quote_path, visible
+    from nsysprof.commands.screen import print_json, show, show_next
+    from nsysprof.core.text import command_line
 
     report = record["report"]
     ran = backend_table(verdict) if report["kernels"] else ""
@@ -325,7 +324,6 @@ def _report(
     if no_ranges:
         print_message(f"nsysprof: no ranges: {no_ranges[0]}\n  hint: {no_ranges[1]}")
     if not as_json:
-        print_message("next:")
-        print(f"nsysprof analyze {visible(quote_path(outputs.path('.sqlite')))}", flush=True)
+        show_next(command_line("analyze", outputs.path(".sqlite")))
     if differ or no_ranges:
         raise typer.Exit(3)

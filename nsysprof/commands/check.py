@@ -57,12 +57,14 @@ def check(
         raise typer.BadParameter("give --skip or --instance, not both")
     from dataclasses import replace
 
+    from nsysprof.attribution.attribute import option_words
     from nsysprof.attribution.paths import read_instances
     from nsysprof.check.budget import read_budget
     from nsysprof.check.check import check as check_report
     from nsysprof.check.text import check_document, check_markdown, check_summary
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.commands.screen import print_json, show
+    from nsysprof.commands.screen import print_json, show, show_next
+    from nsysprof.core.text import command_line, path_option
 
     changed: dict[str, Any] = {} if skip is None else {"skip": skip}
     changed |= {"merge": None} if no_merge else {}
@@ -76,16 +78,19 @@ def check(
         print(check_markdown(answer), end="", flush=True)
     else:
         show(check_summary(answer))
+        found = [str(each) for each in answer.broken[answer.broken["instances"] > 0]["range"]]
+        asked_for = (path_option(found[0]) if found else "", *option_words(reading.values))
+        show_next(command_line("analyze", report, *asked_for, "--no-merge" if no_merge else ""))
     if not answer.ok:
         raise typer.Exit(3)
 
 
 def _draft(report: Path, baseline: list[Path], out: Path, reading: dict[str, Any], *, force: bool) -> None:
-    from shlex import quote
-
+    from nsysprof.attribution.attribute import option_words
     from nsysprof.check.check import draft
     from nsysprof.commands.progress import progress_bar
-    from nsysprof.core.text import plural, visible
+    from nsysprof.commands.screen import show_next
+    from nsysprof.core.text import command_line, plural, quote_path, visible
     from nsysprof.results.folder import new_files
 
     with new_files(out, force=force, inputs=(report, *baseline)) as folder:
@@ -93,8 +98,6 @@ def _draft(report: Path, baseline: list[Path], out: Path, reading: dict[str, Any
             text = draft(report, baseline=baseline, **reading, progress=progress)
         (folder / out.name).write_text(text, encoding="utf-8")
     tables = text.count("\n[[range]]")
-    print(f"Written to {visible(str(out))}: limits on {plural(tables, 'range')}; next:", file=sys.stderr)
-    again = [f" --{name} {quote(str(reading[name]))}" for name in ("rules", "nsys") if reading[name]]
-    again += [" --graphs captured"] * (reading["graphs"] == "captured")
-    again += [f" --ranges {quote(reading['ranges'])}"] * (reading["ranges"] != "auto")
-    print(visible(f"nsysprof check {quote(str(report))} {quote(str(out))}{''.join(again)}"))
+    print(f"Written to {visible(str(out))}: limits on {plural(tables, 'range')}", file=sys.stderr)
+    nsys = f"--nsys {quote_path(reading['nsys'])}" if reading["nsys"] else ""
+    show_next(command_line("check", report, out, *option_words(reading), nsys))

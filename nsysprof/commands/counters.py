@@ -121,7 +121,7 @@ def _outputs(output: str | None, default: str) -> Outputs:
 
 
 def _report(rows: list[CounterRow], record: dict[str, Any], outputs: Outputs, rules: Rules) -> None:
-    from nsysprof.core.text import quote_path, visible
+    from nsysprof.commands.screen import show_next
     from nsysprof.counters.text import compare_command, counters_summary
     from nsysprof.kernels.classify import classify
 
@@ -134,5 +134,4 @@ def _report(rows: list[CounterRow], record: dict[str, Any], outputs: Outputs, ru
     report = table.with_name(f"{outputs.name.removesuffix('.counters')}.sqlite")
     if not report.exists():
         print_message(f"there is no {report} yet: record the same program with nsysprof capture")
-    print_message("next:")
-    print(visible(compare_command(rows, quote_path(report), quote_path(table))), flush=True)
+    show_next(compare_command(rows, report, table))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SCHEMA = "nsysprof-doctor/1"
 _MARK = len("[missing]")
+_LAB = "Attention lab (captures of other programs do not need it):"
 
 
 def doctor(
@@ -30,6 +31,7 @@ def doctor(
     from nsysprof.catalog import list_workloads
     from nsysprof.commands.screen import print_json, show
     from nsysprof.commands.workload_options import WORKLOAD
+    from nsysprof.core.text import next_line
     from nsysprof.results.table import wrap
     from nsysprof.tools.interrupts import ending_on_interrupts
 
@@ -40,8 +42,11 @@ def doctor(
     if as_json:
         print_json({"schema": _SCHEMA, "capture_works": works, "checks": [asdict(check) for check in checks]})
     else:
-        findings = "\n".join(map(_finding, checks))
-        show(f"{wrap(_verdict(checks, works), '', '  ')}\n\n{findings}\n")
+        verdict, command = _verdict(checks, works)
+        groups = ["\n".join(_finding(check) for check in checks if check.lab == lab) for lab in (False, True)]
+        shown = [f"{wrap(verdict, '', '  ')}\n{next_line(command)}", groups[0]]
+        shown += [f"{_LAB}\n{groups[1]}"] if groups[1] else []
+        show("\n\n".join(shown) + "\n")
     if not works:
         raise typer.Exit(3)
 
@@ -61,17 +66,19 @@ def _finding(check: Check) -> str:
     return f"{line}\n{wrap(visible(check.fix), f'{inner}fix: ', f'{inner}  ')}" if check.fix else line
 
 
-def _verdict(checks: Sequence[Check], works: bool) -> str:
-    from nsysprof.capture.doctor import TORCH_PROFILER
+def _verdict(checks: Sequence[Check], works: bool) -> tuple[str, str]:
+    """Return the verdict, and the command to run next."""
+    from nsysprof.capture.doctor import INSTALL_TORCH, TORCH_PROFILER
 
     if works:
         no_gpu = any(check.name == "GPU" and check.state == "missing" for check in checks)
         only = ", but without a GPU: only ranges and CPU time can be recorded" if no_gpu else ""
-        return f"Capture works on this machine{only}."
+        return f"Capture works on this machine{only}.", "nsysprof capture -- python train.py"
     missing = ", ".join(check.name for check in checks if check.needed and check.state == "missing")
     if not any(check.name == TORCH_PROFILER and check.state == "ok" for check in checks):
-        return f"Capture does not work on this machine: fix {missing}, or install torch to use PyTorch's profiler."
+        hint = "or install torch to use PyTorch's profiler"
+        return f"Capture does not work on this machine: fix {missing}, {hint}.", INSTALL_TORCH
     return (
-        "Capture works with PyTorch's profiler: nsysprof capture --profiler torch -- python train.py. "
-        f"Capture with nsys does not work: fix {missing}."
+        f"Capture works with PyTorch's profiler. Capture with nsys does not work: fix {missing}.",
+        "nsysprof capture --profiler torch -- python train.py",
     )

@@ -41,7 +41,10 @@ def export(
     """Export REPORT, with the owner of every GPU op, to Perfetto, or as Parquet or CSV tables."""
     if spreadsheet_safe and to != "csv":
         raise typer.BadParameter("--spreadsheet-safe needs --to csv")
+    from nsysprof.attribution.attribute import option_words
     from nsysprof.commands.progress import progress_bar
+    from nsysprof.commands.screen import print_json, show_next, written_document
+    from nsysprof.core.text import command_line
     from nsysprof.export.export import export as write
     from nsysprof.tools.interrupts import ending_on_interrupts
 
@@ -50,11 +53,10 @@ def export(
             report, to, output, **reading.values, spreadsheet_safe=spreadsheet_safe, force=force, progress=progress
         )
     if as_json:
-        from nsysprof.commands.screen import print_json, written_document
-
         print_json(written_document("export", written, to=to))
     else:
         _report_written(written, to)
+        show_next(command_line("analyze", report, *option_words(reading.values)))
 
 
 def _report_written(written: Path, to: To) -> None:

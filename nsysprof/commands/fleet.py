@@ -98,7 +98,7 @@ def fleet(
     tasks = _tasks(files, choice, reading)
     for note in notes:
         print_message(note)
-    with _interruptible(kept, len(tasks)):
+    with _interruptible(None if unwritten else kept, len(tasks)):
         answers, where = _answers(tasks, kept, ClusterChoice(workers, scheduler), resume=resume, strict=strict)
         with progress_bar() as progress:
             progress("comparing ranks", 0)
@@ -153,8 +153,8 @@ def _tasks(files: Sequence[ReportFile], choice: Choice, reading: options.Reading
 
 
 @contextlib.contextmanager
-def _interruptible(kept: Path, total: int) -> Iterator[None]:
-    """Let an interrupt end the command with a line about how to resume."""
+def _interruptible(kept: Path | None, total: int) -> Iterator[None]:
+    """Let an interrupt end the command with a line about how to resume, if results stay (in ``kept``)."""
     from nsysprof.commands.progress import print_message
     from nsysprof.fleet.examine import count_kept
     from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
@@ -163,7 +163,7 @@ def _interruptible(kept: Path, total: int) -> Iterator[None]:
         with interrupts_raised():
             yield
     except Interrupt as stop:
-        if done := count_kept(kept):
+        if kept and (done := count_kept(kept)):
             print_message(f"results from {done:,} of {total:,} reports are saved: run the command again with --resume")
         raise interrupted(stop) from None
 

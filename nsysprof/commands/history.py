@@ -54,6 +54,9 @@ def history(
     writing: options.ResultOptions,
 ) -> None:
     """Find when steps became slower over many runs, and which part of the program or the machine changed."""
+    from dataclasses import replace
+
+    from nsysprof.attribution.attribute import option_words
     from nsysprof.charts.chart import start_painter
     from nsysprof.commands.progress import progress_bar
     from nsysprof.fleet.files import default_folder
@@ -90,6 +93,8 @@ def history(
             reading=read,
             progress=progress,
         )
+        if again := option_words(vars(reading)):
+            answer = replace(answer, options={**answer.options, "reading": again})
         question = Question(
             "history", "runs", "history", SCHEMA, FILES, CHARTS, write_history, "history_page",
             ask=lambda _: answer,

@@ -1,6 +1,5 @@
 """``nsysprof ranges``: list the names of a report's ranges, for use in options."""
 
-from shlex import quote
 from typing import Annotated
 
 import typer
@@ -32,7 +31,7 @@ def ranges(
     from nsysprof.attribution.paths import DEFAULT_MERGE
     from nsysprof.commands.progress import progress_bar
     from nsysprof.commands.screen import print_json, show
-    from nsysprof.core.text import plural, quote_path, visible
+    from nsysprof.core.text import command_line, next_line, path_option, plural, visible
     from nsysprof.kernels.classify import load_rules
     from nsysprof.results.one_screen import Rows, answer_lines
     from nsysprof.results.table import Column, show_columns
@@ -60,14 +59,13 @@ def ranges(
         if as_json:
             print_json({"schema": SCHEMA, "report": describe_report(opened), "ranges": rows})
             return
-        shown = quote_path(report)
         if not rows:
-            show(f"{visible(str(report))}: no ranges\n   $ nsysprof analyze {visible(shown)}\n")
+            command = command_line("analyze", report, *attribution.options)
+            show(f"{visible(str(report))}: no ranges\n{next_line(command)}\n")
             return
         count = f"{plural(len(rows), 'path')} of {plural(answer.instance_count, 'range')}"
         repeated_first = max(rows, key=lambda row: (row["instances"] > 1, row["busy_ns"], row["cpu_ns"]))
-        longest = repeated_first["merged_path"]
-        # A command cannot be copied if the screen shows an escape for a character of the path.
-        of_range = f" --range {quote(longest.replace('[', '[[]'))}" if longest.isprintable() else ""
-        head = f"{report}: {count}\n   $ nsysprof analyze {shown}{of_range}{' --no-merge' if no_merge else ''}"
+        options = (*attribution.options, "--no-merge" if no_merge else "")
+        command = command_line("analyze", report, path_option(repeated_first["merged_path"]), *options)
+        head = f"{report}: {count}\n{next_line(command)}"
         show(answer_lines([head, Rows(show_columns(columns, rows), "path", len(rows))], full=full))

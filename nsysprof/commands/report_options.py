@@ -157,10 +157,13 @@ class ReadingOptions:
 
     def attribute(self, report: Report, progress: Progress, reports: int = 1) -> Attribution:
         """Attribute the GPU ops of a report; ``reports`` is the number of reports that share the memory."""
-        from nsysprof.attribution.attribute import attribute
+        from dataclasses import replace
+
+        from nsysprof.attribution.attribute import attribute, option_words
 
         limit = bytes_of(self.memory_limit) // reports
-        return attribute(report, self.threads, progress, limit, self.graphs, self.ranges)
+        attribution = attribute(report, self.threads, progress, limit, self.graphs, self.ranges)
+        return replace(attribution, options=option_words(vars(self)))
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,13 @@ def show(text: str) -> None:
     Console(force_terminal=True, soft_wrap=True, highlight=False).print(styled, end="")
 
 
+def show_next(command: str) -> None:
+    """Print the next command as the last line of an answer."""
+    from nsysprof.core.text import next_line
+
+    show(f"{next_line(command)}\n")
+
+
 def _coloured() -> bool:
     if os.environ.get("NO_COLOR") or sys.stdout is None:
         return False

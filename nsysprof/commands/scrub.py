@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -84,7 +83,8 @@ def scrub(
 
 
 def _report(report: Path, out: Path, scrubbed: Scrubbed) -> None:
-    from nsysprof.core.text import join_first, visible
+    from nsysprof.commands.screen import show_next
+    from nsysprof.core.text import command_line, join_first, visible
     from nsysprof.core.units import format_bytes, format_count
 
     if scrubbed.removed:
@@ -97,4 +97,5 @@ def _report(report: Path, out: Path, scrubbed: Scrubbed) -> None:
         print(f"{visible(report.name)}: nothing private found")
     if scrubbed.unknown:
         print_message("to keep something unknown to nsysprof: --keep NAME")
-    print_message(f"Written to {out} ({format_bytes(out.stat().st_size)}); next:\n  nsysprof analyze {quote(str(out))}")
+    print_message(f"Written to {out} ({format_bytes(out.stat().st_size)})")
+    show_next(command_line("analyze", out))

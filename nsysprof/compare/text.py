@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from shlex import quote
 from typing import Any
 
 from nsysprof.attribution.paths import DEFAULT_MERGE
@@ -14,7 +13,17 @@ from nsysprof.compare.gap_ledger import apportion, mean_text
 from nsysprof.compare.pairs import SIDES
 from nsysprof.compare.selection import STEP
 from nsysprof.compare.traffic import Measured, flops_of, tensor_share
-from nsysprof.core.text import cell_count, drop_repeats, one_line, plural, quote_path, shorten_both, visible
+from nsysprof.core.text import (
+    cell_count,
+    command_line,
+    drop_repeats,
+    next_line,
+    one_line,
+    path_option,
+    plural,
+    shorten_both,
+    visible,
+)
 from nsysprof.core.units import format_bytes, format_count, format_ns, format_ratio, format_share
 from nsysprof.kernels.classify import short_name
 from nsysprof.results.one_screen import FILES, LINES
@@ -154,7 +163,7 @@ def _difference(
     if markdown:
         yield [f"**{escape_markdown(headline)}**", "", *[f"- {escape_markdown(line)}" for line in more]]
     else:
-        command = [] if every else [f"   $ {next_command(difference, merged=merged)}"]
+        command = [] if every else [next_line(next_command(difference, merged=merged))]
         yield [wrap(headline, "", "  "), *[wrap(line, "  ", "    ") for line in more], *command]
     traffic = traffic_tables(difference) if every else ()
     tables = (clock_table(difference), work_table(difference, top)) if every else ()
@@ -168,12 +177,12 @@ def next_command(difference: Difference, *, merged: bool) -> str:
     """Return the command that shows more of the slower side; ``merged``: whether the comparison merged names."""
     pair, row = difference.pair, difference.row
     side = pair.base if row["base_median_ns"] > row["new_median_ns"] else pair.new
-    path = quote_path(side.loaded.report.path)
+    path, options = side.loaded.report.path, side.loaded.attribution.options
     if side.is_whole:
-        return f"nsysprof why {path}"
+        return command_line("why", path, *options)
     inner = f"{side.text}/{side.per}"
     text = inner if inner in side.loaded.texts else side.text
-    return f"nsysprof why {path} --range {quote(text.replace('[', '[[]'))}{'' if merged else ' --no-merge'}"
+    return command_line("why", path, path_option(text), *options, "" if merged else "--no-merge")
 
 
 def gap_table(difference: Difference, top: int) -> TextTable:

@@ -1,9 +1,9 @@
 """Names and sentences for users: escaping, shortening, quoting, plurals and lists."""
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from pathlib import Path
 from shlex import quote
 from unicodedata import combining, east_asian_width
 
@@ -113,10 +113,41 @@ def shorten_both(one: str, other: str, most: int, shortened: Callable[[str, int]
     return f"{shortened(one, most - 7)} (base)", f"{shortened(other, most - 6)} (new)"
 
 
-def quote_path(path: Path) -> str:
-    """Quote a path for a command line, so that a shell reads it as one word and no command takes it for an option."""
-    text = str(path)
-    return quote(f"./{text}" if text.startswith("-") else text)
+def quote_path(path: str | os.PathLike[str]) -> str:
+    r"""Quote a path for a command line, so that a shell reads it as one word and no command takes it for an option.
+
+    Control characters are escaped in the way that bash and zsh read: ``$'a\x1bb'``.
+    """
+    text = os.fspath(path)
+    text = f"./{text}" if text.startswith("-") else text
+    if text.isprintable():
+        return quote(text)
+    shown = (
+        each if each.isprintable() else "".join(f"\\x{byte:02x}" for byte in os.fsencode(each))
+        for each in text.replace("\\", "\\\\").replace("'", "\\'")
+    )
+    return f"$'{''.join(shown)}'"
+
+
+def quote_glob(glob: str) -> str:
+    """Quote a glob for a command line; control characters become ``?``, which matches them."""
+    return quote("".join(each if each.isprintable() else "?" for each in glob))
+
+
+def path_option(path: str, option: str = "--range") -> str:
+    """Compose the option that names a range path, in which ``[`` is literal."""
+    return f"{option} {quote_glob(path.replace('[', '[[]'))}"
+
+
+def command_line(name: str, *words: str | os.PathLike[str]) -> str:
+    """Compose a command of nsysprof: paths are quoted, texts are words as they stand, and empty texts are left out."""
+    quoted = (each if isinstance(each, str) else quote_path(each) for each in words)
+    return " ".join(["nsysprof", name, *filter(None, quoted)])
+
+
+def next_line(command: str) -> str:
+    """Format the line that shows the next command, to be copied."""
+    return f"   $ {command}"
 
 
 def plural(count: int, noun: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from glob import escape
-from shlex import quote
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsysprof.attribution.paths import merged_names, split_path
 from nsysprof.capture.text import not_run_lines
-from nsysprof.core.text import plural
+from nsysprof.core.text import command_line, plural, quote_glob
 from nsysprof.core.units import format_count, format_share
 from nsysprof.formats.counters import METRICS, CounterRow
 from nsysprof.results.table import Column, show_columns, wrap
@@ -53,14 +53,14 @@ def counters_summary(rows: Sequence[CounterRow], record: Mapping[str, Any], fami
     return "\n".join(parts)
 
 
-def compare_command(rows: Iterable[CounterRow], report: str, table: str) -> str:
+def compare_command(rows: Iterable[CounterRow], report: str | Path, table: str | Path) -> str:
     """Compose the ``compare`` command for a report with these counters; it compares the first two kinds of ranges."""
     paths = dict.fromkeys(row.path for row in rows if row.path)
     outer = list(dict.fromkeys(merged_names([split_path(path)[0] for path in paths])))
     kinds = list(dict.fromkeys("::".join(name.split("::")[:2]) for name in outer if name.startswith("RUN::")))
     globs = [f"{escape(kind)}::*" for kind in kinds] if len(kinds) > 1 else [escape(name) for name in outer]
-    base, new = (*map(quote, globs[:2]), "GLOB", "GLOB")[:2]
-    return f"nsysprof compare {report} --base {base} --new {new} --counters {table}"
+    base, new = (*map(quote_glob, globs[:2]), "GLOB", "GLOB")[:2]
+    return command_line("compare", Path(report), f"--base {base} --new {new} --counters", Path(table))
 
 
 def _cache_sentence(record: Mapping[str, Any]) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from shlex import quote
 from typing import Any
 
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.text import one_line
+from nsysprof.core.text import one_line, path_option, quote_glob
 
 # How a gain is known: by a replay of the recording with the change, as an upper limit by arithmetic, or not at all.
 REPLAYED, BOUND, UNTRIED = "replayed", "bound", "unknown"
@@ -102,13 +101,15 @@ class Finding:
         path = "" if self.path == WHOLE else self.path
         return {**values, "path": path, "change": list(self.change), "command": command}
 
-    def forecast_command(self, report: str, whole: str) -> str:
-        """Return the command that replays the change, or shows the steps if there is no change."""
-        steps = "" if self.path == whole else f" --range {quote(self.path.replace('[', '[[]'))}"
-        if not self.change:
-            return f"nsysprof why {report}{steps}"
-        options = " ".join(each if each.startswith("--") else quote(each) for each in self.change)
-        return f"nsysprof forecast {report}{steps} --as-profiled {options}"
+    @property
+    def steps_option(self) -> str:
+        """Return the option that names the steps; empty for the whole recording."""
+        return "" if self.path == WHOLE else path_option(self.path)
+
+    @property
+    def change_options(self) -> str:
+        """Return the options of ``nsysprof forecast`` for the change."""
+        return " ".join(each if each.startswith("--") else quote_glob(each) for each in self.change)
 
     def listed(self) -> dict[str, Any]:
         """Return the finding as an entry of the ``findings`` list in a document."""

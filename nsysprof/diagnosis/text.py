@@ -1,13 +1,14 @@
 """A diagnosis in sentences: the steps, their bottlenecks, fixes and gains, and the next command."""
 
 import re
-from shlex import quote
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.text import join_words, one_line, plural, quote_path
+from nsysprof.attribution.levels import WHOLE, Level
+from nsysprof.core.text import command_line, join_words, next_line, one_line, path_option, plural, quote_glob
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.calls import LOST_GRAPHS
 from nsysprof.diagnosis.catalogue import KERNEL_KINDS
@@ -247,17 +248,19 @@ def findings_text(
 
     With ``most``, only the first bottleneck has a command, and no fix is repeated.
     """
+    level = diagnosis.chosen.level
     if not diagnosis.findings:
         ranges = len(diagnosis.chosen.attribution.trace.ranges)
         other = "analyze" if asked_by == "why" else "why"
         other = "hotspots" if diagnosis.busiest and diagnosis.idle_share <= _HALF else other
         other = other if diagnosis.times else "ranges" if diagnosis.busy_ns else "steps" if ranges else "doctor"
-        command = f"nsysprof {other}{f' {quote_path(file)}' * (other != 'doctor')}"
-        return f"{wrap(nothing_text(diagnosis), '', '  ', width)}\n   $ {command}"
+        command = "nsysprof doctor" if other == "doctor" else same_ranges(other, level, file)
+        return f"{wrap(nothing_text(diagnosis), '', '  ', width)}\n{next_line(command)}"
     heads = {"forecast": "Largest gains, with the commands that forecast them:"}
     lines, said = [heads.get(asked_by, "Top bottlenecks:")], dict[str, int]()
     if (lead := kernels_first(diagnosis)) and asked_by == "analyze":
-        lines = [f"{wrap(lead, '', '  ', width)}\n   $ nsysprof hotspots {quote_path(file)}\n\n{lines[0]}"]
+        hottest = next_line(same_ranges("hotspots", level, file))
+        lines = [f"{wrap(lead, '', '  ', width)}\n{hottest}\n\n{lines[0]}"]
     for number, each in enumerate(diagnosis.findings[:most], 1):
         lines.append(wrap(f"{number}. {sentence(each)}", "", "   ", width))
         if each.remedy:
@@ -266,28 +269,40 @@ def findings_text(
             gain = f" ({gain_text(each)})" * (each.basis != UNTRIED)
             lines.append(wrap(f"→ {remedy}{gain}", "   ", "     ", width))
         if number == 1 or not most or asked_by in heads:
-            lines.append(f"   $ {next_command(each, file, asked_by)}")
+            lines.append(next_line(next_command(each, file, asked_by, level.options)))
     if not most and (once := once_text(diagnosis)):
         lines.append(wrap(once, "", "  ", width))
     return "\n".join(lines)
 
 
-def next_command(finding: Finding, file: Any, asked_by: str) -> str:
-    """Return the command that tries the change, or a command that shows more, but never ``asked_by`` itself."""
-    report = quote_path(file)
-    path = finding.path.replace("[", "[[]")
+def same_ranges(name: str, level: Level, file: Any, more: str = "") -> str:
+    """Compose the command ``name`` about the ranges of the level in a report, with ``more`` options."""
+    unknown = name == "ranges" or (name == "analyze" and _FOUND_INSIDE.search(level.name))
+    select = f"{'--per' if name == 'steps' else '--range'} {quote_glob(level.select)}"
+    return command_line(name, Path(file), select if level.select and not unknown else "", more, *level.options)
+
+
+def next_command(finding: Finding, file: Any, asked_by: str, options: Sequence[str] = ()) -> str:
+    """Return the command that tries the change, or a command that shows more, but never ``asked_by`` itself.
+
+    ``options``: the options of the question, see `Level`.
+    """
+    steps, file = finding.steps_option, Path(file)
     if finding.change:
-        return finding.forecast_command(report, WHOLE)
-    if finding.kind == "slow-steps" and asked_by != "steps":
-        return f"nsysprof steps {report} --per {quote(path)}"
+        return command_line("forecast", file, steps, "--as-profiled", finding.change_options, *options)
+    if finding.kind == SLOW and asked_by != "steps":
+        return command_line("steps", file, path_option(finding.path, "--per"), *options)
     name = "analyze" if asked_by == "why" else "why"
-    unknown = finding.path == WHOLE or (name == "analyze" and _FOUND_INSIDE.search(path))
-    return f"nsysprof {name} {report}" + ("" if unknown else f" --range {quote(path)}")
+    steps = "" if name == "analyze" and _FOUND_INSIDE.search(finding.path) else steps
+    return command_line(name, file, steps, *options)
 
 
 def records(diagnosis: Diagnosis | None, file: Any, asked_by: str) -> list[dict[str, Any]]:
     """Return the findings for the key ``diagnosis`` of a JSON document, best first."""
-    return [each.record(next_command(each, file, asked_by)) for each in (diagnosis.findings if diagnosis else ())]
+    if diagnosis is None:
+        return []
+    options = diagnosis.chosen.level.options
+    return [each.record(next_command(each, file, asked_by, options)) for each in diagnosis.findings]
 
 
 def steps_text(diagnosis: Diagnosis) -> str:

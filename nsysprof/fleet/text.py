@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from nsysprof.core.text import one_line, plural, quote_path, visible
+from nsysprof.attribution.attribute import option_words
+from nsysprof.core.text import command_line, next_line, one_line, plural, quote_glob, visible
 from nsysprof.core.units import format_ratio, format_share
 from nsysprof.fleet.answer import Fleet
 from nsysprof.fleet.examine import ReportFailure
@@ -58,7 +59,9 @@ def fleet_text(fleet: Fleet, top: int = 16, *, full: bool = False) -> str:
     said += [f"warning: {each}" for each in grave(fleet.warnings)]
     most = len(found) if full else _FINDINGS
     lines = [wrap(f"{number}. {visible(each)}", "", "   ") for number, each in enumerate(found[:most], 1)]
-    lines.append(f"   $ nsysprof why {quote_path(_slowest_report(fleet))}")
+    per = fleet.options.get("per")
+    same_steps = f"--range {quote_glob(per)}" if per else ""
+    lines.append(next_line(command_line("why", _slowest_report(fleet), same_steps, *option_words(fleet.options))))
     table, spread = rank_table(fleet, top, brief=not full), _spread_table(fleet)
     if spread and not full:
         spread = replace(spread, note="")

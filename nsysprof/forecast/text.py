@@ -2,16 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 
 import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.text import one_line, plural, quote_path, visible
+from nsysprof.core.text import command_line, next_line, one_line, path_option, plural, visible
 from nsysprof.core.units import format_ns, format_share, scale_ns
 from nsysprof.diagnosis.diagnose import Diagnosis
 from nsysprof.diagnosis.kinds import HAS
-from nsysprof.diagnosis.text import findings_text, headline
+from nsysprof.diagnosis.text import findings_text, headline, same_ranges
 from nsysprof.forecast.forecast import REMOVALS, Forecast
 from nsysprof.forecast.path import WORDS
 from nsysprof.results.one_screen import Rows, answer_lines
@@ -123,13 +122,12 @@ def facts_of(answer: Forecast) -> list[str]:
 
 def forecast_text(answer: Forecast, *, full: bool = False, markdown: bool = False) -> str:
     """Format the forecast for a terminal, or as Markdown; the text ends with a newline."""
-    report, path = answer.attribution.trace.report, answer.path.replace("[", "[[]")
-    steps = "" if answer.path == WHOLE else f" --range {quote(path)}"
+    report, steps = answer.attribution.trace.report, "" if answer.path == WHOLE else path_option(answer.path)
     facts = "\n".join(wrap(visible(each), "  ", "    ") for each in facts_of(answer))
     parts: list[str | Rows] = [
         wrap(visible(forecast_sentence(answer)), "", "  "),
         Rows(parts_table(answer), code=True),
-        f"{facts}\n   $ nsysprof why {quote_path(report.path)}{steps}",
+        f"{facts}\n{next_line(command_line('why', report.path, steps, *answer.steps.options))}",
     ]
     return answer_lines(parts, answer.warnings, full=full, markdown=markdown)
 
@@ -141,6 +139,7 @@ def changes_text(diagnosis: Diagnosis, file: Path, *, full: bool = False, markdo
     left = [plural(more, "more change")] if (more := len(tried.findings) - most) > 0 else []
     text = findings_text(tried, file, "forecast", most)
     if diagnosis.findings and not tried.findings:
-        text = f"No bottleneck has a change that forecast can replay.\n $ nsysprof why {quote_path(file)}"
+        command = same_ranges("why", diagnosis.chosen.level, file)
+        text = f"No bottleneck has a change that forecast can replay.\n{next_line(command)}"
     head = wrap(visible(headline(diagnosis, file)), "", "  ")
     return answer_lines([head, text], more=left, full=full, markdown=markdown)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.text import join_words, one_line, plural, quote_path, visible
+from nsysprof.core.text import command_line, join_words, next_line, one_line, plural, quote_glob, visible
 from nsysprof.core.units import format_ns, format_ratio, format_share
 from nsysprof.history.history import CLOCK, MACHINE, Change, History, Series
 from nsysprof.history.tables import RUNS, run_rows
@@ -66,10 +66,10 @@ def changes_text(answer: History, shown: Sequence[tuple[Series, Change]]) -> str
     for number, (series, change) in enumerate(shown, 1):
         lines.append(wrap(f"{number}. {change_text(answer, series, change)}.", "", "   "))
         if number == 1:
-            lines.append(f"   $ {next_command(answer, change)}")
+            lines.append(next_line(next_command(answer, change)))
     if not lines:
-        newest = quote_path(Path(answer.runs[-1].file))
-        lines = [f"No change in step time found.\n $ nsysprof why {newest}"]
+        command = command_line("why", Path(answer.runs[-1].file), *_same_steps(answer))
+        lines = [f"No change in step time found.\n{next_line(command)}"]
     return "\n".join(lines)
 
 
@@ -108,8 +108,14 @@ def _machine_text(change: Change) -> str:
 
 def next_command(answer: History, change: Change) -> str:
     """Return the command that compares the reports before and after a change."""
-    before, after = (quote_path(Path(answer.runs[row].file)) for row in (change.before, change.run))
-    return f"nsysprof compare {before} {after}"
+    before, after = (Path(answer.runs[row].file) for row in (change.before, change.run))
+    return command_line("compare", before, after, *_same_steps(answer))
+
+
+def _same_steps(answer: History) -> tuple[str, ...]:
+    """The options of commands about the same steps."""
+    select = answer.options.get("range")
+    return (*([f"--range {quote_glob(select)}"] if select else []), *answer.options.get("reading", ()))
 
 
 def run_name(answer: History, row: int) -> str:

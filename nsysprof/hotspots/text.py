@@ -2,18 +2,17 @@
 
 from dataclasses import replace
 from math import isnan
-from shlex import quote
 
 import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.columns import ColumnTable, Texts
-from nsysprof.core.text import one_line, quote_path, visible
+from nsysprof.core.text import command_line, next_line, one_line, path_option, quote_glob, visible
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.finding import BOUND, Finding
 from nsysprof.diagnosis.reached import COMPUTE, MEMORY
-from nsysprof.diagnosis.text import findings_text, headline
+from nsysprof.diagnosis.text import findings_text, headline, same_ranges
 from nsysprof.hotspots.hotspots import LATENCY, NO_COUNTERS, NO_SHAPES, OCCUPANCY, UNKNOWN, Hotspots, Spot
 from nsysprof.hotspots.tables import HOTSPOTS
 from nsysprof.kernels.classify import short_name
@@ -27,7 +26,7 @@ _RECORD = {
     NO_SHAPES: "to record shapes: record_shapes=True in torch.profiler, or in emit_nvtx (nsys)",
     NO_COUNTERS: "to count memory traffic and FLOPs: nsysprof counters -- PROGRAM, then hotspots --counters FILE",
 }
-_NAME, _SHORT, _COMMAND, _FINDINGS = 60, 40, 110, 2
+_NAME, _SHORT, _COMMAND, _FINDINGS = 60, 40, 68, 2
 
 
 def hotspots_text(answer: Hotspots, top: int = 10, *, full: bool = False, markdown: bool = False) -> str:
@@ -43,12 +42,12 @@ def hotspots_text(answer: Hotspots, top: int = 10, *, full: bool = False, markdo
         gains = best.gain_ns >= answer.least_ns and not more
         shown, word = (best, "Optimize first") if gains else (answer.spots[0], "Longest kernel")
         line = wrap(visible(f"{word}: {spot_sentence(answer, shown)}."), "", "  ")
-        parts.append(line if more else f"{line}\n   $ {command(answer, best)}")
+        parts.append(line if more else f"{line}\n{next_line(command(answer, best))}")
     if found:
         file = answer.attribution.trace.report.path
         parts.append(findings_text(replace(answer.diagnosis, findings=tuple(found)), file, "hotspots", _FINDINGS))
     if not answer.spots and not found:
-        parts.append(f"   $ nsysprof steps {quote_path(answer.attribution.trace.report.path)}")
+        parts.append(next_line(same_ranges("steps", answer.case.chosen.level, answer.attribution.trace.report.path)))
     if answer.spots:
         rows = len(answer.spots) if full else top
         parts.append(
@@ -128,14 +127,15 @@ def spot_sentence(answer: Hotspots, spot: Spot) -> str:
 
 def command(answer: Hotspots, spot: Spot) -> str:
     """Compose the command that replays the saving per step or, if nothing is saved, the command that shows more."""
-    report = quote_path(answer.attribution.trace.report.path)
-    place = answer.place
-    steps = "" if place is None or place.path == WHOLE else f" --range {quote(place.path.replace('[', '[[]'))}"
-    text = f"nsysprof forecast {report}{steps} --as-profiled --scale {quote(f'{spot.glob}={spot.scale:g}')}"
+    report, place, level = answer.attribution.trace.report.path, answer.place, answer.case.chosen.level
+    steps = "" if place is None or place.path == WHOLE else path_option(place.path)
+    scale = quote_glob(f"{spot.glob}={spot.scale:g}")
     replayed = spot.gain_basis != BOUND  # a forecast refuses what could not be replayed
-    if spot.gain_ns > 0 and replayed and len(text) - len(report) <= _COMMAND:
-        return text
-    return f"nsysprof hotspots {report} --by family" if answer.by == "kernel" else f"nsysprof analyze {report}"
+    if spot.gain_ns > 0 and replayed and len(f"{steps}{scale}") <= _COMMAND:
+        return command_line("forecast", report, steps, "--as-profiled --scale", scale, *level.options)
+    if answer.by == "kernel":
+        return same_ranges("hotspots", level, report, "--by family")
+    return same_ranges("analyze", level, report)
 
 
 def spots_table(answer: Hotspots, top: int) -> TextTable:

@@ -131,7 +131,7 @@ class ResultFolder:
         """Name the files that were written, and the earlier files that were removed."""
         on_terminal = sys.stderr is not None and sys.stderr.isatty()
         lines = [f"Written to {visible(str(self.place))}/: {', '.join(names)}"]
-        if on_terminal and len(lines[0]) > screen_width():
+        if len(lines[0]) > screen_width():
             counts = [(noun, [name for name in names if name.endswith(end)]) for noun, end in _COUNTED]
             some = [plural(len(each), noun) for noun, each in counts if each]
             others = [name for name in names if not name.endswith((".png", ".csv", ".csv.gz"))]

@@ -1,13 +1,13 @@
 """Format slow steps as text: findings, paths, largest slow class minus typical steps, and the slowest steps."""
 
-from shlex import quote
 from typing import Any
 
 import numpy as np
 
 from nsysprof.core.columns import ColumnTable
-from nsysprof.core.text import one_line, plural, quote_path, visible
+from nsysprof.core.text import command_line, next_line, one_line, path_option, plural, visible
 from nsysprof.core.units import format_ns, format_share
+from nsysprof.diagnosis.text import same_ranges
 from nsysprof.results.one_screen import Rows, answer_lines, grave
 from nsysprof.results.table import TextTable, spread_text, wrap
 from nsysprof.statistics.judge import CLASSES, SLOW_ONES
@@ -48,17 +48,19 @@ def _head(answer: Steps) -> str:
 
 
 def _sentences(answer: Steps, found: list[Finding]) -> str:
-    file, lines = quote_path(answer.attribution.trace.report.path), []
+    file, level, lines = answer.attribution.trace.report.path, answer.level, []
+    options = level.options if level else ()
     for number, each in enumerate(found, 1):
         where = f"{place_of(answer, each.path, each.gpu, each.pid)}: " if len(answer.chains) > 1 else ""
         lines.append(wrap(f"{number}. {where}{each.text}.", "", "   "))
         if number == 1:
-            steps = f" --instance {each.steps[0]}" if each.steps else ""
-            lines.append(f"   $ nsysprof why {file} --range {quote(each.path.replace('[', '[[]'))}{steps}")
+            steps = f"--instance {each.steps[0]}" if each.steps else ""
+            lines.append(next_line(command_line("why", file, path_option(each.path), steps, *options)))
     if not found:
         if any(not chain.judgement.doubt for chain in answer.chains):
             lines.append("No slow steps, patterns or level changes found.")
-        lines.append(f"   $ nsysprof {'why' if answer.chains else 'ranges'} {file}")
+        other = "why" if answer.chains else "ranges"
+        lines.append(next_line(same_ranges(other, level, file) if level else command_line(other, file)))
     return "\n".join(lines)
 
 

@@ -36,7 +36,7 @@ def test_a_program_is_captured_with_its_record_and_the_next_command(
     done = capture("-o", "run", "--", *HELLO)
     assert done.code == 0, done.err
     assert done.files == ["run.json", "run.nsys-rep", "run.sqlite"]
-    assert done.out.splitlines()[-1] == "nsysprof analyze traces/run.sqlite"
+    assert done.out.splitlines()[-1] == "   $ nsysprof analyze traces/run.sqlite"
     assert "RUN::flash::S64" in done.out
     assert "hello from the program" in done.err
     assert seen(environment)[:4] == [

@@ -135,7 +135,8 @@ def test_findings_are_lines_with_their_fixes_below(
     monkeypatch.setattr(module, "check_machine", lambda folder, **how: iter(checks))
     doctor()
     assert capsys.readouterr().out == (
-        "Capture works on this machine, but without a GPU: only ranges and CPU time can be recorded.\n\n"
+        "Capture works on this machine, but without a GPU: only ranges and CPU time can be recorded.\n"
+        "   $ nsysprof capture -- python train.py\n\n"
         "[ok]      nsys: 2025.3 at /n/nsys\n"
         "[missing] GPU: no nvidia-smi\n"
         "            fix: install the driver\n"
@@ -214,6 +215,8 @@ def test_backends_that_do_not_run_are_told_with_the_reason(nsys: Path, tmp_path:
     assert checks["attention flex"].found.startswith("not tried")
     assert checks["attention flash_attn"].fix == "pip install flash-attn"
     assert checks["attention tiled_o0, tiled_o1"].found == "unsupported: tiled_o0 needs CuPy"
+    assert [name for name, check in checks.items() if check.lab] == [*checks][-5:]  # behind what captures need
+    assert capture_works([check for check in checks.values() if check.lab])
 
 
 def test_a_torch_without_cuda_on_a_machine_with_a_gpu_is_warned_of(
@@ -237,6 +240,7 @@ def test_a_missing_torch_names_what_to_install(nsys: Path, tmp_path: Path, monke
     (tmp_path / "_harness.py").touch()
     workload.write_text(WORKLOAD.partition("path =")[0] + "sys.exit('No module named torch')")
     checks = found(tmp_path, workload=workload)
+    assert found(tmp_path)["torch"] == checks["torch"]
     assert checks["torch"] == Check("torch", "missing", "not installed", f"{sys.executable} -m pip install torch nvtx")
 
 
@@ -252,13 +256,17 @@ def test_a_torch_beside_a_workload_that_fails_is_found(
     workload.write_text(WORKLOAD.partition("path =")[0] + fails)
     checks = found(tmp_path, workload=workload)
     assert checks["torch"] == Check("torch", "ok", "2.13.0 installed")
-    assert checks["attention"] == Check("attention", "warn", "the package nvtx is not installed", "pip install nvtx")
+    lacks = Check("attention", "warn", "the package nvtx is not installed", "pip install nvtx", lab=True)
+    assert checks["attention"] == lacks
     monkeypatch.setattr(module, "check_machine", lambda folder, **how: iter(checks.values()))
     with pytest.raises(typer.Exit):
         doctor()
-    verdict = " ".join(capsys.readouterr().out.split("\n\n")[0].split())
-    assert verdict.startswith("Capture works with PyTorch's profiler: nsysprof capture --profiler torch")
-    assert verdict.endswith("Capture with nsys does not work: fix nsys.")
+    verdict, *_, lab = capsys.readouterr().out.split("\n\n")
+    assert verdict == (
+        "Capture works with PyTorch's profiler. Capture with nsys does not work: fix nsys.\n"
+        "   $ nsysprof capture --profiler torch -- python train.py"
+    )
+    assert lab.startswith("Attention lab (captures of other programs do not need it):\n[warn]    attention: ")
 
 
 @pytest.mark.parametrize(("free", "state"), [(10 << 30, "ok"), (1 << 30, "warn"), (1 << 20, "missing")])

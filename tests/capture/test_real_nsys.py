@@ -74,7 +74,7 @@ def test_ranges_of_a_program_are_captured_and_analyzed(run: Run, tmp_path: Path)
     assert files(tmp_path) == ["ranges.json", "ranges.nsys-rep", "ranges.sqlite"]
     assert "captured 0 kernels and 21 ranges" in done.stdout
     last = done.stdout.splitlines()[-1]
-    assert last == "nsysprof analyze traces/ranges.sqlite"
+    assert last == "   $ nsysprof analyze traces/ranges.sqlite"
     analyzed = run(*last.split()[1:])
     assert analyzed.returncode == 0, analyzed.stderr
     assert "RUN::mine::S1" in analyzed.stdout

@@ -208,7 +208,7 @@ def test_what_was_recorded_stays_however_a_program_ends(recordings: Recordings, 
     assert done.files == ["run.json", "run.json.gz"]
     assert done.record["exit_code"] == code
     assert done.record["report"]["ops"] > 0
-    assert done.out.splitlines()[-1] == "nsysprof analyze traces/run.json.gz"
+    assert done.out.splitlines()[-1] == "   $ nsysprof analyze traces/run.json.gz"
     if name == "ranges":
         assert "RuntimeError: the end of it" in done.err
         assert "failed with exit code 1" in done.err
@@ -383,7 +383,7 @@ def test_ranks_have_a_trace_each(recordings: Recordings) -> None:
     done = recordings["ranks"]
     assert done.code == 0, done.err
     assert done.files == ["run.json", "run.rank0.json.gz", "run.rank1.json.gz"]
-    assert done.out.splitlines()[-1] == "nsysprof analyze traces/run.rank0.json.gz"
+    assert done.out.splitlines()[-1] == "   $ nsysprof analyze traces/run.rank0.json.gz"
     ranks = (Path("run.rank0.json.gz"), Path("run.rank1.json.gz"))
     on_gpus = TorchCapture({"report": {"kernels": 9}}, ranks, None)
     assert next_command(on_gpus) == "nsysprof fleet run.rank0.json.gz run.rank1.json.gz"

@@ -136,7 +136,8 @@ SLOWER = LONGER.format("fmha_cutlassF")
 def test_the_whole_output(run: Run, budget: Path) -> None:
     """What broke, what could not be tested and what holds, to the letter; nothing is written."""
     done = run(SHIPPED, budget.name)
-    assert done == Done(3, TEXT, "")
+    command = f"   $ nsysprof analyze {SHIPPED} --range 'RUN::math::S4096/iter*'\n"
+    assert done == Done(3, TEXT + command, "")
     assert files(budget.parent) == ["budget.toml"]
 
 
@@ -181,7 +182,8 @@ def test_all_holds(run: Run, budget: Path) -> None:
     assert run(SHIPPED, budget.name) == Done(
         0,
         "run.sqlite keeps to budget.toml: 1 limit\n\n"
-        "1 limit holds, on 1 range. Each limit applies to every call (instance of a range).\n",
+        "1 limit holds, on 1 range. Each limit applies to every call (instance of a range).\n"
+        f"   $ nsysprof analyze {SHIPPED}\n",
         "",
     )
     assert run(SHIPPED, budget.name, "--md").out.startswith("### ✅ run.sqlite keeps to budget.toml: 1 limit\n")
@@ -194,7 +196,7 @@ def test_a_draft_holds_and_breaks(kernel: str, backends: tuple[str, ...], run: R
     """A report keeps to its own draft; where kernels take longer, the limits on their ranges break, and no others."""
     drafted = run("--init", SHIPPED)
     assert drafted == Done(
-        0, f"nsysprof check {SHIPPED} budget.toml\n", "Written to budget.toml: limits on 18 ranges; next:\n"
+        0, f"   $ nsysprof check {SHIPPED} budget.toml\n", "Written to budget.toml: limits on 18 ranges\n"
     )
     assert files(tmp_path) == ["budget.toml"]
     kept = run(SHIPPED, "budget.toml")
@@ -296,12 +298,12 @@ def test_the_next_command_has_the_rules_of_the_draft(run: Run, tmp_path: Path) -
         encoding="utf-8",
     )
     done = run("--init", SHIPPED, "--rules", "my rules.toml")
-    words = shlex.split(done.out)
+    words = shlex.split(done.out)[1:]
     assert words == ["nsysprof", "check", str(SHIPPED), "budget.toml", "--rules", "my rules.toml"]
     assert run(*words[2:]).code == 0
     assert run(SHIPPED, "budget.toml").code == 3
     done = run("--init", SHIPPED, "-o", "b.toml", "--nsys", tmp_path)
-    assert shlex.split(done.out)[4:] == ["--nsys", str(tmp_path)]
+    assert shlex.split(done.out)[5:] == ["--nsys", str(tmp_path)]
 
 
 def test_a_draft_never_replaces_the_report(run: Run, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_program_is_counted_with_its_record_and_the_next_command(
     assert len(lines) == 5
     assert done.out.splitlines()[0] == "counted 4 kernels"
     assert done.out.splitlines()[-1] == (
-        "nsysprof compare traces/run.sqlite --base 'RUN::math::*' --new 'RUN::flash::*'"
+        "   $ nsysprof compare traces/run.sqlite --base 'RUN::math::*' --new 'RUN::flash::*'"
         " --counters traces/run.counters.csv"
     )
     assert done.err.count("hello from the program") == 2

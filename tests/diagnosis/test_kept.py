@@ -197,7 +197,6 @@ def test_ranks_of_any_findings_are_as_they_were() -> None:
             for each in (*best, *[each.untried() for each in best[:1]])
         ]
         asked = [text.next_command(each, "r", rng.choice(("why", "analyze", "steps"))) for each in best]
-        asked += [each.forecast_command("r", WHOLE) for each in best]
         more = [finding.scaled(each, 1.5, 30) for each in best[:1]]
         said.append([told, every, [each.replace(" ", "_") for each in asked], more])
     hold(__file__, "any findings", said)

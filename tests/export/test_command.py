@@ -47,9 +47,9 @@ def files(to: str) -> list[str]:
 
 
 def test_a_trace_gets_the_name_of_the_report(run: Run, tmp_path: Path) -> None:
-    """In the current folder; stdout stays empty, and stderr says where to open it."""
+    """In the current folder; stdout has the next command, and stderr says where to open it."""
     done = run("run.sqlite", "--to", "perfetto")
-    assert (done.code, done.out) == (0, "")
+    assert (done.code, done.out) == (0, "   $ nsysprof analyze run.sqlite\n")
     assert done.err.startswith("Written to run.pftrace (")
     assert done.err.endswith("; open it in https://ui.perfetto.dev\n")
     assert there(tmp_path) == ["run.pftrace", "run.sqlite"]
@@ -60,7 +60,7 @@ def test_a_trace_gets_the_name_of_the_report(run: Run, tmp_path: Path) -> None:
 def test_tables_get_a_folder(run: Run, tmp_path: Path, to: str) -> None:
     """With a file for each table and what they are of."""
     done = run("run.sqlite", "--to", to)
-    assert (done.code, done.out) == (0, "")
+    assert (done.code, done.out) == (0, "   $ nsysprof analyze run.sqlite\n")
     assert done.err.splitlines()[0].endswith(f"): {', '.join(files(to))}")
     assert there(tmp_path) == [f"run.{to}", "run.sqlite"]
     assert there(tmp_path / f"run.{to}") == files(to)

@@ -16,11 +16,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from nsysprof.commands import fleet as fleet_command
+from nsysprof.errors import NsysprofError
 from nsysprof.fleet.cluster import ClusterChoice, examine_all
 from nsysprof.fleet.examine import ReportTask, answer_file, examine_report, keep_answer, kept_in
 from nsysprof.fleet.files import default_folder
 from nsysprof.fleet.inputs import ReportFile, find_reports
 from nsysprof.formats.rank_answer import ReportAnswer
+from nsysprof.tools.interrupts import Interrupt
 from tests.kit.command_line import Run
 
 ROOT = Path(__file__).parents[2]
@@ -236,6 +239,15 @@ def test_an_interrupted_run_goes_on(run: Run, scheduler: str, tmp_path: Path, ma
     assert not kept.exists()
 
 
+def test_nothing_is_resumed_that_was_not_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An interrupt tells of --resume only if results stay: not where no folder can be made."""
+    (tmp_path / "a.npz").touch()
+    for kept, said in ((tmp_path, True), (None, False)):
+        with pytest.raises(NsysprofError, match="interrupted"), fleet_command._interruptible(kept, 3):
+            raise Interrupt(2)
+        assert ("1 of 3 reports are saved: run the command again with --resume" in capsys.readouterr().err) == said
+
+
 def test_an_interrupt_while_workers_start_is_no_noise(tmp_path: Path, many: Path) -> None:
     """It waits until Dask has started them, whose processes do not hear of it, and ends them."""
     process = started(many, "-o", "out", "--workers", "2", "--no-charts", folder=tmp_path)
@@ -286,6 +298,8 @@ def test_two_fleets_share_a_scheduler(scheduler: str) -> None:
 PORTS = '''
 import contextlib, faulthandler, os, socket, ssl, subprocess, sys, tempfile
 import distributed, psutil
+from nsysprof.commands import fleet as fleet_command
+from nsysprof.errors import NsysprofError
 from nsysprof.fleet.cluster import ClusterChoice, examine_all
 from nsysprof.fleet.examine import ReportTask
 from nsysprof.fleet.inputs import ReportFile

@@ -1,6 +1,7 @@
 """Every command that writes results: whose files it replaces, and that it leaves all of them or none."""
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -89,13 +90,15 @@ def content(path: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_earlier_results_are_replaced_as_a_whole(name: str, write: WriterRun, tmp_path: Path) -> None:
-    """By a run about the same, without asking or with --force only; and what was written is said."""
+    """By a run about the same, without asking or with --force only; what was written is said, or counted if a line is
+    too short for it.
+    """
     out, writer = tmp_path / "out", WRITERS[name]
     first = write(name)
     assert first.code == 0, first.err
     assert "Written to out" in first.err
     assert set(content(out)) == set(writer.names or ["out"])
-    assert all(file in first.err for file in writer.names)
+    assert all(file in first.err for file in writer.names) or re.search(r" \d+ (charts|tables)\n", first.err)
     before = content(out)
     if writer.asks:
         assert "not overwritten" in known_failure(write(name))

@@ -701,7 +701,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 def test_the_whole_output(trace: MakeTrace, run: Run, tmp_path: Path) -> None:
-    """What was removed on stdout, the file and the next command on stderr; by default in the current folder.
+    """What was removed and the next command on stdout, the file on stderr; by default in the current folder.
 
     A symbolic link names the copy, and not its target.
     """
@@ -710,16 +710,13 @@ def test_the_whole_output(trace: MakeTrace, run: Run, tmp_path: Path) -> None:
     (tmp_path / "in" / "my run.sqlite").symlink_to("048.sqlite")
     code, out, err = run("scrub", "in/my run.sqlite")
     assert code == 0
-    assert out == WHOLE
+    assert out == f"{WHOLE}   $ nsysprof analyze 'my run.scrubbed.sqlite'\n"
     size = format_bytes((tmp_path / "my run.scrubbed.sqlite").stat().st_size)
-    assert err == (
-        "to keep something unknown to nsysprof: --keep NAME\n"
-        f"Written to my run.scrubbed.sqlite ({size}); next:\n  nsysprof analyze 'my run.scrubbed.sqlite'\n"
-    )
+    assert err == (f"to keep something unknown to nsysprof: --keep NAME\nWritten to my run.scrubbed.sqlite ({size})\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "my run.scrubbed.sqlite"]
     assert left(tmp_path / "my run.scrubbed.sqlite") == []
     code, out, err = run("scrub", "my run.scrubbed.sqlite", "-o", "again.sqlite")
-    assert (code, out) == (0, "my run.scrubbed.sqlite: nothing private found\n")
+    assert (code, out) == (0, "my run.scrubbed.sqlite: nothing private found\n   $ nsysprof analyze again.sqlite\n")
 
 
 @pytest.mark.parametrize("kind", ["itself", "symbolic link", "hard link"])

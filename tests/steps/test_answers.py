@@ -1,6 +1,7 @@
 """What is said of steps, from made-up answers: shares, classes, places, and which steps a chart draws."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -128,7 +129,7 @@ def test_without_findings_the_next_command_is_told() -> None:
         ((), "   $ nsysprof ranges r.sqlite"),
     ):
         told = answer(*chains)
-        told.attribution.trace.report.path = "r.sqlite"
+        told.attribution.trace.report.path, told.level = Path("r.sqlite"), None
         assert _sentences(told, []) == said
 
 
