@@ -29,7 +29,7 @@ class GraphWork:
 
     @cached_property
     def owner(self) -> Ints32:
-        """Return the range in which each op of the trace was captured, -1 for none."""
+        """For each op of the trace, return the range in which the op was captured, -1 for none."""
         out = np.full(len(self.captured), -1, np.int32)
         out[self.captured] = self.inside.op_owner
         return out

@@ -251,8 +251,8 @@ def in_calls(case: Case, *purposes: int) -> Mask:
 
 @made_once
 def copied_op(case: Case) -> Ints:
-    """For each piece, return its copy of more than a few bytes: the host made it or waited for it, or its blocking call
-    exposed the wait; -1 if there is none.
+    """For each piece, return its copy of more than a few bytes: a copy that the host made or waited for, or whose
+    blocking call exposed the wait; -1 if there is none.
     """
     pieces, ops = case.pieces, case.facts.ops_of_calls
     call = pieces["call"]

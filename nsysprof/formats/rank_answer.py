@@ -40,8 +40,8 @@ class RankPart:
     ``collective_names``, ``communicator`` int32 into ``communicators``, ``collective_start``, ``collective_end``;
     ``blocking_start`` and ``blocking_end`` bound the pieces of collectives on which the next compute depended;
     ``blocking_of`` (int32) is the collective of each piece. The columns of collectives are empty if the trace has no
-    such data (then named in ``lacks``). ``timeline_ns`` (start, end) is divided into equal bins: ``compute_bins`` has
-    the time of compute, ``exposed_bins`` the time of communication without compute.
+    such data; ``lacks`` then names the missing data. ``timeline_ns`` (start, end) is divided into equal bins:
+    ``compute_bins`` has the time of compute, ``exposed_bins`` the time of communication without compute.
     """
 
     pid: int

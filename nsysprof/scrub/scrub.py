@@ -74,8 +74,9 @@ def scrub_report(source: Path, out: Path, *, keep: Sequence[str] = (), names: bo
     this content. Credentials are removed from all texts; with ``names``, paths and addresses are also removed from the
     names of ranges and kernels.
 
-    The copy gets its final name when it is complete. Until then, a private folder beside it contains unscrubbed data.
-    Raises `NsysprofError` if the report cannot be read or the copy cannot be written, or if ``keep`` matches nothing.
+    The copy gets its final name when it is complete. Until the copy is complete, a private folder beside it contains
+    unscrubbed data. Raises `NsysprofError` if the report cannot be read or the copy cannot be written, or if ``keep``
+    matches nothing.
     """
     taken = NsysprofError(f"{out}: exists already, not overwritten", f"rm {quote(str(out))}, or name another file")
     if os.path.lexists(out):

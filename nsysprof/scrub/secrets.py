@@ -58,7 +58,9 @@ class Secrets:
     cuts: Counter[str] = field(default_factory=Counter)
 
     def add(self, secrets: Iterable[Secret]) -> None:
-        """Add secrets; a text from several places keeps its first kind, and is sure if it is sure in any place."""
+        """Add secrets. A text from several places keeps its first kind, and is a sure secret if it is one in any of the
+        places.
+        """
         for secret in secrets:
             first = self.known.setdefault(secret.text, secret)
             if secret.sure and not first.sure:

@@ -60,7 +60,7 @@ def findings(answer: Steps) -> list[Finding]:
 
 
 def findings_one_by_one(answer: Steps) -> list[Finding]:
-    """Return the findings to print one by one. If there are many paths, a table shows the warm-up instead."""
+    """Return the findings to print one by one; with many paths, warm-up is left out, because a table shows it."""
     found = findings(answer)
     few = len(answer.chains) <= _FEW_PATHS
     return [each for each in found if few or each.kind != CLASSES[WARM_UP]]
