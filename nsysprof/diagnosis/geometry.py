@@ -55,6 +55,13 @@ _OF_LIBRARY = re.compile(
     r"(?:void )?(?:(?:ampere|volta|turing|maxwell|fermi|sm\d+|nvjet)_|cutlass|cublas|cudnn"
     r"|gemv(?:2[NT]|NSP)_kernel|gemm(?:SN|k1)_|gemm_kernel\dx\d_|(?:.*internal::)?gemvx::)"
 )
+# Of vectors, random numbers, sparse matrices, sorting and sums: libraries lay out their blocks by the size of the data.
+_CALLED = re.compile(
+    r"(?:void )?(?:[a-z]\w+_kernel\w*<.*\bcublas\w+Params|gen_sequenced<|(?:\w+::)?(?:cub|thrust|cusparse)::)"
+)
+_SEED = re.compile(r"(?:void )?generate_seed_pseudo\w*<")
+_FEWER_CALLS = "call this library function in fewer steps, or on more data at once: the library chooses the grid"
+_REUSE = "create the cuRAND generator once and reuse it: each new generator runs this kernel"
 _SAME, _SOME = 1.25, 3  # times as long, of so many launches: as long with many blocks as with few
 _EVEN = "launch a multiple of {wave} blocks, or only {wave} blocks that loop over the work"
 _UNSPILLED = "keep values in registers ({registers}): smaller tiles, less unrolling, or a higher register limit"
@@ -83,10 +90,11 @@ def geometry_findings(busy: Busy) -> Iterator[Finding]:
     whole, own = _beside_small(busy, small)
     beside = max(int(whole[small].sum()) / max(int(own[small].sum()), 1), 1.0)  # so many of these run at a time
     idle = {"small-grid": np.where(small, np.maximum(1 - used[row] * beside, 0), 0.0)}
+    names = busy.case.facts.attribution.trace.op_names
+    idle["small-grid"][small & busy.matches(lambda code: _SEED.match(names[code]) is not None)] = 1  # run no more
     if faults < MANY_FAULTS:
         tiny = known & ~few & (found.threads < FULL)
-        names = busy.case.facts.attribution.trace.op_names
-        of_library = busy.matches(lambda code: _OF_LIBRARY.match(names[code]) is not None)
+        of_library = busy.matches(lambda code: any(each.match(names[code]) for each in (_OF_LIBRARY, _CALLED, _SEED)))
         empty = 1 - np.minimum(used, np.nan_to_num(found.held.occupancy, nan=1.0) * _lanes(found))
         idle["tiny-blocks"] = np.where(tiny[row] & ~of_library & ~same, empty[row], 0.0)
         unpiped = ~busy.matches(lambda code: busy.case.facts.kinds.family[code] in PIPELINED)
@@ -256,7 +264,11 @@ def _remedy(busy: Busy, found: Launches, kind: str, row: int, code: int) -> str:
         name = busy.case.facts.attribution.trace.op_names[code]
         if _STAGE.search(name):
             return _SELDOM
+        if _SEED.match(name):
+            return _REUSE
         texts = {"cuda": _MANY["pytorch"]} if _OF_LIBRARY.match(name) else _MANY
+        if texts is _MANY and _CALLED.match(name):
+            texts = {"cuda": _FEWER_CALLS, "pytorch": _MANY["pytorch"]}
         text = dialect_text(busy.case, texts)
         return (_SMALLER if spread and text == _MANY["cuda"] else text).format(**values)
     if kind == "tail-wave":

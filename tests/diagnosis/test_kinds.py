@@ -2654,6 +2654,10 @@ def test_nobody_sets_the_blocks_of_a_library(trace: MakeTrace) -> None:
         ("void gemmSN_TN_kernel<float, 128, 16>(cublasGemmSmallNParams<float>)", 1, "give the kernel more parallel"),
         ("void gemv2T_kernel_val<int, int, float>(cublasGemvParamsEx<int>)", 264, None),
         ("void gemm_naive<16>(float*, float*, float*, int)", 1, "launch at least 528 blocks"),
+        ("void nrm2_kernel<double, 128>(cublasNrm2Params<T1, T3>)", 1, "call this library function in fewer steps"),
+        ("void cub::CUB_200200::DeviceRadixSortOnesweepKernel<int>(T1 *)", 1, "call this library function in fewer"),
+        ("void generate_seed_pseudo<rng_config<curandStateXORWOW>>(int *)", 1, "create the cuRAND generator once"),
+        ("init(curandStateXORWOW *, int)", 1, "launch at least 528 blocks"),
     ):
         found = diagnosis_of(trace(*steps(kernel(name, blocks, block=(32, 1, 1))).items)).findings
         remedies = [each.remedy for each in found if each.kind in ("small-grid", "tiny-blocks")]
