@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.arrays import Index, Mask
+from nsysprof.core.arrays import Index, Ints, Mask
 from nsysprof.core.columns import pick
 from nsysprof.core.intervals import union
 from nsysprof.core.text import one_line, plural
@@ -29,6 +29,7 @@ from nsysprof.diagnosis.kinds import (
     in_one_gap,
     in_steps,
     launching,
+    messages,
     of_host,
     removal,
     repeats,
@@ -52,6 +53,8 @@ _SLOW_LAUNCH = (
     "nsys profile --cuda-graph-trace=graph"
 )
 OVERLAP = "; start MPI_Isend and MPI_Irecv before independent work, and balance the ranks"
+_COLLECTIVE = re.compile(r"P?MPI_((?:All|Reduce|Bcast|Gather|Scatter|Scan|Exscan|Barrier)(?!oc)\w*)")
+_FEWER = "; call it in fewer steps, or start MPI_I{name} before independent work, and balance the ranks"
 _CACHE = (
     "turn the caching allocator on: unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING, and do"
     " not call empty_cache() in the loop"
@@ -282,14 +285,28 @@ def _called(case: Case, rows: Index | int) -> Mask:
     return case.purpose[case.pieces["call"][rows]] == purposes.MPI
 
 
+def _sent(case: Case, rows: Index) -> Ints:
+    """The call of MPI or else the range, as a code of `Facts.texts`."""
+    named = np.where(_called(case, rows), *(case.pieces[name][rows] for name in ("culprit", "range")))
+    return np.where(messages(case)[rows] > 0, messages(case)[rows], named)
+
+
+def _overlap(case: Case, group: Group) -> str:
+    """What to do about a call of MPI; ranks enter collectives together."""
+    collective = _COLLECTIVE.match(group.cause)
+    if not in_steps(case, group) or not collective:
+        return OVERLAP * in_steps(case, group)
+    return _FEWER.format(name=collective[1].lower())
+
+
 COLLECTIVES = _kind("mpi", _each_step(purposes.NCCL), None)
 MESSAGES = Kind(
     "mpi",
     in_mpi,
-    lambda case, rows: np.where(_called(case, rows), *(case.pieces[name][rows] for name in ("culprit", "range"))),
-    lambda case, row: text_of("culprit" if _called(case, row) else "range")(case, row),
+    _sent,
+    lambda case, row: one_line(case.facts.texts.words[_sent(case, np.array([row]))[0]], NAME),
     _CALL,
-    note=lambda case, group: OVERLAP * in_steps(case, group),
+    note=_overlap,
 )
 HOST_PAGES = _kind(
     "page-fault", _each_step(purposes.PAGES), {"cuda": "touch or pin the memory once, before the loop, and reuse it"}

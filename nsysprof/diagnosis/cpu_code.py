@@ -15,7 +15,18 @@ from nsysprof.diagnosis.calls import LOAD_AHEAD, OUTPUT, OVERLAP, writes
 from nsysprof.diagnosis.case import Case, made_once
 from nsysprof.diagnosis.copies import SPARE
 from nsysprof.diagnosis.finding import BOUND, NAME
-from nsysprof.diagnosis.kinds import DIRECTIVES, Group, Kind, Remedy, dialect_text, fetched, in_steps, of_host, removal
+from nsysprof.diagnosis.kinds import (
+    DIRECTIVES,
+    Group,
+    Kind,
+    Remedy,
+    dialect_text,
+    fetched,
+    in_steps,
+    most_in,
+    of_host,
+    removal,
+)
 from nsysprof.trace.details import NO_RANGES, CpuSamples
 from nsysprof.waits.purposes import compiles
 
@@ -93,25 +104,12 @@ def _operators(case: Case) -> Ints:
 
     Operators that launch nothing, and are in no other one, work on the CPU.
     """
-    trace, pieces = case.facts.attribution.trace, case.pieces
-    out, rows = np.zeros(len(pieces["ns"]), np.int64), np.flatnonzero(_long_code(case))
+    trace = case.facts.attribution.trace
+    out, rows = np.zeros(len(case.pieces["ns"]), np.int64), np.flatnonzero(_long_code(case))
     found = trace.report.reader.other_ranges(trace, {"ops"}) if len(rows) else NO_RANGES
     codes = (0 if name.text.startswith("autograd::") else case.facts.texts.code(name.text) for name in found.names)
     names = np.fromiter(codes, np.int64)
-    for code in np.unique(pieces["thread"][rows]).tolist():
-        mine = np.flatnonzero(found.thread == trace.threads[code])
-        mine = mine[np.lexsort((-found.end[mine], found.start[mine]))]
-        outer = found.start[mine][1:] >= np.maximum.accumulate(found.end[mine])[:-1]
-        mine = mine[np.append(True, outer)[: len(mine)]]
-        launches = trace.launches.start[trace.launches.thread == code]
-        first, last = (np.searchsorted(launches, each[mine]) for each in (found.start, found.end))
-        mine = mine[first == last]
-        here = rows[pieces["thread"][rows] == code]
-        start, end = pieces["start_ns"][here], pieces["end_ns"][here]
-        at = np.searchsorted(found.start[mine], (start + end) // 2, side="right") - 1
-        here, start, end, op = here[at >= 0], start[at >= 0], end[at >= 0], mine[at[at >= 0]]
-        most = 2 * (np.minimum(end, found.end[op]) - np.maximum(start, found.start[op])) >= end - start
-        out[here[most]] = names[found.name[op[most]]]
+    out[rows] = np.append(names, 0)[np.append(found.name, -1)[most_in(case, rows, found, launching=False)]]
     return out
 
 

@@ -11,6 +11,7 @@ from nsysprof.core.arrays import Floats, Index, Ints, Ints32, Mask
 from nsysprof.core.intervals import union_length
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.busy import Busy
+from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import EVERY, OFTEN_SO, ONCE, Finding
 from nsysprof.diagnosis.kinds import dialect_text, often
 from nsysprof.diagnosis.launch_bound import updates
@@ -35,6 +36,10 @@ _CHANNELS_LAST = {
     "pytorch": "keep model and input in channels-last: .to(memory_format=torch.channels_last)",
     "cuda": "pass tensors to cuDNN in NHWC, the layout of its tensor-core kernels",
 }
+# Operators on volumes, and what nvFuser makes of them: channels_last is for tensors of four dimensions.
+_VOLUMES = re.compile(
+    r"(?i)(?:conv(?:_transpose)?|pool|norm)_?3d|trilinear3d|n(?:cdhw|dhwc)\b|\btensor<\w+, (?:\(int\))?5>"
+)
 _TRAINS = "batch norm in training mode without a backward pass"
 _EVAL = {
     "cuda": "call model.eval() before inference, so that the norm needs no statistics and torch.compile folds it away"
@@ -58,6 +63,8 @@ _BACKWARD = re.compile(r"(?i)backward|[dw]grad|bn_bw|multi_tensor_apply|addcdiv"
 _CONVERTS = re.compile(r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw")
 # Pointwise kernels that no compiler of the program fuses: of optimizers over lists, around convolutions, of loaders.
 _OF_LIBRARIES = re.compile(rf"{_CONVERTS.pattern}|multi_tensor|cudnn::|\bdali::")
+# Batch norm that knows mean and variance scales and shifts each element, so a compiler fuses it, too.
+_INFERS = re.compile(r"bn_fw_inf|batch_norm_transform_input")
 # A block per channel, however few there are: in channels-last as many blocks as fit share the rows.
 _NCHW_NORM = re.compile(r"bn_(?:fw|bw)\w*1C11")
 _NORM_SAVES = 0.5  # of their time, where nothing says what they move: 0.8 of it on an H200 with 64 channels
@@ -89,8 +96,7 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
     used = np.zeros(len(ops), bool)
     for finder in (_attention, _chains, _tiny):
         yield from finder(busy, ops, used)
-    names = busy.case.facts.attribution.trace.op_names
-    infers = busy.case.dialect == "pytorch" and not any(_BACKWARD.search(name) for name in names)
+    names, infers = busy.case.facts.attribution.trace.op_names, _only_infers(busy.case)
     trains = busy.matches(lambda code: infers and _IN_TRAINING.search(names[code]) is not None)
     casts = _of_cause(busy, busy.op, ("cast",)) & ~np.isin(busy.op, ops[used])
     for kind, cause, mine, texts in (
@@ -113,8 +119,16 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
         if busy.enough(gain):
             text = f"{_LAYOUT}{', and norms in channels-first' * bool(len(norms))}: {{amount}}"
             remedy = dialect_text(busy.case, _CHANNELS_LAST)
+            trace = busy.case.facts.attribution.trace
+            if any(_VOLUMES.search(name) for name in (*names, *(each.text for each in trace.range_names))):
+                remedy = remedy.replace("torch.channels_last", "torch.channels_last_3d").replace("NHWC", "NDHWC")
             ns = int(busy.length[converts].sum() + busy.length[norms].sum())
             yield busy.finding("channels-last", _LAYOUT, text, remedy, gain, ns)
+
+
+def _only_infers(case: Case) -> bool:
+    """Whether a program of PyTorch runs no backward pass."""
+    return case.dialect == "pytorch" and not any(map(_BACKWARD.search, case.facts.attribution.trace.op_names))
 
 
 def _fills(busy: Busy) -> Mask:
@@ -250,6 +264,9 @@ def _chains(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
     for code in np.unique(name[fits]).tolist():
         if _OF_LIBRARIES.search(trace.op_names[code]):
             fits &= name != code
+    norms = [code for code in np.unique(name).tolist() if _INFERS.search(trace.op_names[code])]
+    norm = np.isin(name, norms) & _only_infers(busy.case) & ~used
+    fits |= norm
     windows = busy.case.windows.take(busy.place.windows)
     step = np.searchsorted(np.sort(windows.start), trace.ops.start[ops], side="right")
     stream = trace.ops.stream[ops]
@@ -260,7 +277,8 @@ def _chains(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
     row = np.cumsum(first) - 1
     changes = np.append(False, name[1:] != name[:-1])[: len(ops)] & ~first
     count, several = np.bincount(row, minlength=1)[row], np.bincount(row, changes, minlength=1)[row] > 0
-    mine = np.flatnonzero(fits & (count >= _SHORTEST) & several)  # one kernel again and again is a loop
+    normed = np.bincount(row, norm, minlength=1)[row] > 0  # with an activation behind it: two kernels are a row
+    mine = np.flatnonzero(fits & (count >= _SHORTEST - normed) & several)  # one kernel again and again is a loop
     if not len(mine):
         return
     starts = first[mine]
@@ -278,7 +296,8 @@ def _chains(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
         which = often(busy.place, np.bincount(step[mine] - 1, length[mine], busy.place.steps))
         shown = union_length(trace.ops.start[ops[mine]], trace.ops.end[ops[mine]])
         amount = "{amount}" if which == EVERY else f"{format_ns(shown)} {'in ' * (which != ONCE)}{which}"
-        text = f"{len(mine) / steps:,.0f} pointwise kernels in {rows} each read and write memory: {amount}"
+        what = f"pointwise kernels{' (with batch norms)' * bool(norm[mine].any())}"
+        text = f"{len(mine) / steps:,.0f} {what} in {rows} each read and write memory: {amount}"
         remedy, updated = dialect_text(busy.case, _COMPILE), updates(busy.case)[ops[mine]]
         of_optimizer = int(length[mine][updated].sum()) / ns
         if remedy == _COMPILE["pytorch"] and of_optimizer >= _SOME:

@@ -262,10 +262,8 @@ def _remedy(busy: Busy, found: Launches, kind: str, row: int, code: int) -> str:
         values |= {"wide": wide, "each": each, "blocks": each * found.sms}
         spread = int(found.blocks[row]) * threads >= FEW_WARPS * _WARP * found.sms
         name = busy.case.facts.attribution.trace.op_names[code]
-        if _STAGE.search(name):
-            return _SELDOM
-        if _SEED.match(name):
-            return _REUSE
+        if _STAGE.search(name) or _SEED.match(name):
+            return _REUSE if _SEED.match(name) else _SELDOM
         texts = {"cuda": _MANY["pytorch"]} if _OF_LIBRARY.match(name) else _MANY
         if texts is _MANY and _CALLED.match(name):
             texts = {"cuda": _FEWER_CALLS, "pytorch": _MANY["pytorch"]}

@@ -13,6 +13,7 @@ from nsysprof.core.text import one_line
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import SKEWED, Case, Place, made_once
 from nsysprof.diagnosis.finding import BOUND, COUNTED, EVERY, NAME, ONCE, REPLAYED, Finding
+from nsysprof.trace.details import NO_RANGES, OtherRanges
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MIGRATION
 from nsysprof.waits.awaited import ITEM_BYTES
 from nsysprof.waits.changes import Changes
@@ -229,13 +230,51 @@ def stalled(case: Case) -> Mask:
     return out
 
 
+def most_in(case: Case, rows: Index, found: OtherRanges, *, launching: bool = True) -> Ints:
+    """For each of the pieces ``rows``, return the outermost range on its thread that takes at least half of it; -1 for
+    none. Ranges that launch are left out unless ``launching``.
+    """
+    trace, pieces, out = case.facts.attribution.trace, case.pieces, np.full(len(rows), -1, np.int64)
+    for code in np.unique(pieces["thread"][rows]).tolist():
+        mine = np.flatnonzero(found.thread == trace.threads[code])
+        mine = mine[np.lexsort((-found.end[mine], found.start[mine]))]
+        outer = found.start[mine][1:] >= np.maximum.accumulate(found.end[mine])[:-1]
+        mine = mine[np.append(True, outer)[: len(mine)]]
+        if not launching:
+            launches = trace.launches.start[trace.launches.thread == code]
+            first, last = (np.searchsorted(launches, each[mine]) for each in (found.start, found.end))
+            mine = mine[first == last]
+        here = np.flatnonzero(pieces["thread"][rows] == code)
+        start, end = pieces["start_ns"][rows[here]], pieces["end_ns"][rows[here]]
+        at = np.searchsorted(found.start[mine], (start + end) // 2, side="right") - 1
+        here, start, end, op = here[at >= 0], start[at >= 0], end[at >= 0], mine[at[at >= 0]]
+        most = 2 * (np.minimum(end, found.end[op]) - np.maximum(start, found.start[op])) >= end - start
+        out[here[most]] = op[most]
+    return out
+
+
+@made_once
+def messages(case: Case) -> Ints:
+    """For each piece, return the name, as a code of `Facts.texts`, of the recorded MPI call that takes most of it; 0
+    for none.
+    """
+    trace, out = case.facts.attribution.trace, np.zeros(len(case.pieces["ns"]), np.int64)
+    rows = np.flatnonzero(case.pieces["cause"] == LATE_HOST)
+    found = trace.report.reader.other_ranges(trace, {"mpi"}) if len(rows) else NO_RANGES
+    if len(found.names):
+        names = np.array([*(case.facts.texts.code(name.text) for name in found.names), 0], np.int64)
+        out[rows] = names[np.append(found.name, -1)[most_in(case, rows, found)]]
+    return out
+
+
 @made_once
 def of_mpi(case: Case) -> Mask:
     """Mark pieces about MPI, including all calls and copies that MPI makes."""
     named = [
         purpose_of(text) == MPI or _MPI.search(text.partition("@")[0]) is not None for text in case.facts.texts.words
     ]
-    return np.array(named, bool)[case.pieces["range"]] | (case.purpose[case.pieces["call"]] == MPI)
+    named_so = np.array(named, bool)[case.pieces["range"]]
+    return named_so | (case.purpose[case.pieces["call"]] == MPI) | (messages(case) > 0)
 
 
 def in_mpi(case: Case) -> Mask:

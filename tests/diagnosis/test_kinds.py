@@ -42,6 +42,7 @@ from tests.kit.trace import (
     Kernel,
     Launch,
     Memcpy,
+    MpiCall,
     OsCall,
     PageFault,
     Process,
@@ -1501,6 +1502,35 @@ def test_what_costs_little_beside_others_and_has_no_remedy_is_not_told(trace: Ma
         assert [each.kind for each in diagnosis_of(trace(*steps(act).items)).findings] == kinds
 
 
+@pytest.mark.parametrize(
+    ("last", "count", "lost"), [(PRODUCT, 5, 1500 * US), ("cudnn::bn_bw_1C11_kernel_new<__half>", 0, 0)]
+)
+def test_batch_norm_of_inference_is_pointwise(trace: MakeTrace, last: str, count: int, lost: int) -> None:
+    """It scales each element, and the activation behind it could, too; in training, two kernels are no chain."""
+    norm = "void cudnn::bn_fw_inf_1C11_kernel_NCHW<float, float, true, 1>"
+    act = in_a_row(PRODUCT, norm, GELU, PRODUCT, norm, ADD, SCALE, PRODUCT, GELU, ADD, last)
+    found = diagnosis_of(trace(*steps(act).items)).findings
+    chains = [each for each in found if each.kind == "pointwise"]
+    assert [each.lost_ns / STEPS for each in chains] == [pytest.approx(lost, rel=0.001)] * bool(count)
+    assert all(each.text.startswith(f"{count} pointwise kernels (with batch norms) in") for each in chains)
+    assert all(each.remedy == "fuse these kernels with torch.compile" for each in chains)
+
+
+@pytest.mark.parametrize(
+    ("name", "ends"),
+    [
+        ("CudaCodeGen::kernel2(CudaCodeGen::Tensor<float, (int)5>)", "channels_last_3d)"),
+        ("void at::native::max_pool3d_with_indices_single_out_frame<float>", "channels_last_3d)"),
+        ("void dali::kernels::FlipKernel<float>(float *, dali::TensorShape<(int)5>)", "channels_last)"),
+    ],
+)
+def test_volumes_have_a_channels_last_of_their_own(trace: MakeTrace, name: str, ends: str) -> None:
+    """Tensors of five dimensions do not convert to torch.channels_last; DALI has five dimensions for images, too."""
+    found = diagnosis_of(trace(*steps(in_a_row(SCALE, TO_NHWC, TO_NHWC, name)).items)).findings
+    [layout] = [each for each in found if each.kind == "channels-last"]
+    assert layout.remedy.endswith(ends)
+
+
 def test_small_grids_at_a_time_leave_the_gpu_empty_together(trace: MakeTrace) -> None:
     """Kernels of one block in four streams: the time counts once; beside a full kernel none is lost."""
 
@@ -2024,6 +2054,30 @@ def test_a_second_loop_has_steps_too(trace: MakeTrace) -> None:
             first = found.findings[0]
             assert (first.kind, first.path, first.cause) == ("mpi", "iteration B*", "MPI exchange")
             assert "start MPI_Isend and MPI_Irecv before" in first.text
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "tid", "kind", "said"),
+    [
+        ("MPI_Allreduce", "COLLECTIVES", 1, "mpi", "call it in fewer steps, or start MPI_Iallreduce before"),
+        ("MPI_Sendrecv", "OTHER", 1, "mpi", "start MPI_Isend and MPI_Irecv before"),
+        ("MPI_Allreduce", "COLLECTIVES", 9, "cpu-code", "CPU time in log"),
+    ],
+)
+def test_a_recorded_call_of_mpi_is_no_cpu_time(
+    trace: MakeTrace, name: str, table: str, tid: int, kind: str, said: str
+) -> None:
+    """A call of MPI in its table and in no range; not the call of another thread."""
+
+    def act(program: Program) -> None:
+        program.wait()
+        with program.range("log"):
+            program.items.append(MpiCall(name, program.now, program.now + 2 * MS, tid, table=table))
+            program.code(2 * MS)
+
+    first = diagnosis_of(trace(*steps(act).items)).findings[0]
+    assert (first.kind, first.lost_ns / STEPS) == (kind, pytest.approx(2 * MS, rel=0.001))
+    assert said in first.text
 
 
 def test_where_cpu_work_lies_decides_where_it_goes(trace: MakeTrace) -> None:
