@@ -55,6 +55,6 @@ def listed(breakdown: Breakdown) -> list[dict[str, Any]]:
     out = []
     for each in diagnosis.findings[:MOST]:
         values = each.listed() | {"path": "" if each.path == WHOLE else each.path}
-        command = {"command": next_command(each, file, "analyze", diagnosis.chosen.level.options)}
+        command = {"command": next_command(each, file, "analyze", diagnosis.chosen.level)}
         out.append({name: values[name] for name in names} | command | seen)
     return out

@@ -67,13 +67,13 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
 
 def _findings(breakdown: Breakdown) -> list[dict[str, str]]:
     """The top bottlenecks: a sentence each, the fix, its gain, and the command that tries it."""
-    file, options = breakdown.attribution.trace.report.path, breakdown.diagnosis.chosen.level.options
+    file, level = breakdown.attribution.trace.report.path, breakdown.diagnosis.chosen.level
     return [
         {
             "gain": gain_text(each),
             "text": visible(sentence(each)),
             "hint": each.remedy,
-            "command": next_command(each, file, "analyze", options),
+            "command": next_command(each, file, "analyze", level),
         }
         for each in breakdown.findings[:MOST]
     ]

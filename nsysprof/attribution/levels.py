@@ -53,7 +53,8 @@ class Level:
     recording. If no annotated level is the program's steps, iterations are detected and added to the ranges of
     ``attribution``. ``share``: the share of GPU busy time (of all GPUs, without warm-up) that these ranges cover; None
     if the GPUs were never busy. ``asked``: whether the user named the ranges, by the glob ``select``. ``options``: the
-    options of commands that ask about the same ranges.
+    options of commands that ask about the same ranges. ``detected``: whether these are iterations beside annotated
+    ranges, for which `analyze` has no path.
     """
 
     attribution: Attribution
@@ -64,6 +65,7 @@ class Level:
     asked: bool
     select: str = ""
     options: tuple[str, ...] = ()
+    detected: bool = False
 
     @cached_property
     def paths(self) -> list[str]:
@@ -142,7 +144,8 @@ def choose_level(attribution: Attribution, select: str | None, merge_names: Sequ
         level = _asked(attribution, select, merge_names)
     else:
         level = _repeated(attribution, merge_names) or _detected(attribution, merge_names)
-    return replace(level, select=select or "", options=options)
+    detected = level.attribution is not attribution
+    return replace(level, select=select or "", options=options, detected=detected)
 
 
 def _detected(attribution: Attribution, merge_names: Sequence[str] | None) -> Level:

@@ -1,7 +1,5 @@
 """A diagnosis in sentences: the steps, their bottlenecks, fixes and gains, and the next command."""
 
-import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,6 @@ _MORE = 1.05  # times what a cause costs: a graph spares the code between launch
 _SOME_COPIES, _SOME, _OUTSIDE = 0.05, 0.1, 0.1
 _LONG_NS = 100_000_000  # before the first GPU operation: less is not worth a line
 _IDLE = 0.05  # of the steps, or of the recording, that nothing needs to be said about
-_FOUND_INSIDE = re.compile(r"/(?:inner )?iteration\b")  # steps found inside a range, which `analyze` has no path for
 
 
 def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
@@ -269,7 +266,7 @@ def findings_text(
             gain = f" ({gain_text(each)})" * (each.basis != UNTRIED)
             lines.append(wrap(f"→ {remedy}{gain}", "   ", "     ", width))
         if number == 1 or not most or asked_by in heads:
-            lines.append(next_line(next_command(each, file, asked_by, level.options)))
+            lines.append(next_line(next_command(each, file, asked_by, level)))
     if not most and (once := once_text(diagnosis)):
         lines.append(wrap(once, "", "  ", width))
     return "\n".join(lines)
@@ -277,32 +274,32 @@ def findings_text(
 
 def same_ranges(name: str, level: Level, file: Any, more: str = "") -> str:
     """Compose the command ``name`` about the ranges of the level in a report, with ``more`` options."""
-    unknown = name == "ranges" or (name == "analyze" and _FOUND_INSIDE.search(level.name))
+    unknown = name == "ranges" or (name == "analyze" and level.detected)
     select = f"{'--per' if name == 'steps' else '--range'} {quote_glob(level.select)}"
     return command_line(name, Path(file), select if level.select and not unknown else "", more, *level.options)
 
 
-def next_command(finding: Finding, file: Any, asked_by: str, options: Sequence[str] = ()) -> str:
+def next_command(finding: Finding, file: Any, asked_by: str, level: Level | None = None) -> str:
     """Return the command that tries the change, or a command that shows more, but never ``asked_by`` itself.
 
-    ``options``: the options of the question, see `Level`.
+    ``level``: the ranges that were asked about.
     """
-    steps, file = finding.steps_option, Path(file)
+    steps, file, options = finding.steps_option, Path(file), level.options if level else ()
     if finding.change:
         return command_line("forecast", file, steps, "--as-profiled", finding.change_options, *options)
     if finding.kind == SLOW and asked_by != "steps":
         return command_line("steps", file, path_option(finding.path, "--per"), *options)
     name = "analyze" if asked_by == "why" else "why"
-    steps = "" if name == "analyze" and _FOUND_INSIDE.search(finding.path) else steps
-    return command_line(name, file, steps, *options)
+    unknown = name == "analyze" and level is not None and level.detected
+    return command_line(name, file, "" if unknown else steps, *options)
 
 
 def records(diagnosis: Diagnosis | None, file: Any, asked_by: str) -> list[dict[str, Any]]:
     """Return the findings for the key ``diagnosis`` of a JSON document, best first."""
     if diagnosis is None:
         return []
-    options = diagnosis.chosen.level.options
-    return [each.record(next_command(each, file, asked_by, options)) for each in diagnosis.findings]
+    level = diagnosis.chosen.level
+    return [each.record(next_command(each, file, asked_by, level)) for each in diagnosis.findings]
 
 
 def steps_text(diagnosis: Diagnosis) -> str:

@@ -2857,10 +2857,13 @@ def test_copies_of_unknown_size_have_none(trace: MakeTrace) -> None:
     ("path", "said"), [("load/iteration*", ""), ("load/step*", " --range 'load/step*'"), (WHOLE, "")]
 )
 def test_analyze_is_not_asked_about_steps_found_inside_a_range(trace: MakeTrace, path: str, said: str) -> None:
-    """`analyze` has no path for these; `why` has."""
-    found = replace(diagnosis_of(trace(*steps(code).items)).findings[0], path=path, change=())
-    assert next_command(found, "r", "why") == f"nsysprof analyze r{said}"
-    assert next_command(found, "r", "analyze") == "nsysprof why r" + ("" if path == WHOLE else f" --range '{path}'")
+    """`analyze` has no path for detected iterations beside annotated ranges; `why` has."""
+    diagnosis = diagnosis_of(trace(*steps(code).items))
+    found = replace(diagnosis.findings[0], path=path, change=())
+    level = replace(diagnosis.chosen.level, detected=not said, options=("--threads strict",))
+    assert next_command(found, "r", "why", level) == f"nsysprof analyze r{said} --threads strict"
+    said = "" if path == WHOLE else f" --range '{path}'"
+    assert next_command(found, "r", "analyze", level) == f"nsysprof why r{said} --threads strict"
 
 
 def test_shares_of_gpus_without_steps_are_of_the_time_of_each(trace: MakeTrace) -> None:
