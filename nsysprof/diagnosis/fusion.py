@@ -62,7 +62,7 @@ _IN_TRAINING = re.compile(r"(?i)bn_fw_tr|batch_norm_collect_statistics")
 _BACKWARD = re.compile(r"(?i)backward|[dw]grad|bn_bw|multi_tensor_apply|addcdiv")
 _CONVERTS = re.compile(r"(?i)nchw_?to_?nhwc|nhwc_?to_?nchw|nchw2nhwc|nhwc2nchw")
 # Pointwise kernels that no compiler of the program fuses: of optimizers over lists, around convolutions, of loaders.
-_OF_LIBRARIES = re.compile(rf"{_CONVERTS.pattern}|multi_tensor|cudnn::|\bdali::")
+_OF_LIBRARIES = re.compile(rf"{_CONVERTS.pattern}|multi_tensor|tensor_kernel_scan|cudnn::|\bdali::")
 # Batch norm that knows mean and variance scales and shifts each element, so a compiler fuses it, too.
 _INFERS = re.compile(r"bn_fw_inf|batch_norm_transform_input")
 # A block per channel, however few there are: in channels-last as many blocks as fit share the rows.
@@ -72,7 +72,8 @@ _NORM_SAVES = 0.5  # of their time, where nothing says what they move: 0.8 of it
 _BETWEEN = ("elementwise", "mask", "copy", "fill", "rng", "softmax", "reduction", "memcpy", "memset")
 _POINTWISE = ("elementwise", "mask", "copy", "fill")
 _IN_ROWS = (*_POINTWISE, "reduction")  # as in a norm made of its parts: between pointwise kernels of as much memory
-_NOT_CHAINED = ("optimizer", "gather/scatter", "embedding", "embedding backward")
+_NOT_CHAINED = ("optimizer", "gather/scatter", "embedding", "embedding backward", "scan")
+_REDUCES = 0.1  # of the time of a chain: with so much of reductions they are named
 # Of the time of both products what a fused kernel takes: 103 of 313 µs in half precision (64 heads of 2,048 × 64).
 _FUSED = 1 / 3
 _ALIKE = 0.8  # of the time of all fills
@@ -296,7 +297,8 @@ def _chains(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
         which = often(busy.place, np.bincount(step[mine] - 1, length[mine], busy.place.steps))
         shown = union_length(trace.ops.start[ops[mine]], trace.ops.end[ops[mine]])
         amount = "{amount}" if which == EVERY else f"{format_ns(shown)} {'in ' * (which != ONCE)}{which}"
-        what = f"pointwise kernels{' (with batch norms)' * bool(norm[mine].any())}"
+        reduces = int(length[mine][_of_family(busy, ops[mine], ("reduction",))].sum()) >= _REDUCES * ns
+        what = f"pointwise{' and reduction' * reduces} kernels{' (with batch norms)' * bool(norm[mine].any())}"
         text = f"{len(mine) / steps:,.0f} {what} in {rows} each read and write memory: {amount}"
         remedy, updated = dialect_text(busy.case, _COMPILE), updates(busy.case)[ops[mine]]
         of_optimizer = int(length[mine][updated].sum()) / ns

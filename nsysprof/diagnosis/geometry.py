@@ -205,6 +205,11 @@ def _worst(
     if not busy.enough(int(total[name])):
         return
     mine = np.flatnonzero((busy.name == name) & (share > 0))
+    launches = found.of[busy.op[mine]]
+    if kind == "low-occupancy":  # what limits some launches of a kernel need not limit others
+        limiter = found.held.limiter[launches]
+        alike = limiter == np.argmax(np.bincount(limiter, lost[mine]))
+        mine, launches = mine[alike], launches[alike]
     shares = shares_of(busy, mine)
     held = held_warps(found)[found.of[busy.op[mine]]].max()
     if kind == "low-occupancy" and held > FEW_WARPS and max(shares.values(), default=1.0) > WAITING:
@@ -214,9 +219,10 @@ def _worst(
     gain = busy.gained(busy.op[mine], shorter, int(less.sum()))
     if not busy.enough(gain):
         return
-    most = int(found.of[busy.op[mine[np.argmax(whole[mine])]]])
+    most = int(launches[np.argmax(whole[mine])])
+    if kind == "low-occupancy":
+        most = int(np.argmax(np.bincount(launches, whole[mine])))
     cause = one_line(short_name(trace.op_names[name]), NAME)
-    launches = found.of[busy.op[mine]]
     shape = _shape(found, kind, most, found.blocks[launches[found.threads[launches] == found.threads[most]]])
     text = f"{cause.replace('{', '{{').replace('}', '}}')} runs {shape}: {{amount}}"
     told = busy.finding(kind, cause, text, _remedy(busy, found, kind, most, name), gain, int(own[mine].sum()))

@@ -31,6 +31,7 @@ _MIN_UPDATES, _MIN_SHARE = 16, 0.1
 # Of the steps: with so much of launching and the latency of launches, and some of it launching, both are one cause:
 # without one of them the GPU waits for the other.
 _MUCH, _SOME = 0.25, 0.05
+_DETAILS = re.compile(r" in | \(")  # of a call: its range, its copy
 _INSIDE = 1.5  # waits of the CPU per step: with more, one at least has launches before and behind it
 _EXPOSED = 0.75  # of launching: with more behind calls that wait, each before few launches, these come first
 _GRAPH = {
@@ -179,7 +180,7 @@ def _without_waits(case: Case, group: Group, waits: Mask, text: str) -> str:
     if count < _INSIDE or "CUDA graph" not in text:
         return text
     texts = case.facts.texts
-    wait = texts.words[texts.most(case.pieces["exposed_by"][rows], case.pieces["ns"][rows])].partition(" in ")[0]
+    wait = _DETAILS.split(texts.words[texts.most(case.pieces["exposed_by"][rows], case.pieces["ns"][rows])])[0]
     wait = wait if case.dialect == "pytorch" else wait.replace(".item()", "the copy to the host")
     first = f"take {wait} out of the step ({count:.0f} per step, which a CUDA graph cannot contain), then "
     return text.replace("launch fewer kernels: ", f"launch fewer kernels: {first}")

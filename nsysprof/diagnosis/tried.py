@@ -90,8 +90,8 @@ def of_waits(case: Case) -> Iterator[Finding]:
         if enough(case, kind, group) and (kind is NOT_RECORDED or group.place.path not in unsure)
     ]
     some.sort(key=lambda each: (-each[1].waited_ns, each[0].name, each[1].cause))
-    paced = {id(group.place): group for kind, group in reversed(some) if _paces(case, kind, group)}
-    yield from (_paced(group) for group in paced.values())
+    paced = {id(group.place): (kind, group) for kind, group in reversed(some) if _paces(case, kind, group)}
+    yield from (_paced(kind, group) for kind, group in paced.values())
     tried, nodes, on_gpus = 0, 0, Counter[tuple[str, str, str]]()
     for kind, group in some:
         if id(group.place) in paced:  # whatever gets shorter, the wait gets longer
@@ -242,14 +242,15 @@ def _tried(case: Case, kind: Kind, finding: Finding, group: Group, remedy: Remed
     )
 
 
-def _paced(group: Group) -> Finding:
+def _paced(kind: Kind, group: Group) -> Finding:
     """The finding that steps take as long as they do because the program makes them."""
     place = group.place
     amount = each_step(place, group.waited_ns)
-    text = (
-        f"{group.cause} waits for a timer or another source of input ({amount}), so faster work does not "
-        "shorten the step"
-    )
+    waits = f"{group.cause} waits for a timer or another source of input ({amount})"
+    if kind.name == "cpu-code":  # which no recorded call explains
+        rate = f"the steps keep a rate of {1e9 / place.step_ns:,.3g} per second"
+        waits = f"{rate}: the CPU waits for a timer, a display or another source of input ({amount})"
+    text = f"{waits}, so faster work does not shorten the step"
     return Finding(
         PACED, place.path, place.gpu, EVERY, place.steps, text, group.cause, "order", group.waited_ns,
         total_ns=place.total_ns, step_ns=place.unit_ns,

@@ -1450,7 +1450,10 @@ def test_rows_of_pointwise_kernels_are_counted_where_they_are(trace: MakeTrace) 
 
 def test_rows_of_pointwise_kernels_end_where_their_names_begin_again(trace: MakeTrace) -> None:
     """Twelve parameters of one size, four kernels each: four kernels become one, not 48; one chain of four is a row."""
-    for count, rows in ((12, "48 pointwise kernels in chains of 4 each"), (1, "4 pointwise kernels in a row each")):
+    for count, rows in (
+        (12, "48 pointwise and reduction kernels in chains of 4 each"),
+        (1, "4 pointwise and reduction kernels in a row each"),
+    ):
         found = diagnosis_of(
             trace(*steps(in_a_row(PRODUCT, *(SCALE, ADD, GELU, MEAN) * count, PRODUCT)).items)
         ).findings
@@ -2302,6 +2305,41 @@ def test_a_sleep_between_steps_is_meant(trace: MakeTrace) -> None:
     inside = diagnosis_of(trace(*steps(os("nanosleep", 20 * MS)).items))
     assert inside.findings[0].remedy == "take the sleep out of the loop"
     assert not kernels_first(inside)
+
+
+def test_what_limits_a_kernel_is_told_of_the_launches_that_it_limits(trace: MakeTrace) -> None:
+    """Most launches of a kernel are limited by registers; the longest one by shared memory."""
+
+    def act(program: Program) -> None:
+        program.launch("stencil", 3 * MS, blocks=4096, shared=(0, 100 << 10))
+        for _ in range(4):
+            program.launch("stencil", 2 * MS, blocks=4096, block=(32, 8, 1), registers=255)
+
+    first = diagnosis_of(trace(*steps(act).items)).findings[0]
+    assert "occupancy, limited by registers: 8.00 ms of each step" in first.text
+    assert first.remedy.startswith("use fewer registers per thread (255)")
+
+
+def test_a_scan_is_no_pointwise_kernel(trace: MakeTrace) -> None:
+    """Prefix sums between pointwise kernels, which no compiler fuses with these."""
+    scan = "void at::native::tensor_kernel_scan_outer_dim<float, std::plus<float>>(float*, const float*, uint)"
+    for name, found in ((scan, False), (MEAN, True)):
+        findings = diagnosis_of(trace(*steps(in_a_row(SCALE, name, ADD, name, GELU)).items)).findings
+        assert any(each.kind == "pointwise" for each in findings) is found
+
+
+def test_frames_at_the_rate_of_a_display_are_paced(trace: MakeTrace) -> None:
+    """Kernels of 1 ms, 144 times per second: no call tells that the CPU waits for the display."""
+    program, period = Program(), 10**9 // 144
+    for number in range(40):
+        with program.range(f"frame{number}"):
+            program.launch("render", MS)
+            program.wait()
+            program.code((number + 1) * period + 3 * (number % 3 == 2) * period // 100 - program.now)
+    first, *more = diagnosis_of(trace(*program.items)).findings
+    assert first.kind == "paced"
+    assert first.text.startswith("the steps keep a rate of 144 per second: the CPU waits for a timer, a display or")
+    assert not any(each.gain_ns for each in more)
 
 
 def test_a_paced_loop_is_promised_nothing(trace: MakeTrace) -> None:

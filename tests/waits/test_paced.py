@@ -142,8 +142,15 @@ def beat(rate: float, part: float = 0.01, count: int = 12, away: tuple[float, ..
         (beat(60, away=(1, 1, -1, -1)), 0.9, False),  # neighbours do not make up for each other
         (beat(60, away=(1, -1, 0, 0)), 0.9, True),  # by half of the variance
         (beat(60, 0), 0.9, False),  # what does not vary
+        (np.append(beat(60, count=1_000), np.repeat(beat(60, 0, count=2) * 9, 5)), 0.9, True),  # beats that are missed
     ],
 )
 def test_steps_that_follow_a_clock(step: Ns, waited: float, clocked: bool) -> None:
     """At a round rate, mostly regular, and short after long; of steps that mostly wait."""
     assert _clocked(step, np.rint(step * waited).astype(np.int64)) is clocked
+
+
+def test_a_clock_is_seen_in_steps_that_follow_each_other() -> None:
+    """In more steps than are compared with each other as well."""
+    step = beat(144, 0.03, 1_000)
+    assert pacing(step, np.rint(step * 0.8).astype(np.int64)).paced
