@@ -47,6 +47,8 @@ _REUSE = {
     "cuda": "allocate once before the loop and reuse the memory, or use cudaMallocAsync with a memory pool",
     "openacc": "keep the arrays on the GPU with an enter data directive before the loop",
 }
+_BLOCK = "allocate one block before the loop for all buffers that are in use until the end, and give out parts of it"
+_MADE = 16  # allocations
 LOST_GRAPHS, _HIDDEN = "CUDA graphs that are not recorded", 0.05  # a cause; of the time from first to last operation
 _SLOW_LAUNCH = (
     "; nsys makes these launches longer by recording each node of the graphs, so measure them with "
@@ -54,6 +56,7 @@ _SLOW_LAUNCH = (
 )
 OVERLAP = "; start MPI_Isend and MPI_Irecv before independent work, and balance the ranks"
 _COLLECTIVE = re.compile(r"P?MPI_((?:All|Reduce|Bcast|Gather|Scatter|Scan|Exscan|Barrier)(?!oc)\w*)")
+_STARTED = re.compile(r"P?MPI_I(?!nit)")  # calls that do not wait
 _FEWER = "; call it in fewer steps, or start MPI_I{name} before independent work, and balance the ranks"
 _CACHE = (
     "turn the caching allocator on: unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING, and do"
@@ -155,12 +158,23 @@ def _grows(case: Case, group: Group) -> bool:
     return 2 * int(count[purposes.FREE]) < int(count[purposes.ALLOCATE])
 
 
+def _keeps(case: Case) -> bool:
+    """Whether a program that allocates many buffers in its loops hardly frees until the last kernel has been launched:
+    what is in use until then cannot be reused.
+    """
+    calls, purpose = case.facts.activity.calls, case.purpose[:-1]
+    launched = calls.start < calls.start[purpose == purposes.LAUNCH].max(initial=0)
+    first = calls.start >= case.windows.start.min()
+    made, freed = (int(((purpose == of) & launched & first).sum()) for of in (purposes.ALLOCATE, purposes.FREE))
+    return made >= _MADE and 2 * freed < made and int(((purpose == purposes.FREE) & ~launched).sum()) >= made - freed
+
+
 def _reuse(case: Case, group: Group) -> Iterable[Remedy]:
     if case.dialect == "pytorch" and not (_in_place(case, group) & ~_pooled(case)).any():
         return ()  # its own allocator is not in use
-    grows = case.dialect in ("pytorch", *DIRECTIVES) and _grows(case, group)
-    if not grows:
-        return _advise(_REUSE)(case, group)
+    grows, managed = _grows(case, group), case.dialect in ("pytorch", *DIRECTIVES)
+    if not (grows and managed):
+        return _advise({"cuda": _BLOCK} if grows and _keeps(case) else _REUSE)(case, group)
     by_rows = case.dialect in DIRECTIVES and len(np.unique(case.pieces["call"][group.rows])) >= _ROWS
     return [removal(BY_ROWS, group)] if by_rows else ()
 
@@ -295,7 +309,7 @@ def _overlap(case: Case, group: Group) -> str:
     """What to do about a call of MPI; ranks enter collectives together."""
     collective = _COLLECTIVE.match(group.cause)
     if not in_steps(case, group) or not collective:
-        return OVERLAP * in_steps(case, group)
+        return OVERLAP * (in_steps(case, group) and not _STARTED.match(group.cause))
     return _FEWER.format(name=collective[1].lower())
 
 

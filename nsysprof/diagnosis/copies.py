@@ -48,6 +48,7 @@ _FULL = 0.95  # of the steps: copies of both directions that are apart as much t
 _NEARLY = 0.9  # of the steps: from here on the link is the limit, whatever runs beside
 ONLY_BYTES = "so only copying fewer bytes helps"
 _SLOW, _LARGE = 8e9, 1 << 20  # bytes per second over PCIe 3 x16, and bytes of a copy that could reach them
+_STAGED = 0.25  # of copies, from their end to the return of their calls: the driver still moves the data
 _DIRECTIONS = {"HtoD": "to the GPU", "DtoH": "to the host", "DtoD": "on the GPU", "PtoP": "between GPUs"}
 _PIN = {
     "pytorch": (
@@ -313,7 +314,10 @@ def _link(case: Case, group: Group) -> str:
         return f"; copies run at {speed}{'' if _computes(case, group) else little}"
     if "pageable" in group.cause:
         return f"; copies at {speed} are slow: pin these buffers once and reuse them, with a stream for each direction"
-    return f"; {speed} is slow for pinned memory: check the PCIe link width with nvidia-smi -q"
+    returned = pick(trace.launches.end, trace.ops.launch[op], 0)
+    staged = int(np.maximum(returned - trace.ops.end[op], 0).sum()) >= _STAGED * ns
+    pinned = " for pinned memory: check the PCIe link width with nvidia-smi -q"
+    return f"; {speed} is slow{', and the call returns long after the copy, as if not pinned' if staged else pinned}"
 
 
 def _fills(case: Case, group: Group, op: Index) -> bool:

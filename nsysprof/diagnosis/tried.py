@@ -158,7 +158,8 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
         gpu=place.gpu,
         often=often,
         steps=place.steps,
-        text=_text(kind, group, group.waited if lost is None else lost, often) + f"; {where}" * bool(where),
+        text=_text(kind, group, group.waited if lost is None else lost, often, len(case.lines) > 1)
+        + f"; {where}" * bool(where),
         cause=group.cause,
         claim=CLAIMS[int(case.pieces["claim"][group.rows[0]])],
         lost_ns=lost_ns,
@@ -257,12 +258,16 @@ def _paced(kind: Kind, group: Group) -> Finding:
     )  # fmt: skip
 
 
-def _text(kind: Kind, group: Group, lost: Ints, often: str) -> str:
-    """Symptom and cause in one sentence; ``lost`` is what each step loses."""
+def _text(kind: Kind, group: Group, lost: Ints, often: str, several: bool) -> str:
+    """Symptom and cause in one sentence; ``lost`` is what each step loses; ``several``: there are other GPUs."""
     place, lost_ns = group.place, max(int(lost.sum()), 0)
     share = format_share(lost_ns / place.total_ns)
     if place.path == WHOLE:
-        amount = f"{format_ns(lost_ns)}, {share} of the time from the first GPU operation to the last"
+        one, all_of_it = (
+            "one GPU's time from its first operation to its last",
+            "the time from the first GPU operation to",
+        )
+        amount = f"{format_ns(lost_ns)}, {share} of {one if several else f'{all_of_it} the last'}"
     elif often == EVERY and (usual := usual_ns(place, lost)):
         share, slowest = format_share(usual / place.step_ns), format_ns(int(lost.max()))
         amount = f"{format_ns(usual)} of a median step ({share}), {slowest} of the slowest step"

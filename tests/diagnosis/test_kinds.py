@@ -868,6 +868,14 @@ def test_one_copy_is_not_worth_pinning(trace: MakeTrace) -> None:
     first, *_ = diagnosis_of(trace(*one_pass(MS, 2 * MS, slow, 264).items)).findings
     assert first.text.endswith("2.10 GB/s is slow for pinned memory: check the PCIe link width with nvidia-smi -q")
 
+    def staged(program: Program) -> None:  # through buffers of the driver, whatever kind of memory is recorded
+        program.copy(1, 32 << 20, 16 * MS, blocks=True)
+        program.items[-2] = replace(cast(Launch, program.items[-2]), end=program.now + 8 * MS)
+        program.now += 8 * MS
+
+    first, *_ = diagnosis_of(trace(*one_pass(MS, 2 * MS, staged, 264).items)).findings
+    assert first.text.endswith("2.10 GB/s is slow, and the call returns long after the copy, as if not pinned")
+
 
 @pytest.mark.parametrize(("work", "said"), [(3 * MS, True), (MS // 2, False)])
 def test_copies_that_are_made_once_are_not_what_to_begin_with(trace: MakeTrace, work: int, said: bool) -> None:
@@ -2064,6 +2072,7 @@ def test_a_second_loop_has_steps_too(trace: MakeTrace) -> None:
     [
         ("MPI_Allreduce", "COLLECTIVES", 1, "mpi", "call it in fewer steps, or start MPI_Iallreduce before"),
         ("MPI_Sendrecv", "OTHER", 1, "mpi", "start MPI_Isend and MPI_Irecv before"),
+        ("MPI_Isend", "P2P", 1, "mpi", "the GPU waits for MPI_Isend: 2.00 ms of each step (72 %)"),
         ("MPI_Allreduce", "COLLECTIVES", 9, "cpu-code", "CPU time in log"),
     ],
 )
@@ -2082,6 +2091,22 @@ def test_a_recorded_call_of_mpi_is_no_cpu_time(
     assert first.kind == kind
     assert first.lost_ns / STEPS == pytest.approx(2 * MS, rel=0.001)
     assert said in first.text
+    assert "start MPI_Isend" not in first.text or name == "MPI_Sendrecv"
+
+
+@pytest.mark.parametrize(("inside", "remedy"), [(False, "allocate one block before"), (True, "allocate once before")])
+def test_buffers_that_live_until_the_end_are_not_reused(trace: MakeTrace, inside: bool, remedy: str) -> None:
+    """Two allocations in each step, which are freed there, or all behind the last kernel."""
+
+    def act(program: Program) -> None:
+        program.wait()
+        for api in ("cudaMalloc", "cudaMalloc", *("cudaFree", "cudaFree") * inside):
+            program.call(api, MS)
+
+    program = steps(act)
+    for _ in range(2 * STEPS):
+        program.call("cudaFree")
+    assert diagnosis_of(trace(*program.items)).findings[0].remedy.startswith(remedy)
 
 
 def test_where_cpu_work_lies_decides_where_it_goes(trace: MakeTrace) -> None:
