@@ -306,7 +306,8 @@ def overview(breakdown: Breakdown) -> Overview:
         if steps := steps_table(breakdown.diagnosis):
             yield steps
         for number, finding in enumerate(breakdown.findings[:MOST], 1):
-            yield f"{number}. {sentence(finding)}{f' → {finding.remedy}' if finding.remedy else ''}"
+            fix = f" → {finding.remedy}" * bool(finding.remedy)
+            yield f"{number}. {sentence(finding, breakdown.diagnosis)}{fix}"
         yield ledger_table(breakdown, empty=False)
 
     return Overview(f"{name}: {work_line(breakdown)}", analysis_charts(breakdown=breakdown), details)

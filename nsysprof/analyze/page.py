@@ -71,7 +71,7 @@ def _findings(breakdown: Breakdown) -> list[dict[str, str]]:
     return [
         {
             "gain": gain_text(each),
-            "text": visible(sentence(each)),
+            "text": visible(sentence(each, breakdown.diagnosis)),
             "hint": each.remedy,
             "command": next_command(each, file, "analyze", level),
         }

@@ -1,16 +1,17 @@
 """Collect the kernels of steps, and compute how much shorter kernels would save (in a replay, or as an upper bound)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from nsysprof.core.arrays import Index, Ints, Ints32, Mask
 from nsysprof.core.intervals import covered, merge
+from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.case import Case, Place
-from nsysprof.diagnosis.finding import Finding
-from nsysprof.diagnosis.kinds import counted, each_step
+from nsysprof.diagnosis.finding import EVERY, ONCE, Finding
+from nsysprof.diagnosis.kinds import counted, each_step, often
 from nsysprof.diagnosis.launch_bound import launching_time
 from nsysprof.trace.trace import COPYING
 from nsysprof.waits import edits
@@ -110,12 +111,22 @@ class Busy:
         ops = self.case.facts.attribution.trace.ops
         return ops.end[op] - ops.start[op]
 
-    def finding(self, kind: str, cause: str, text: str, remedy: str, gain: int, ns: int | None = None) -> Finding:
-        """Make a finding with the maximum ``gain`` over all steps. The time ``ns`` (at most all step time) replaces
-        ``{amount}`` in ``text``.
+    def finding(
+        self, kind: str, cause: str, text: str, remedy: str, gain: int, op: Index, ns: int | None = None
+    ) -> Finding:
+        """Make a finding about the GPU ops ``op``, with the maximum ``gain`` over all steps. The time ``ns`` (default:
+        the gain; at most all step time) replaces ``{amount}`` in ``text``.
         """
-        amount = each_step(self.place, min(gain if ns is None else ns, self.place.total_ns))
-        return counted(self.place, kind, cause, text.format(amount=amount), remedy, gain, gain)
+        ns, start = (
+            min(gain if ns is None else ns, self.place.total_ns),
+            self.case.facts.attribution.trace.ops.start[op],
+        )
+        begins = np.sort(self.case.windows.start[self.place.windows])
+        step = np.maximum(np.searchsorted(begins, start, side="right") - 1, 0)
+        which = often(self.place, np.bincount(step, self._length_of(op), self.place.steps))
+        amount = each_step(self.place, ns) if which == EVERY else f"{format_ns(ns)} {'in ' * (which != ONCE)}{which}"
+        found = counted(self.place, kind, cause, text.format(amount=amount), remedy, gain, gain)
+        return replace(found, often=which)
 
     def enough(self, ns: int) -> bool:
         """Return whether a gain is large enough to report."""

@@ -389,10 +389,19 @@ def graphs_not_recorded(case: Case) -> Iterator[tuple[Finding, bool]]:
 
 def _loading(case: Case, row: int) -> str:
     """The call that loads; a launch does so if it is the first of its kernel, a call that frees for a library."""
-    text = text_of("culprit")(case, row)
+    text, pieces = text_of("culprit")(case, row), case.pieces
     if "Free" in text:
         return one_line(f"{text}, which may load kernels of a library", 90)
-    return one_line(f"the first {text}, which loads the kernel", 90) if "Launch" in text else text
+    mine = (pieces["culprit"] == pieces["culprit"][row]) & (case.place_of == case.place_of[row]) & of_host(case)
+    if "Launch" not in text:
+        return text
+    several = len(np.unique(pieces["call"][mine & case.once[pieces["call"]]])) > 1
+    first = (
+        f"first launches of kernels ({text}), which load them"
+        if several
+        else f"the first {text}, which loads the kernel"
+    )
+    return one_line(first, 90)
 
 
 SET_UP = (

@@ -11,7 +11,7 @@ from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_ns, format_share
-from nsysprof.diagnosis.case import Case
+from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import COLD, COUNTED, FAILED, ONCE, SHARED, Finding
 from nsysprof.diagnosis.kinds import idling, of_host
 from nsysprof.diagnosis.launch_bound import CAUSE
@@ -204,8 +204,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     elif before is not None:
         text, remedy = before
     elif inside >= _MOSTLY * place.total_ns:
-        waits = f"a cold start: the GPU waits for set-up during {format_ns(inside)} of {format_ns(place.total_ns)}"
-        text, remedy, dropped = f"{waits}, and is busy for {format_ns(busy)}", _WARM, []
+        text, remedy, dropped = _sets_up(trace, place, inside), _WARM, []
     elif text := _tuning(case, span):
         remedy, dropped = _WARM, []
     elif text := _slow_first(case, found):
@@ -225,6 +224,14 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     return [first, *(each.untried(remedy="") for each in found if each.kind not in _SET_UP_TOO and each not in dropped)]
 
 
+def _sets_up(trace: Trace, place: Place, inside: int) -> str:
+    """That a GPU, of which the one with the longest time is told, mostly waits for set-up."""
+    start, end = trace.gpu_busy[place.gpu]
+    who = "the GPU" if len(trace.gpu_busy) == 1 else f"GPU {place.gpu}"
+    waits = f"a cold start: {who} waits for set-up during {format_ns(inside)} of {format_ns(place.total_ns)}"
+    return f"{waits}, and is busy for {format_ns(int((end - start).sum()))}"
+
+
 def outside_steps(case: Case, idle_ns: int, gap_ns: int, during: str) -> Iterator[Finding]:
     """Find programs whose GPUs idle outside the detected steps for several times the length of all steps, in PyTorch
     (whose detected steps are often the layers of a cold pass) or in one call that pins memory. See `Diagnosis` for the
@@ -239,7 +246,8 @@ def outside_steps(case: Case, idle_ns: int, gap_ns: int, during: str) -> Iterato
         return
     place, long = case.places[0], gap_ns >= _SOME * idle_ns
     doing = f" ({during})" * bool(during)
-    at_once = f", {format_ns(gap_ns)} of it in one gap{doing}" * (long and gap_ns < idle_ns)
+    in_it = "of it in one gap" if gpus == 1 else "in one gap of a GPU"
+    at_once = f", {format_ns(gap_ns)} {in_it}{doing}" * (long and gap_ns < idle_ns)
     who = "the GPU idles" if gpus == 1 else "each GPU idles on average"
     text = f"{who} for {format_ns(idle_ns)} outside the steps{at_once}; the steps together take {format_ns(total)}"
     yield Finding(
@@ -340,7 +348,9 @@ def _slow_first(case: Case, found: Sequence[Finding]) -> str:
             continue
         took = f"{format_ns(ns)} ({format_share(ns / span)})"
         usual = format_ns(float(np.median(others)))
-        return f"a cold start: the first of {len(alike):,} ranges {name} takes {took}; the others take {usual} each"
+        return (
+            f"a cold start: the first of {len(alike):,} ranges {name} takes {took}; the median of the others is {usual}"
+        )
     return ""
 
 

@@ -115,14 +115,14 @@ def _small(case: Case) -> Mask:
     return small & (len(rows) >= _MANY * max(len(case.chosen.windows), 1))
 
 
-def _codes(case: Case, rows: Index) -> Ints:
-    """By direction, memory and range, and by size, see `Facts.told_sizes`."""
+def _codes(case: Case, rows: Index, *, sized: bool = True, placed: bool = True) -> Ints:
+    """By direction and memory, and by size (see `Facts.told_sizes`) and range unless these are left out."""
     op = _op(case)[rows]
     trace = case.facts.attribution.trace
     texts = case.facts.texts
-    size = pick(case.facts.told_sizes, op, 0)
+    size = pick(case.facts.told_sizes, op, 0) * sized
     owner = pick(case.facts.attribution.owner, pick(trace.ops.launch, op))
-    where = pick(case.facts.name_code, pick(trace.ranges.name, owner))
+    where = np.where(placed, pick(case.facts.name_code, pick(trace.ranges.name, owner)), -1)
     memory = pick(case.facts.copy_memory, op, 0)
 
     def describe(name: int, memory: int, size: int, where: int) -> str:
@@ -253,15 +253,19 @@ def _together(case: Case, rows: Index) -> Ints:
 
 
 def _mostly(case: Case, row: int) -> str:
-    """The longest of the copies that are one cause with those of a piece, in the usual steps."""
+    """Most of the copies that are one cause with those of a piece, in the usual steps: without their range, and then
+    without their size, if these differ too much.
+    """
     claims = _pageable_copies(case) if _pageable(case)[row] else _other_copies(case)
     same = np.flatnonzero(claims & (case.place_of == case.place_of[row]))
     key = _together(case, same)
     same = same[key == _together(case, np.array([row]))[0]]
     place = case.places[int(case.place_of[row])]
     same = Group(place, "", same, case.waited(place, same)).usual_rows(case)
-    codes = _codes(case, same)
-    most = np.bincount(codes, case.pieces["ns"][same])
+    for told in ({}, {"placed": False}, {"placed": False, "sized": False}):
+        most = np.bincount(_codes(case, same, **told), case.pieces["ns"][same])
+        if 2 * most.max() >= most.sum():
+            break
     text = case.facts.texts.words[int(most.argmax())]
     return text.replace("copies ", "copies, most ", 1) if np.count_nonzero(most) > 1 else text
 
@@ -299,8 +303,12 @@ def _link(case: Case, group: Group) -> str:
     rate = sizes.sum() / max(ns, 1) * 1e9
     speed = format_bandwidth(rate)
     slow = rate < _SLOW and np.median(sizes) >= _LARGE
-    if not slow and _fills(case, group, op):
-        return f"; copies in this direction are almost continuous at {speed}, {ONLY_BYTES}, not faster kernels"
+    length = trace.ops.end[op] - trace.ops.start[op]
+    most = trace.ops.name[op] == np.bincount(trace.ops.name[op], length).argmax()  # pageable ones may be of both
+    if not slow and _fills(case, group, op[most]):
+        speed = format_bandwidth(sizes[most].sum() / max(int(length[most].sum()), 1) * 1e9)
+        one = "this direction" if most.all() else "one direction"
+        return f"; copies in {one} are almost continuous at {speed}, {ONLY_BYTES}, not faster kernels"
     if not slow and "pageable" in group.cause and _again(case, group) and _beside(case, group, op):
         return (
             f"; copies run at {speed}: pin these buffers, and run both copy directions and the kernels in"
@@ -316,7 +324,8 @@ def _link(case: Case, group: Group) -> str:
         return f"; copies at {speed} are slow: pin these buffers once and reuse them, with a stream for each direction"
     returned = pick(trace.launches.end, trace.ops.launch[op], 0)
     staged = int(np.maximum(returned - trace.ops.end[op], 0).sum()) >= _STAGED * ns
-    pinned = " for pinned memory: check the PCIe link width with nvidia-smi -q"
+    memory = "pinned memory" if "pinned" in group.cause else "a copy, if its host memory is pinned"
+    pinned = f" for {memory}: check the PCIe link width with nvidia-smi -q"
     return f"; {speed} is slow{', and the call returns long after the copy, as if not pinned' if staged else pinned}"
 
 

@@ -420,8 +420,11 @@ def _mostly(case: Case) -> str:
         cause = group.cause
         if group.place.path == WHOLE and not enough(case, kind, group):  # a pass that launches little
             culprit, waited = (case.pieces[name][group.rows] for name in ("culprit", "ns"))
-            row = int(group.rows[(culprit == case.facts.texts.most(culprit, waited)).argmax()])
+            mine = culprit == case.facts.texts.most(culprit, waited)
+            row = int(group.rows[mine.argmax()])
             cause = (CPU_CODE.words if case.pieces["call"][row] < 0 else text_of("culprit"))(case, row)
+            ns[cause] = ns.get(cause, 0) + int(waited[mine].sum())
+            continue
         ns[cause] = ns.get(cause, 0) + group.waited_ns
     if not ns:
         return ""

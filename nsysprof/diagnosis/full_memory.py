@@ -80,4 +80,4 @@ def full_memory(busy: Busy) -> Iterator[Finding]:
         f" the same grid ({format_ns(int(length[worst]))} instead of {format_ns(int(fast[worst]))}), as if GPU memory"
         " had spilled to the host: {amount}"
     )
-    yield busy.finding("full-memory", "full GPU memory", text, _REMEDY, gain, min(ns, busy.place.total_ns))
+    yield busy.finding("full-memory", "full GPU memory", text, _REMEDY, gain, busy.op[mine], ns)

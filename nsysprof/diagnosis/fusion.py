@@ -107,7 +107,7 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
     ):
         gain = busy.gained(busy.op[mine], busy.length[mine]) if busy.enough(int(busy.length[mine].sum())) else 0
         if gain >= OFTEN_SO * busy.place.total_ns * (kind == "casts") and busy.enough(gain):
-            yield busy.finding(kind, cause, f"{cause}: {{amount}}", dialect_text(busy.case, texts), gain)
+            yield busy.finding(kind, cause, f"{cause}: {{amount}}", dialect_text(busy.case, texts), gain, busy.op[mine])
     converts, norms = norms_of_layout(busy)
     shorter = np.zeros(len(busy.op), np.int64)
     shorter[converts] = busy.length[converts]
@@ -124,7 +124,8 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
             if any(_VOLUMES.search(name) for name in (*names, *(each.text for each in trace.range_names))):
                 remedy = remedy.replace("torch.channels_last", "torch.channels_last_3d").replace("NHWC", "NDHWC")
             ns = int(busy.length[converts].sum() + busy.length[norms].sum())
-            yield busy.finding("channels-last", _LAYOUT, text, remedy, gain, ns)
+            both = busy.op[np.concatenate([converts, norms])]
+            yield busy.finding("channels-last", _LAYOUT, text, remedy, gain, both, ns)
 
 
 def _only_infers(case: Case) -> bool:
@@ -171,12 +172,14 @@ def _tiny(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
     if busy.enough(ns):
         gain = busy.merged(ops[mine], first[mine], np.repeat(longest, last - begins + 1), ns)
         if busy.enough(gain):
-            count, each = len(mine) / busy.place.steps, format_ns(float(np.median((end - start)[mine])))
-            graphed = 2 * int(ops_of.from_graph[ops[mine]].sum()) > len(mine)
-            how = "in a CUDA graph" if graphed else "each with its own launch"
+            count, each = len(mine) / len(np.unique(step[mine])), format_ns(float(np.median((end - start)[mine])))
+            graph = ops_of.from_graph[ops[mine]]
+            graphed = 2 * int(graph.sum()) > len(mine)
+            how = "in a CUDA graph" if graphed else "with its own launch"
+            how = f"most {how}" if len(np.unique(graph)) > 1 else how if graphed else f"each {how}"
             text = f"{count:,.0f} tiny kernels (median {each}) run one after another, {how}: {{amount}}"
             remedy = dialect_text(busy.case, _COMPILE if graphed else _ONE_KERNEL)
-            yield busy.finding("launch-latency", _TINY, text, remedy, gain)
+            yield busy.finding("launch-latency", _TINY, text, remedy, gain, ops[mine])
 
 
 def norms_of_layout(busy: Busy) -> tuple[Index, Index]:
@@ -237,7 +240,7 @@ def _attention(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
     if busy.enough(gain):
         text = f"{_ATTENTION}, with its score matrix in memory between them: {{amount}}"
         remedy = dialect_text(busy.case, _SDPA)
-        yield busy.finding("unfused-attention", _ATTENTION, text, remedy, gain, int(length.sum()))
+        yield busy.finding("unfused-attention", _ATTENTION, text, remedy, gain, ops[mine], int(length.sum()))
 
 
 def _again(name: Ints32, row: Ints) -> Mask:
@@ -305,4 +308,4 @@ def _chains(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
         if remedy == _COMPILE["pytorch"] and of_optimizer >= _SOME:
             part = f"the optimizer ({format_share(of_optimizer)} of their time)"
             remedy += f"; for {part}, use a torch.optim optimizer with fused=True"
-        yield replace(busy.finding("pointwise", _CHAINS, text, remedy, gain, shown), often=which)
+        yield replace(busy.finding("pointwise", _CHAINS, text, remedy, gain, ops[mine], shown), often=which)

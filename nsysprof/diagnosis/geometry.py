@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from nsysprof.core.arrays import Floats, Index, Ints, Mask
+from nsysprof.core.arrays import AnyInts, Floats, Index, Ints, Mask
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import covered, merge
 from nsysprof.core.text import one_line, plural
@@ -49,7 +49,7 @@ _MANY = {
 _STAGE, _SELDOM = re.compile(r"_gpu__red\Z"), "compute this reduction only in the steps that use its result"
 # Where all threads are enough for all multiprocessors, but lie in few large blocks.
 _SMALLER = "use smaller blocks (128 threads), so that the threads spread over all {sms} multiprocessors"
-_WIDE = "use blocks of 128 to 256 threads: blocks of {threads} leave multiprocessors mostly idle"
+_WIDE = "use blocks of 128 to 256 threads: smaller blocks leave multiprocessors mostly idle"
 # Whose blocks no author sets, also where a program in CUDA C++ calls the library.
 _OF_LIBRARY = re.compile(
     r"(?:void )?(?:(?:ampere|volta|turing|maxwell|fermi|sm\d+|nvjet)_|cutlass|cublas|cudnn"
@@ -223,9 +223,11 @@ def _worst(
     if kind == "low-occupancy":
         most = int(np.argmax(np.bincount(launches, whole[mine])))
     cause = one_line(short_name(trace.op_names[name]), NAME)
-    shape = _shape(found, kind, most, found.blocks[launches[found.threads[launches] == found.threads[most]]])
+    shape = _shape(found, kind, most, launches)
     text = f"{cause.replace('{', '{{').replace('}', '}}')} runs {shape}: {{amount}}"
-    told = busy.finding(kind, cause, text, _remedy(busy, found, kind, most, name), gain, int(own[mine].sum()))
+    told = busy.finding(
+        kind, cause, text, _remedy(busy, found, kind, most, name), gain, busy.op[mine], int(own[mine].sum())
+    )
     if kind == "small-grid":  # few blocks are slow by themselves, too
         faults = known_fault_share(busy.case, busy.place)
     yield told.untried(remedy="") if faults >= MANY_FAULTS and found.blocks[most] > 1 else told
@@ -239,20 +241,29 @@ def _drawn(busy: Busy, found: Launches, mine: Index) -> Mapping[str, float]:
     return {MEMORY: _DRAWS * float(found.blocks[row].max()) / found.sms}
 
 
-def _shape(found: Launches, kind: str, row: int, grids: Ints) -> str:
-    threads, low, high = int(found.threads[row]), int(grids.min()), int(grids.max())
-    some = f"{low:,} to {high:,} blocks" if low < high and kind in ("small-grid", "tiny-blocks") else ""
-    shape = f"{some or plural(int(found.blocks[row]), 'block')} of {plural(threads, 'thread')}"
-    shape += f" on {found.sms:,} multiprocessors"
-    if kind in ("small-grid", "tiny-blocks"):
-        return shape
-    if kind == "tail-wave":
-        waves = float(found.waves[row])
-        return f"{shape} in {waves:.2f} waves, and the last wave leaves most of the GPU idle"
+def _shape(found: Launches, kind: str, row: int, every: AnyInts) -> str:
+    """How a kernel runs: in ``every`` launch, or for low occupancy in one, ``row``."""
+    if kind in ("small-grid", "tiny-blocks", "tail-wave"):
+        shape = f"{_from_to(found.blocks[every], 'block')} of {_from_to(found.threads[every], 'thread')}"
+        shape += f" on {found.sms:,} multiprocessors"
+        if kind != "tail-wave":
+            return shape
+        waves, tail = found.waves[every], found.tail[every]
+        low, high = f"{waves.min():.2f}", f"{waves.max():.2f}"
+        up_to = "up to " * bool(tail.min() < tail.max())
+        shape += f" in {low}{f' to {high}' * (low != high)} waves, and the last wave leaves"
+        return f"{shape} {up_to}{format_share(float(tail.max()))} of the GPU idle"
     if kind == "spills":
-        return f"with {format_bytes(int(found.local_memory[row]))} of local memory per thread, because registers spill"
+        spilled = found.local_memory[every]
+        size = f"{'up to ' * bool(spilled.min() < spilled.max())}{format_bytes(int(spilled.max()))}"
+        return f"with {size} of local memory per thread, because registers spill"
     limiter = LIMITERS[int(found.held.limiter[row])]
     return f"at {format_share(float(found.held.occupancy[row]))} occupancy, limited by {limiter}"
+
+
+def _from_to(values: Ints, word: str) -> str:
+    low, high = int(values.min()), int(values.max())
+    return plural(high, word) if low == high else f"{low:,} to {high:,} {word}s"
 
 
 def _remedy(busy: Busy, found: Launches, kind: str, row: int, code: int) -> str:

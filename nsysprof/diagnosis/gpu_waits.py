@@ -120,14 +120,19 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
     inside = starts_in(case, place, trace.ops.start[talks])
     mine = talks[inside] if inside.any() else talks
     length = trace.ops.end[mine] - trace.ops.start[mine]
-    of_name = np.bincount(trace.ops.name[mine], length, len(trace.op_names))
+    alone = length - covered(lines.compute, trace.ops.start[mine], trace.ops.end[mine])
+    of_name = np.bincount(trace.ops.name[mine], alone, len(trace.op_names)).astype(np.int64)
     most_of_it = one_line(short_name(trace.op_names[trace.largest_name(of_name)]), NAME)
-    if int(length.max()) > _HIDES * int(length.sum()):
-        most_of_it = f"one {most_of_it} of {format_ns(int(length.max()))}{_where(case, int(mine[length.argmax()]))}"
-    text = f"no compute overlaps communication (mostly {most_of_it}): {each_step(place, lost)}"
-    waits = _for_others(case, talks) or _for_one(case, place) or _TOO_LITTLE * (len(talks) < _FEW and not most)
+    if int(alone.max()) > _HIDES * int(alone.sum()):
+        op = int(alone.argmax())
+        most_of_it = one_line(short_name(trace.op_names[trace.ops.name[mine[op]]]), NAME)
+        most_of_it = f"one {most_of_it} of {format_ns(int(length[op]))}{_where(case, int(mine[op]))}"
+    some = "mostly" if int(of_name.max()) > _HIDES * int(alone.sum()) else "such as"
+    text = f"no compute overlaps communication ({some} {most_of_it}): {each_step(place, lost)}"
+    waits = _for_others(case, mine) or _for_one(case, place) or _TOO_LITTLE * (len(talks) < _FEW and not most)
     if most < _HIDES * lost and not waits:
-        single = any("f32" in trace.op_names[code] for code in np.unique(trace.ops.name[mine]).tolist())
+        single = 2 * sum(int(of_name[code]) for code in np.flatnonzero(of_name) if "f32" in trace.op_names[code])
+        single = single > int(alone.sum())
         text += f"; all compute takes {each_step(place, most)}, too little to hide the communication"
         short = float(np.median(length)) < _LATENCY_NS
         sizes = pick(case.facts.collectives.size_bytes, case.facts.collectives.of_ops(len(trace.ops))[mine], 0)
@@ -138,7 +143,7 @@ def exposed_communication(case: Case, place: Place) -> Iterator[Finding]:
         shortest, longest = (int(np.quantile(length, part)) for part in (_MOSTLY, 1 - _MOSTLY))
         unequal = 2 * shortest * len(mine) < int(np.minimum(length, longest).sum()) and shortest > 0
         if len(mine) >= _MANY and unequal and (sizes <= 0).all():
-            calls = f"collectives take {format_ns(shortest)} to {format_ns(longest)}"
+            calls = f"most collectives take {format_ns(shortest)} to {format_ns(longest)}"
             less = (
                 f"compare the ranks first (nsysprof fleet): {calls}, and much of this may be waiting for other "
                 f"ranks; or {less}"
@@ -161,7 +166,7 @@ def _for_others(case: Case, talks: Index) -> str:
     if 2 * int(more.sum()) <= int(length.sum()):
         return ""
     most = int(more.argmax())
-    of = f"{format_bytes(int(size[most]))} take {format_ns(int(length[most]))}"
+    of = f"one of {format_bytes(int(size[most]))} takes {format_ns(int(length[most]))}"
     return (
         f"{of}, so collectives mostly wait for other ranks: record warm steps on all ranks (nsysprof fleet names the "
         "late rank)"
@@ -221,8 +226,12 @@ def stream_findings(busy: Busy) -> Iterator[Finding]:
         return
     of_name = np.bincount(names, waited, len(trace.op_names))
     name = one_line(short_name(trace.op_names[trace.largest_name(of_name)]), NAME)
+    who, it = f"{name} runs in another stream and uses", "it"
+    if np.count_nonzero(of_name) > 1:
+        some = "mostly" if 2 * of_name.max() > lost else "such as"
+        who, it = f"kernels ({some} {name}) run in other streams and use", "them"
     barrier = 2 * int((why.edge[late] == BARRIER).sum()) > len(late)
-    text = f"{name} runs in another stream and uses only a small part of the GPU, while all other streams wait for it"
+    text = f"{who} only a small part of the GPU, while the stream with most kernels waits for {it}"
     text = f"{text}: {each_step(place, lost)}"
     remedy = dialect_text(case, _NO_BARRIER if barrier else _LATER)
     yield counted(place, "stream-dependency", f"{name} in another stream", text, remedy, lost, most)
@@ -288,40 +297,59 @@ def _not_recorded(case: Case) -> Mask:
 
 
 _LATE = "launched work starts late, for an unrecorded reason"
+_LONGEST = 32  # pieces: so many are looked at
 _DRAWN = "launched work starts late, perhaps because the program also draws (it uses a graphics API)"
 
 
+def _reasons(case: Case, rows: Index) -> Ints:
+    """For each piece 0 if work was launched late, 2 if it was launched before and waits for nothing, 1 if it may."""
+    trace, op = case.facts.attribution.trace, case.pieces["op"][rows]
+    free = {place.gpu for place in case.places if _cannot_wait(case, place.gpu)}
+    waits = (pick(trace.ops.kind, op) == MEMCPY) | ~np.isin(pick(trace.op_gpu, op), [*free])
+    late = stalled(case)[rows] | _launched_before(case, rows)
+    return np.where(late, np.where(waits, 1, 2), 0)
+
+
 def _in_which_call(case: Case, row: int) -> str:
-    """That work was launched, if it was long before; the call in which the host spent most of a piece, if one took
-    half of it; else the reason that is not there.
+    """That work was launched, if it was long before; the call in which the host spent most of the longest pieces, if it
+    took half of them; else the reason that is not there.
     """
-    if stalled(case)[row] or _launched_before(case, row):
-        return SHARED if _cannot_wait(case, row) else _DRAWN if _draws(case) else _LATE
-    pieces, calls = case.pieces, case.facts.activity.calls
-    start, end = int(pieces["start_ns"][row]), int(pieces["end_ns"][row])
-    inside = np.minimum(calls.end, end) - np.maximum(calls.start, start)
-    if len(inside) and 2 * int(inside.max()) >= end - start:
-        name = calls.names[int(calls.name[int(inside.argmax())])]
-        return f"the CPU waits in {name} for GPU work that is not recorded"
-    return f"the recording does not say why, {text_of('culprit')(case, row)}"
+    if code := int(_reasons(case, np.array([row]))[0]):
+        return SHARED if code == 2 else _DRAWN if _draws(case) else _LATE
+    pieces, calls, texts = case.pieces, case.facts.activity.calls, case.facts.texts
+    mine = np.flatnonzero(_not_recorded(case) & (case.place_of == case.place_of[row]))
+    mine = mine[_reasons(case, mine) == 0]
+    total, of_name = 0, np.zeros(len(calls.names) + 1, np.int64)
+    for each in mine[np.argsort(-pieces["ns"][mine], kind="stable")][:_LONGEST].tolist():
+        start, end = int(pieces["start_ns"][each]), int(pieces["end_ns"][each])
+        inside = np.minimum(calls.end, end) - np.maximum(calls.start, start)
+        total += end - start
+        if len(inside) and 2 * int(inside.max()) >= end - start:
+            of_name[calls.name[int(inside.argmax())]] += end - start
+    if 2 * of_name.max() >= total:
+        mostly = "mostly " * (of_name.max() < total)
+        return f"the CPU {mostly}waits in {calls.names[int(of_name.argmax())]} for GPU work that is not recorded"
+    culprit, ns = pieces["culprit"][mine], pieces["ns"][mine]
+    why = one_line(texts.words[texts.most(culprit, ns)], NAME)
+    return f"the recording does not say why, {'for example ' * (len(np.unique(culprit)) > 1)}{why}"
 
 
-def _launched_before(case: Case, row: int) -> bool:
-    """Whether what ended a piece of waiting was launched in its first half, or before it."""
+def _launched_before(case: Case, rows: Index) -> Mask:
+    """Mark pieces of waiting of which the op that ended them was launched in their first half, or before them."""
     trace, pieces = case.facts.attribution.trace, case.pieces
-    launch = int(trace.ops.launch[pieces["op"][row]])
-    return launch >= 0 and int(trace.launches.end[launch]) <= (pieces["start_ns"][row] + pieces["end_ns"][row]) // 2
+    launched = pick(trace.launches.end, pick(trace.ops.launch, pieces["op"][rows]), np.iinfo(np.int64).max)
+    before: Mask = launched <= (pieces["start_ns"][rows] + pieces["end_ns"][rows]) // 2
+    return before
 
 
-def _cannot_wait(case: Case, row: int) -> bool:
-    """Whether nothing that is not recorded can hold up an op: kernels of other streams, what nsys dropped, graphics of
-    the program, a copy's host memory, or Windows, which batches launches.
+def _cannot_wait(case: Case, gpu: int) -> bool:
+    """Whether nothing that is not recorded can hold up a GPU's ops (except by a copy's host memory): kernels of other
+    streams, what nsys dropped, graphics of the program, or Windows, which batches launches.
     """
     trace = case.facts.attribution.trace
-    if on_windows(case) or _draws(case) or _dropped(case) or trace.ops.kind[case.pieces["op"][row]] == MEMCPY:
+    if on_windows(case) or _draws(case) or _dropped(case):
         return False
-    op = int(case.pieces["op"][row])
-    kernels = (trace.ops.kind == KERNEL) & (trace.op_gpu == trace.op_gpu[op])
+    kernels = (trace.ops.kind == KERNEL) & (trace.op_gpu == gpu)
     return len(np.unique(trace.ops.stream[kernels])) <= 1 or bool(len(case.facts.dependencies.waits))
 
 
@@ -344,7 +372,9 @@ def _record(case: Case, group: Group) -> str:
 
 
 NOT_RECORDED = Kind(
-    *("unknown", _not_recorded, _one, _in_which_call, "the GPU idles, and {cause}: {amount}"), tried=False, note=_record
+    *("unknown", _not_recorded, _reasons, _in_which_call, "the GPU idles, and {cause}: {amount}"),
+    tried=False,
+    note=_record,
 )
 PROFILER = Kind(
     "profiler-overhead",

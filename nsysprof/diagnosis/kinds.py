@@ -97,9 +97,13 @@ def usual_ns(place: Place, lost: Ints) -> float:
 
 
 def often(place: Place, waited: Ints) -> str:
-    """State in which steps the GPU waits, given the time ``waited`` per step: every step, some steps, or one."""
-    count = int((waited >= HAS * waited.max()).sum())
+    """State in which steps the GPU waits for most of the time, given the time ``waited`` per step: every step, some
+    steps, or one.
+    """
+    some = waited >= HAS * waited.max()
+    count = int(some.sum())
     typical = float(np.median(waited)) >= MIN_SHARE * float(np.median(place.length))
+    typical |= 2 * int(waited[some].sum()) < int(waited.sum())
     if place.path == WHOLE or 2 * count > place.steps or typical:
         return EVERY
     return ONCE if count == 1 else f"{count:,} of {place.steps:,} steps"

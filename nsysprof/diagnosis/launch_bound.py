@@ -182,6 +182,8 @@ def _without_waits(case: Case, group: Group, waits: Mask, text: str) -> str:
     texts = case.facts.texts
     wait = _DETAILS.split(texts.words[texts.most(case.pieces["exposed_by"][rows], case.pieces["ns"][rows])])[0]
     wait = wait if case.dialect == "pytorch" else wait.replace(".item()", "the copy to the host")
+    heads = {texts.words[code].partition(" in ")[0] for code in np.unique(case.pieces["exposed_by"][rows]).tolist()}
+    wait += " and all other waits" * (len(heads) > 1)
     first = f"take {wait} out of the step ({count:.0f} per step, which a CUDA graph cannot contain), then "
     return text.replace("launch fewer kernels: ", f"launch fewer kernels: {first}")
 
@@ -204,7 +206,7 @@ LAUNCH_BOUND = Kind(
     _claims,
     _one,
     lambda case, row: CAUSE,
-    "launch-bound, the CPU takes longer to launch kernels than the GPU to run them: {amount}",
+    "launch-bound, the CPU takes longer to launch GPU work than the GPU to run it: {amount}",
     _graph,
     _whole,
     least_launches=MIN_LAUNCHES,
@@ -217,7 +219,7 @@ OPTIMIZER = Kind(
     _of_optimizer,
     _one,
     lambda case, row: _OPTIMIZER_CAUSE,
-    "the optimizer launches a kernel per parameter, and the GPU waits for these launches: {amount}",
+    "the optimizer launches many kernels, and the GPU waits for these launches: {amount}",
     _fuse,
     _whole_optimizer,
     least_launches=MIN_LAUNCHES,

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.intervals import covered
 from nsysprof.core.units import format_bytes, format_ns
 from nsysprof.diagnosis.case import Case, Place
@@ -83,7 +84,7 @@ def _unknown_faults(case: Case, place: Place) -> Iterator[Finding]:
     lost = int(covered(case.lines[place.gpu].compute, windows.start, windows.end).sum())
     if lost < MIN_SHARE * place.total_ns:
         return
-    text = f"kernels on managed memory run for {each_step(place, lost)}, and may wait for page migrations"
+    text = f"kernels run for {each_step(place, lost)}, and those on managed memory may wait for page migrations"
     remedy = f"{_RECORD.removeprefix('; ')}; if kernels wait, {dialect_text(case, _PREFETCH)}"
     found = counted(place, "page-fault", _FAULTS, text, remedy, lost, 0)
     yield replace(found, basis=UNTRIED)
@@ -118,11 +119,12 @@ def page_findings(case: Case, place: Place) -> Iterator[Finding]:
         size, which = format_bytes(int(moved.sum())), often(place, waited)
         when = " once" if which == ONCE else f" in {which}"
         amount = each_step(place, lost) if which == EVERY else format_ns(lost) + when
-        text = f"{verb.format(amount)} {cause} ({size} of unified memory moved)"
+        in_all = " in all steps" * (place.path != WHOLE)
+        text = f"{verb.format(amount)} {cause} ({size} of unified memory moved{in_all})"
         evicted = int(found.evicted_bytes.sum())
         if cause == _FAULTS and evicted > 0 and evicted >= _EVICTS * int(moved.sum()):
             evictions = f"{format_bytes(evicted)} evicted because GPU memory was full"
-            text = text.replace(" moved)", f" moved to the GPU, {evictions})")
+            text = text.replace(f" moved{in_all})", f" moved to the GPU{in_all}, {evictions})")
             texts = _FIT
         text += _RECORD * (some and cause == _FAULTS)
         yield replace(counted(place, "page-fault", cause, text, dialect_text(case, texts), lost, lost), often=which)

@@ -22,7 +22,7 @@ from nsysprof.waits.facts import OVERHEAD
 from nsysprof.waits.windows import compute_ops
 
 MIN_SHARE, _OF_PATTERN = 0.02, 0.05  # of all steps; of steps that were found by their pattern
-_COMPUTE = "longer compute"
+_COMPUTE, _SEVERAL = "longer compute", "several longer waits"
 _MOST_SUMS = 4_000_000  # of kernels and steps
 _BETWEEN = 0.05  # of the time from step to step, without the longest pause; of a step, in a third of the pauses
 _FEEDS = re.compile("(?i)dali|loader|dataset|reader|preprocess|(?<!pre)fetch")
@@ -78,7 +78,7 @@ def _cause(case: Case, place: Place, slow: np.ndarray) -> str:
     table = sums(of * place.steps + step[rows], ns, len(codes) * place.steps).reshape(len(codes), place.steps)
     more, grown = _more(place, table, slow)
     if not len(more) or more.max() < grown / 2:
-        return _COMPUTE
+        return _COMPUTE if more.sum() < grown / 2 else _SEVERAL
     words = case.facts.texts.words
     return one_line(min(words[code] for code in codes[more == more.max()].tolist()) or "launch latency", NAME)
 
@@ -136,20 +136,30 @@ def between_steps(case: Case, place: Place) -> Iterator[Finding]:
     inside = (start[1:] > windows.start.min()) & (end[:-1] < windows.end.max())
     pauses = end[:-1][inside], start[1:][inside]
     length = pauses[1] - pauses[0]
-    idle = length - covered(union(union(lines.compute, lines.communication), lines.copies), *pauses)
+    busy = union(union(lines.compute, lines.communication), lines.copies)
+    idle = length - covered(busy, *pauses)
     total, lost = place.total_ns + int(length.sum()), int(idle.sum())
     some = int((length >= _BETWEEN * place.step_ns).sum())
     if lost - int(idle.max(initial=0)) < _BETWEEN * total or 3 * some < place.steps:
         return
-    doing = _beside(case, pauses, total // place.steps)
+    doing = _beside(case, _without(pauses, busy), total // place.steps)
     each, period = (format_ns(ns / place.steps) for ns in (lost, total))
-    text = f"the GPU idles between the steps for {each} per step ({format_share(lost / total)}), while {doing} runs"
-    text = text if doing else text.rpartition(",")[0]
-    text = f"{text}; steps take {format_ns(place.step_ns)} ({period} on average with the pauses)"
+    text = f"the GPU idles between the steps for {each} per step on average ({format_share(lost / total)})"
+    text += f", most of it while {doing} runs" * bool(doing)
+    text += f"; a median step takes {format_ns(place.step_ns)} ({period} on average with the pauses)"
     remedy = _AHEAD if _FEEDS.search(doing) else ""
     found = counted(place, "input-wait" if remedy else "cpu-code", "pauses between steps", text, remedy, lost, lost)
     found = replace(found, claim="order", total_ns=total, step_ns=total / place.steps)
     yield found if remedy else found.untried()
+
+
+def _without(pauses: Line, busy: Line) -> Line:
+    """The parts of pauses in which a GPU is not busy."""
+    edges = np.concatenate([*pauses, *busy])
+    change = np.repeat([1, -1, -2, 2], [len(pauses[0]), len(pauses[1]), len(busy[0]), len(busy[1])])
+    order = np.argsort(edges, kind="stable")
+    edges, idle = edges[order], np.cumsum(change[order]) == 1
+    return merge(edges[:-1][idle[:-1]], edges[1:][idle[:-1]])
 
 
 def _beside(case: Case, pauses: Line, most_ns: int) -> str:

@@ -102,8 +102,14 @@ def _words(case: Case, row: int) -> str:
     mine = np.flatnonzero(_claims(case) & (case.place_of == case.place_of[row]))
     codes = _calls_of(case, mine)
     ns = case.pieces["ns"][mine] * waits[codes]
-    text, several = case.facts.texts.words[case.facts.texts.most(codes, ns)], len(np.unique(codes[ns > 0])) > 1
-    return one_line(f"synchronization (most in {text.partition(' in ')[2] or text})" if several else text, NAME)
+    texts, every = case.facts.texts, np.unique(codes[ns > 0]).tolist()
+    text = texts.words[texts.most(codes, ns)]
+    if len(every) == 1:
+        return one_line(text, NAME)
+    place = text.partition(" in ")[2] or text
+    there = [code for code in every if texts.words[code].endswith(place)]
+    most = 2 * int(ns[np.isin(codes, there)].sum()) >= int(ns.sum())
+    return one_line(f"synchronization ({'most' if most else 'for example'} in {place})", NAME)
 
 
 def _calls(case: Case, group: Group) -> Cause:
@@ -171,5 +177,6 @@ def blocking_launches(case: Case, place: Place) -> Iterator[Finding]:
     lost = min(place.total_ns - busy, blocked)
     if lost < MIN_SHARE * place.total_ns:
         return
-    text = f"kernel launches return only after their kernels have ended, so the GPU is idle: {each_step(place, lost)}"
+    idle = each_step(place, lost)
+    text = f"kernel launches return only after their kernels have ended, so the GPU idles for up to {idle}"
     yield counted(place, "synchronization", "blocking kernel launches", text, _UNSET, lost, lost)

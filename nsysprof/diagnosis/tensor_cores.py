@@ -36,9 +36,9 @@ _CONVOLUTION_TF32 = {
 _CONVOLUTION_HALF = {
     "pytorch": (
         "run these convolutions under autocast, with model and input in channels-last format (TF32 is already allowed: "
-        "other convolutions use it)"
+        "other kernels use it)"
     ),
-    "cuda": "give cuDNN half-precision NHWC tensors (TF32 is already allowed: other convolutions use it)",
+    "cuda": "give cuDNN half-precision NHWC tensors (TF32 is already allowed: other kernels use it)",
 }
 # PyTorch's memory-efficient attention multiplies FP32 in three TF32 products from compute capability 8.0 on.
 _ATTENTION, _IN_FP32, _THREE = "attention in FP32", re.compile(r"fmha_cutlass[FB]_f32.*sm80"), 3
@@ -77,7 +77,7 @@ def tensor_core_findings(busy: Busy) -> Iterator[Finding]:
     speedup, convolution, product = _speedup(busy), cause == "convolution", family == "gemm"
     half = speedup <= 1
     speedup = _speedup(busy, fast="fp16") if half else speedup
-    allowed = (convolution & (unit == "tensor core")).any() or any(map(_IN_TF32.search, names))
+    allowed = any(map(_IN_TF32.search, names))
     for words, some, texts in (
         (_CAUSE, ~convolution, _TF32),
         (_CONVOLUTIONS, convolution, _CONVOLUTION_HALF if allowed else _CONVOLUTION_TF32),
@@ -118,15 +118,16 @@ def _faster(
     shorter = np.rint(busy.length[rows] * (1 - least)).astype(np.int64)
     gain, ns, total = busy.gained(busy.op[rows], shorter), int(busy.length[rows].sum()), busy.place.total_ns
     if busy.enough(gain):
-        yield busy.finding(kind, cause, text, remedy, gain, ns)
+        yield busy.finding(kind, cause, text, remedy, gain, busy.op[rows], ns)
     elif 2 * ns >= total and busy.alone.sum() >= _FULL * total:
         text += "; a replay shows that shorter kernels alone save little, because the CPU takes as long"
-        yield busy.finding(kind, cause, text, remedy, int(shorter.sum()), ns).untried()
+        yield busy.finding(kind, cause, text, remedy, int(shorter.sum()), busy.op[rows], ns).untried()
 
 
 def _speedup(busy: Busy, slower: str = "fp32", fast: str = "tf32") -> float:
-    """How many times as fast the report's GPU multiplies in ``fast`` as in a slower type; 0 where it is not known."""
-    for gpu in busy.case.facts.attribution.trace.report.about.cuda_gpus:
+    """How many times as fast the GPU multiplies in ``fast`` as in a slower type; 0 where it is not known."""
+    gpus = busy.case.facts.attribution.trace.report.about.cuda_gpus
+    for gpu in sorted(gpus, key=lambda each: each.id != busy.place.gpu):
         if gpu.compute_capability is None:
             continue
         capability = ".".join(map(str, gpu.compute_capability))
@@ -151,4 +152,4 @@ def weight_findings(busy: Busy) -> Iterator[Finding]:
     gain = busy.gained(busy.op[mine], np.rint(busy.length[mine] * _FEWER).astype(np.int64))
     if busy.enough(gain):
         text = "matrix products of few rows take as long as reading their weights: {amount}"
-        yield busy.finding("weight-bound", _WEIGHTS, text, _LARGER, gain, ns)
+        yield busy.finding("weight-bound", _WEIGHTS, text, _LARGER, gain, busy.op[mine], ns)

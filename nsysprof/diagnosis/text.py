@@ -13,10 +13,10 @@ from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.cold_start import MIN_NS
 from nsysprof.diagnosis.copies import ONLY_BYTES
 from nsysprof.diagnosis.diagnose import Diagnosis
-from nsysprof.diagnosis.finding import BOUND, COLD, EVERY, PACED, SLOW, UNTRIED, Finding
+from nsysprof.diagnosis.finding import BOUND, COLD, EVERY, FAILED, PACED, SLOW, UNTRIED, Finding
 from nsysprof.diagnosis.launch_bound import CAUSE as LAUNCHES
 from nsysprof.results.table import wrap
-from nsysprof.trace.trace import MEMCPY, MIGRATION
+from nsysprof.trace.trace import MEMCPY, MEMSET, MIGRATION
 
 _PATH = 60
 _HALF = 0.5  # of the time without compute: from there on kernels do not matter most
@@ -47,8 +47,12 @@ def headline(diagnosis: Diagnosis, file: Any, device: str = "") -> str:
         total = max(sum(each.total_ns for each in diagnosis.times), 1)
         trace = diagnosis.chosen.attribution.trace
         copies = sum(each.copies_ns for each in diagnosis.times) / total
-        moves, length = np.isin(trace.ops.kind, (MEMCPY, MIGRATION)), trace.ops.end - trace.ops.start
-        does = "copies" if 2 * int(length[moves].sum()) > copies * total else "sets memory"
+        length, kind = trace.ops.end - trace.ops.start, trace.ops.kind
+        ns = {
+            "copies": int(length[np.isin(kind, (MEMCPY, MIGRATION))].sum()),
+            "sets memory": int(length[kind == MEMSET].sum()),
+        }
+        does = " or ".join(name for name in ns if ns[name] >= _SOME * sum(ns.values()))
         copying = f", {does} for {format_share(copies)}," * (copies >= _SOME_COPIES)
         whole = f"{span} from first to last GPU operation"
         if gpus > 1:
@@ -114,7 +118,8 @@ def _outside_text(diagnosis: Diagnosis) -> str:
     if idle < _IDLE * diagnosis.recorded_ns:
         return busy
     during = f" ({diagnosis.during})" * bool(diagnosis.during)
-    gap = f", {format_ns(diagnosis.gap_ns)} of it in one gap{during}" * (diagnosis.gap_ns < idle)
+    in_it = "of it in one gap" if one else "in one gap of a GPU"
+    gap = f", {format_ns(diagnosis.gap_ns)} {in_it}{during}" * (diagnosis.gap_ns < idle)
     who = "it idles" if one else "a GPU idles on average"
     return f"{busy}; outside the steps, {who} for {format_ns(idle)} of {format_ns(diagnosis.recorded_ns)}{gap}"
 
@@ -146,7 +151,7 @@ def nothing_text(diagnosis: Diagnosis) -> str:
         )
     if diagnosis.nothing:
         share = format_share(1 - diagnosis.idle_share)
-        kernels = f", most in {diagnosis.busiest}" if diagnosis.busiest else ""
+        kernels = f", longest in {diagnosis.busiest}" if diagnosis.busiest else ""
         moved = _migrated_text(diagnosis)
         paging = (
             f"The GPU does not wait between operations{moved}: keep pages where they are used (--full "
@@ -165,12 +170,13 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
         idle, gap = diagnosis.idle_outside_ns, f", {format_ns(diagnosis.gap_ns)} of it in one gap"
         once = gap * (diagnosis.gap_ns <= idle)  # the mean of several GPUs can be less than the longest gap of one
         during = f" ({diagnosis.during})" * bool(once and diagnosis.during)
-        kernels = f", which compute most in {diagnosis.busiest}" * bool(diagnosis.busiest)
+        kernels = f", which compute longest in {diagnosis.busiest}" * bool(diagnosis.busiest)
         return (
             f"No wait to fix in the steps{kernels}; outside the steps, the GPU idles for "
             f"{format_ns(idle)}{once}{during}."
         )
-    mostly = f". Largest wait: {diagnosis.mostly}" * bool(diagnosis.mostly)
+    mostly = diagnosis.mostly.replace(LAUNCHES, "launches", 1)  # these may be launches of copies
+    mostly = f". Largest wait: {mostly}" * bool(mostly)
     tried = f"no fix that was tried saves 2 % of the {of}" if diagnosis.tried else "no fix was tried"
     compute = 1 - diagnosis.idle_share
     if diagnosis.busiest and compute >= _HALF:
@@ -233,9 +239,13 @@ def gain_text(finding: Finding) -> str:
     return f"saves {gain}{each} in a replay{between}{more}"
 
 
-def sentence(finding: Finding) -> str:
-    """Symptom and cause, with their steps."""
-    return finding.text if finding.path == WHOLE else f"{one_line(finding.path, _PATH)}: {finding.text}"
+def sentence(finding: Finding, diagnosis: Diagnosis | None) -> str:
+    """Symptom and cause, with their steps, and with their GPU if there are several."""
+    gpus = {each.gpu for each in diagnosis.times} if diagnosis else set()
+    several = len(gpus) > 1 and finding.kind not in (COLD, FAILED)
+    some = [one_line(finding.path, _PATH)] * (finding.path != WHOLE)
+    some += [f"GPU {finding.gpu}"] * (several and finding.cause != LOST_GRAPHS)
+    return f"{', '.join(some)}: {finding.text}" if some else finding.text
 
 
 def findings_text(
@@ -259,7 +269,7 @@ def findings_text(
         hottest = next_line(same_ranges("hotspots", level, file))
         lines = [f"{wrap(lead, '', '  ', width)}\n{hottest}\n\n{lines[0]}"]
     for number, each in enumerate(diagnosis.findings[:most], 1):
-        lines.append(wrap(f"{number}. {sentence(each)}", "", "   ", width))
+        lines.append(wrap(f"{number}. {sentence(each, diagnosis)}", "", "   ", width))
         if each.remedy:
             known = said.setdefault(each.remedy, number)
             remedy = f"as {known}" if most and known < number else each.remedy

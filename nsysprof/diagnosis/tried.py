@@ -20,7 +20,7 @@ from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import KINDS
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, PACED, Finding
 from nsysprof.diagnosis.gpu_waits import NOT_RECORDED
-from nsysprof.diagnosis.kinds import MIN_SHARE, Group, Kind, Remedy, each_step, idling, usual_ns
+from nsysprof.diagnosis.kinds import HAS, MIN_SHARE, Group, Kind, Remedy, each_step, idling, usual_ns
 from nsysprof.diagnosis.launch_bound import RECORDING
 from nsysprof.errors import NsysprofError
 from nsysprof.waits.changes import Changes
@@ -158,10 +158,9 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
         gpu=place.gpu,
         often=often,
         steps=place.steps,
-        text=_text(kind, group, group.waited if lost is None else lost, often, len(case.lines) > 1)
-        + f"; {where}" * bool(where),
+        text=_text(case, kind, group, group.waited if lost is None else lost) + f"; {where}" * bool(where),
         cause=group.cause,
-        claim=CLAIMS[int(case.pieces["claim"][group.rows[0]])],
+        claim=CLAIMS[int(np.bincount(case.pieces["claim"][group.rows], case.pieces["ns"][group.rows]).argmax())],
         lost_ns=lost_ns,
         total_ns=place.total_ns,
         step_ns=place.unit_ns,
@@ -258,21 +257,20 @@ def _paced(kind: Kind, group: Group) -> Finding:
     )  # fmt: skip
 
 
-def _text(kind: Kind, group: Group, lost: Ints, often: str, several: bool) -> str:
-    """Symptom and cause in one sentence; ``lost`` is what each step loses; ``several``: there are other GPUs."""
-    place, lost_ns = group.place, max(int(lost.sum()), 0)
+def _text(case: Case, kind: Kind, group: Group, lost: Ints) -> str:
+    """Symptom and cause in one sentence; ``lost`` is what each step loses."""
+    place, lost_ns, often = group.place, max(int(lost.sum()), 0), group.often
     share = format_share(lost_ns / place.total_ns)
     if place.path == WHOLE:
-        one, all_of_it = (
-            "one GPU's time from its first operation to its last",
-            "the time from the first GPU operation to",
-        )
-        amount = f"{format_ns(lost_ns)}, {share} of {one if several else f'{all_of_it} the last'}"
+        one = "one GPU's time from its first operation to its last"
+        of = one if len(case.lines) > 1 else "the time from the first GPU operation to the last"
+        amount = f"{format_ns(lost_ns)}, {share} of {of}"
     elif often == EVERY and (usual := usual_ns(place, lost)):
-        share, slowest = format_share(usual / place.step_ns), format_ns(int(lost.max()))
-        amount = f"{format_ns(usual)} of a median step ({share}), {slowest} of the slowest step"
+        share, most = format_share(usual / place.step_ns), format_ns(int(lost.max()))
+        amount = f"{format_ns(usual)} of a median step ({share}), up to {most} of a step"
     elif often == EVERY:
         amount = each_step(place, lost_ns)
     else:
-        amount = f"{format_ns(lost_ns)} {often if often == ONCE else f'in {often}'}"
+        of_these = int(lost[group.waited >= HAS * group.waited.max()].sum())
+        amount = f"{format_ns(of_these)} {often if often == ONCE else f'in {often}'}"
     return kind.symptom.format(cause=group.cause, amount=amount)

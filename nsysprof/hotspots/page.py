@@ -19,7 +19,7 @@ def hotspots_page(answer: Hotspots, pictures: Sequence[bytes] = ()) -> str:
         "hotspots",
         "Which kernel to optimize first",
         spot_sentence(answer, best) if best else headline(answer.diagnosis, path),
-        [*(f"{sentence(each)} → {each.remedy}" for each in known_fixes(answer)), *answer.warnings],
+        [*(f"{sentence(each, answer.diagnosis)} → {each.remedy}" for each in known_fixes(answer)), *answer.warnings],
         answer.case.chosen.level.clause,
         figures(CHARTS, pictures),
         [("kernels", "Kernels", spots_table(answer, MAX_ROWS) if answer.spots else None)],

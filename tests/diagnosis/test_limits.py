@@ -29,7 +29,8 @@ def place(count: int, length: int = 1_000, path: str = "step", last: int = 0) ->
     ("waited", "length", "said"),
     [
         ([100, *[0] * 19], 1_000, ONCE),
-        ([100, 10, *[9] * 18], 1_000, "2 of 20 steps"),  # a tenth of the longest wait
+        ([100, 10, *[5] * 18], 1_000, "2 of 20 steps"),  # a tenth of the longest wait
+        ([100, 10, *[9] * 18], 1_000, EVERY),  # these two wait for less than half of all time
         ([100] * 10 + [0] * 10, 10_000, "10 of 20 steps"),
         ([100] * 11 + [0] * 9, 10_000, EVERY),
         ([1_000] * 2 + [20] * 19, 1_000, EVERY),  # the median step waits for 2 %
@@ -140,7 +141,7 @@ def busy_with(*names: str, dialect: str = "cuda", family: str = "other", length:
 @pytest.mark.parametrize(
     ("kind", "blocks", "threads", "name", "said"),
     [
-        ("tiny-blocks", 400, 32, "k", "use blocks of 128 to 256 threads: blocks of 32 leave"),
+        ("tiny-blocks", 400, 32, "k", "use blocks of 128 to 256 threads: smaller blocks leave"),
         ("tiny-blocks", 399, 32, "k", "launch at least 400 blocks of 128 threads (4 per multiprocessor)"),
         ("small-grid", 50, 768, "k", "use smaller blocks (128 threads), so that the threads spread over all 100 "),
         ("small-grid", 50, 767, "k", "launch at least 100 blocks of 767 threads (1 per multiprocessor)"),
