@@ -43,8 +43,8 @@ def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
     if not len(slow) or total < (_OF_PATTERN if case.chosen.level.found else MIN_SHARE) * place.total_ns:
         return
     cause = _cause(case, place, slow)
-    if cause == _COMPUTE:
-        kernel = _kernel(case, place, slow)
+    if cause in (_COMPUTE, _SEVERAL):
+        kernel = _kernel(case, place, slow) * (cause == _COMPUTE)
         if not kernel and case.chosen.level.found:
             return  # steps that were found by their pattern, and do other work
         cause = f"{kernel}, which takes longer with the same grid" if kernel else cause
