@@ -9,7 +9,7 @@ from nsysprof.diagnosis.text import nothing_text, sentence
 from tests.conftest import MakeTrace
 from tests.diagnosis.test_kinds import STEPS, diagnosis_of, steps
 from tests.kit.program import MS, US, Program
-from tests.kit.trace import Kernel, Range
+from tests.kit.trace import Kernel
 
 
 def one(diagnosis: Diagnosis, kind: str) -> Finding:
