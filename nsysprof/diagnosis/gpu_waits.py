@@ -327,7 +327,7 @@ def _in_which_call(case: Case, row: int) -> str:
         if len(inside) and 2 * int(inside.max()) >= end - start:
             of_name[calls.name[int(inside.argmax())]] += end - start
     if 2 * of_name.max() >= total:
-        mostly = "mostly " * (of_name.max() < total)
+        mostly = "mostly " * (int(of_name.max()) < total)
         return f"the CPU {mostly}waits in {calls.names[int(of_name.argmax())]} for GPU work that is not recorded"
     culprit, ns = pieces["culprit"][mine], pieces["ns"][mine]
     why = one_line(texts.words[texts.most(culprit, ns)], NAME)
