@@ -157,7 +157,7 @@ _command(
 
 
 def make_app(asked: str = "") -> typer.Typer:
-    """Make the command line with all commands, or only with the command ``asked``, which imports faster."""
+    """Build the command line with all commands, or with only the command ``asked``, which imports faster."""
     app = typer.Typer(
         name="nsysprof",
         cls=_Workflow,
@@ -174,7 +174,7 @@ def make_app(asked: str = "") -> typer.Typer:
 
 
 def __getattr__(name: str) -> Any:
-    """Make ``app``, the command line with all commands, on first use."""
+    """Build ``app``, the command line with all commands, when it is first used."""
     if name != "app":
         raise AttributeError(name)
     return vars(sys.modules[__name__]).setdefault(name, make_app())

@@ -75,12 +75,12 @@ def judged() -> list[Row]:
 
 
 def group(row: Row) -> str:
-    """Return what a judged forecast is one of."""
+    """Return the row label for a judged forecast."""
     if row["kind"] == "diagnosis":
         return f"first finding, {row['basis']}"
-    return (
-        "remedy: kernel times, by arithmetic" if row["program"] in KERNELS else "remedy: waits, code, copies, launches"
-    )
+    if row["program"] in KERNELS:
+        return "remedy: kernel times (computed by arithmetic)"
+    return "remedy: waits, host code, copies and launches"
 
 
 def table(found: list[Row]) -> str:
@@ -118,12 +118,15 @@ def under_nsys(found: list[Row]) -> str:
     mine = [row for row in found if row["kind"] == "remedy" and row["recorder"] == "nsys" and row["error"] != ""]
     mine = [row for row in mine if row["program"] in gains]
     lines = ["| remedies forecast from nsys | forecasts | median error |", "|---|---:|---:|"]
-    for label, names in (("waits, code, copies, launches", gains.keys() - {*KERNELS}), ("kernel times", {*KERNELS})):
+    for label, names in (
+        ("waits, host code, copies and launches", gains.keys() - {*KERNELS}),
+        ("kernel times", {*KERNELS}),
+    ):
         own = [row for row in mine if row["program"] in names]
-        for against, errors in (("recorded by nsys", [float(row["gain"]) - gains[row["program"]] for row in own]),
+        for against, errors in (("recorded with nsys", [float(row["gain"]) - gains[row["program"]] for row in own]),
                                 ("without a profiler", [row["error"] for row in own])):  # fmt: skip
             off = 100 * statistics.median(map(abs, errors))
-            lines.append(f"| {label}; fixed program {against} | {len(own)} | {off:.1f} |")
+            lines.append(f"| {label} (program after the fix, {against}) | {len(own)} | {off:.1f} |")
     return "\n".join(lines)
 
 

@@ -33,7 +33,7 @@ _INNER = 0.86  # of a lane
 _MAX_NAMES = 40  # written into the boxes of a lane
 _MIN_LETTERS, _MIN_ALOFT = 12, 8  # of a shortened name, in a box and on a pole
 _LEFT = 2.56  # inches of labels
-_GAP_FROM = 0.12  # ribbons of so many inches have a gap between them
+_GAP_FROM = 0.12  # ribbons at least this tall (inches) have a gap between them
 _TITLE_ABOVE, _AXIS_BELOW = 0.3, 0.58  # inches above and below a panel
 # Inches where calls are drawn: of labels and of the axis; what is left holds texts that begin near its end.
 _CALL_LEFT, _CALL_PLOT = 1.85, 9.6

@@ -15,7 +15,7 @@ _STEPS = 16
 
 
 class Box(NamedTuple):
-    """A rectangle, in inches from the lower left corner of its area."""
+    """A rectangle; its coordinates are in inches from the lower left corner of its area."""
 
     left: float
     right: float
@@ -24,7 +24,7 @@ class Box(NamedTuple):
 
 
 class Places:
-    """An area of ``wide`` × ``high`` inches, partly taken by marks, lines and names."""
+    """An area ``wide`` inches wide and ``high`` inches tall, partly covered by marks, lines and names."""
 
     def __init__(self, wide: float, high: float) -> None:
         self.wide, self.high = wide, high

@@ -93,7 +93,7 @@ _UNIT = re.compile(r"(?<=\d) (?=%|[nµm]?s\b|min\b)")  # a number keeps its unit
 
 
 def wrap(text: str, size: float, width: float, most: int = 2) -> list[str]:
-    """Break a text at spaces into at most ``most`` lines of ``width`` inches; overflow ends in ``…``."""
+    """Break a text at spaces into at most ``most`` lines, ``width`` inches wide; a cut text ends in ``…``."""
     lines = [""]
     for word in _UNIT.sub("\u00a0", text).split(" "):
         longer = f"{lines[-1]} {word}".strip()
@@ -108,7 +108,7 @@ def wrap(text: str, size: float, width: float, most: int = 2) -> list[str]:
 
 
 def fitting(text: str, size: float, width: float, least: int) -> str:
-    """Shorten a text to ``width`` inches; empty if fewer than ``least`` letters would remain."""
+    """Shorten a text to ``width`` inches; return an empty text if fewer than ``least`` letters would remain."""
     while (wide := text_width(text, size)) > width:  # more than once, as letters are not equally wide
         most = int(len(text) * width / wide) - 1
         if most < least:
@@ -153,7 +153,7 @@ def heading_height(heading: Heading) -> float:
 
 
 def framed(heading: Heading, height: float) -> Figure:
-    """Make a figure of ``height`` inches with title, subtitle and legend at the top and footnotes at the bottom."""
+    """Make a figure ``height`` inches tall, with title, subtitle and legend at the top and footnotes at the bottom."""
     figure = Figure(figsize=(WIDTH, height), dpi=DPI)
     FigureCanvasAgg(figure)
     lines = _title_lines(heading.title)
@@ -171,7 +171,7 @@ def framed(heading: Heading, height: float) -> Figure:
 
 
 def _legend(figure: Figure, entries: Sequence[tuple[str, str]], top: float) -> None:
-    """Draw squares with labels, ``(label, colour)``, in lines from ``top`` (inches from above) down."""
+    """Draw squares with labels, ``(label, colour)``, line by line, starting ``top`` inches below the upper edge."""
     height = figure.get_figheight()
     places = _legend_places([label for label, _ in entries])
     left = np.array([x for _, x in places])
@@ -210,7 +210,7 @@ def panel_column(
     between: float,
     foot: float = 0.0,
 ) -> tuple[Figure, list[Axes]]:
-    """Make a figure with panels one below the other, at ``left`` and ``wide`` inches.
+    """Make a figure with panels one below the other, each ``wide`` inches wide and ``left`` inches from the left edge.
 
     ``sizes``: for each panel, the heights of its title and of the panel itself (inches). ``first``: inches below the
     heading; ``between``: inches below each panel; ``foot``: inches at the bottom.
@@ -226,7 +226,7 @@ def panel_column(
 
 
 def panel_grid(heading: Heading, count: int, *, high: float, left: float, right: float) -> tuple[Figure, list[Axes]]:
-    """Make a figure with panels of ``high`` inches, up to three in a row; ``left`` and ``right``: margins in inches."""
+    """Make a figure with panels ``high`` inches tall, up to three per row; ``left``, ``right``: margins in inches."""
     columns = max(min(count, 3), 1)
     rows = -(-count // columns)
     top, bottom, between = heading_height(heading) + (0.42 if count == 1 else 0.6), 0.85, 1.0

@@ -76,7 +76,7 @@ def analyze(
 ) -> None:
     """Show where the time of REPORT went: print a summary, write charts, CSV and JSON."""
     if merge and no_merge:
-        raise typer.BadParameter("give --merge or --no-merge, not both")
+        raise typer.BadParameter("give either --merge or --no-merge, not both")
     if verify and writing.as_json:
         raise typer.BadParameter("--verify prints text: leave --json out")
     if verify and reading.graphs == "captured":

@@ -52,9 +52,9 @@ def check(
     if output or force:
         raise typer.BadParameter("-o and --force need --init")
     if as_json and as_md:
-        raise typer.BadParameter("give --json or --md, not both")
+        raise typer.BadParameter("give either --json or --md, not both")
     if instance and skip:
-        raise typer.BadParameter("give --skip or --instance, not both")
+        raise typer.BadParameter("give either --skip or --instance, not both")
     from dataclasses import replace
 
     from nsysprof.attribution.attribute import option_words

@@ -126,13 +126,15 @@ def _refuse(
     if instance and (len(instance) > 2 or skip):
         raise typer.BadParameter("use --instance once (for both sides) or twice (once per side), without --skip")
     if instance and slowest:
-        raise typer.BadParameter("give --instance or --slowest, not both")
+        raise typer.BadParameter("give either --instance or --slowest, not both")
     if (base is None) != (new is None):
-        raise typer.BadParameter("give --base and --new together")
+        raise typer.BadParameter("give both --base and --new")
     if base is not None and select is not None:
-        raise typer.BadParameter("give --range, or --base and --new")
+        raise typer.BadParameter("give either --range, or both --base and --new")
     if base is None and one_report and not (select and (instance or slowest)):
-        raise typer.BadParameter("give --base and --new, a second report, or --range with --instance or --slowest")
+        raise typer.BadParameter(
+            "give --base and --new, or a second report, or --range with either --instance or --slowest"
+        )
 
 
 def _question(asked: dict[str, Any], more: dict[str, list[Path] | None], shown: dict[str, Any]) -> Question[Comparison]:

@@ -83,7 +83,7 @@ def fleet(
     pattern = rank_pattern(rank_from) if rank_from is not None else None
     names = [*(reports or ()), *(names_in(listed) if listed is not None else ())]
     if not names:
-        raise typer.BadParameter("give the reports, or --from FILE with a list of them")
+        raise typer.BadParameter("name the reports, or give --from FILE, where FILE lists them")
     files, notes = find_reports(names)
     asked = [file.name for file in files]
     folder = output or default_folder(names, asked)

@@ -27,7 +27,7 @@ _COMPLETED_BYTES = 1 << 26  # a report whose names are read while somebody types
 
 
 def near_ranges(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete a glob of ranges with merged paths of the report on the command line."""
+    """Return completions of a range glob: the merged paths in the report that the command line names."""
     from contextlib import suppress
 
     # what stands before an option without its value yet is among the arguments that are left
@@ -53,7 +53,7 @@ def option(about: str, *shown: str, **more: Any) -> Any:
 
 
 def glob_option(name: str, about: str) -> Any:
-    """Declare an option for a glob of ranges, which shells complete from the report."""
+    """Declare an option that takes a range glob; shell completion suggests the ranges in the report."""
     return option(about, "GLOB", name, autocompletion=near_ranges)
 
 

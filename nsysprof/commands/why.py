@@ -37,7 +37,7 @@ def why(
 ) -> None:
     """Say why the GPU waits in ranges of REPORT: the cause of every nanosecond without compute."""
     if instance and (slowest or skip):
-        raise typer.BadParameter("give --instance without --slowest and --skip")
+        raise typer.BadParameter("give --instance without --slowest or --skip")
 
     def question() -> Question[Why]:
         from nsysprof.attribution.paths import DEFAULT_MERGE, SLOWEST, read_instances

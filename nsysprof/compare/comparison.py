@@ -47,19 +47,24 @@ from nsysprof.waits.causes import CAUSE_BEFORE
 class Comparison(Shown):
     """The answer of `compare`; data frames have a default index, times are int64 ns per call.
 
-    ``pairs``: a row per pair with ``pair, base, new`` (merged paths), ``base_calls, new_calls``, the ``clock`` of the
-    verdict (`step`, or `span` if the pair is not a step), ``base_mean_ns, new_mean_ns, delta_ns`` by that clock,
-    ``base_span_ns, new_span_ns, base_busy_ns, new_busy_ns`` (means), ``base_n, new_n, base_median_ns, new_median_ns``
-    by that clock, ``base_busy_median_ns, new_busy_median_ns``, and the ``verdict`` about the new side. ``gaps``: the
-    columns of ``gap.csv``; the ``delta_ns`` of the causes of a pair add up to the pair's ``delta_ns``. ``clocks``: the
-    columns of `clock_rows`. ``evidence``: ``pair, cause, side, kernel, math_unit, grid, count, sum_ns`` over all calls.
-    ``models``: for each pair, the expected work per call of both sides, if the shape is known; ``traffic``: ``pair,
-    cause``, and for each side the bytes by that model, and bytes per second of the side's time. ``work``: ``pair`` and
-    the columns of `work_rows`. ``sides`` contains the pairs as `Pair` objects, with all their GPU ops. ``options``: the
-    arguments of `compare`. ``measured``: for each pair, the hardware counter measurement of each side, empty without
-    counters; ``gaps`` then also has the columns `traffic.COLUMNS` for each side. ``records``: the run record of each
-    report, None if a report has none; ``conditions``: the result of `conditions`. ``totals``: the result of
-    `compare_totals`, for whole traces.
+    ``pairs`` has one row per pair. ``pair``, ``base`` and ``new`` are merged paths; ``base_calls`` and ``new_calls``
+    count calls. ``clock`` is the time that the verdict uses (`step`, or `span` if the pair is not a step). The
+    following columns use this clock: the numbers of samples ``base_n`` and ``new_n``, the means ``base_mean_ns`` and
+    ``new_mean_ns``, their difference ``delta_ns``, and the medians ``base_median_ns`` and ``new_median_ns``.
+    ``base_span_ns`` and ``new_span_ns`` are mean spans, ``base_busy_ns`` and ``new_busy_ns`` mean busy times, and
+    ``base_busy_median_ns`` and ``new_busy_median_ns`` median busy times. ``verdict`` is about the new side.
+
+    ``gaps`` has the columns of ``gap.csv``; the ``delta_ns`` of a pair's causes add up to the pair's ``delta_ns``.
+    ``clocks`` has the columns of `clock_rows`. ``evidence`` lists the kernels of each cause over all calls, in the
+    columns ``pair, cause, side, kernel, math_unit, grid, count, sum_ns``. ``models`` has the expected work per call of
+    both sides of each pair, if the shape is known. ``traffic`` has ``pair`` and ``cause`` and, for each side, the bytes
+    by that model and the bytes per second of the side's time. ``work`` has ``pair`` and the columns of `work_rows`.
+
+    ``sides`` contains the pairs as `Pair` objects, with all their GPU ops. ``options`` are the arguments of `compare`.
+    ``measured`` has, for each pair, the hardware counter measurement of each side, and is empty without counters; with
+    counters, ``gaps`` also has the columns `traffic.COLUMNS` for each side. ``records`` are the run records of the
+    reports, None for a report without one. ``conditions`` is the result of `conditions`, and ``totals`` is the result
+    of `compare_totals` for whole traces.
     """
 
     pairs: pd.DataFrame
@@ -264,9 +269,9 @@ def _report_warnings(reports: Sequence[LoadedReport], records: Sequence[Path | N
 
 
 def _pair_rows(pairs: Sequence[Pair], clocks: pd.DataFrame) -> pd.DataFrame:
-    """The frame ``pairs``; medians are over calls, by the clock of the pair and by busy time.
+    """Make the frame ``pairs``; medians are over calls, by the clock of the pair and by busy time.
 
-    If the time of no single call is known, the mean replaces the median.
+    If the times of single calls are unknown, the mean replaces the median.
     """
     rows = pd.DataFrame([_pair_row(pair) for pair in pairs])
     of = dict(zip(rows["pair"], rows["clock"], strict=True))

@@ -1,8 +1,9 @@
 """The gap ledger: its rows explain why one side takes longer, and add up exactly to the time difference.
 
 A side's span is the time of its GPU ops, minus overlap, plus the gaps between the ops; the time of steps also includes
-the gaps before the first and after the last GPU op of each step. Every GPU op has a cause and every gap a reason, so
-the rows of a side add up to its time; times per call are rounded to whole nanoseconds that still add up.
+the gaps before the first and after the last GPU op of each step. Every GPU op is assigned a cause and every gap a
+reason, so the rows of each side add up to its total time; times per call are rounded to whole nanoseconds such that
+they still add up.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

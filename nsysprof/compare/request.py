@@ -35,13 +35,13 @@ class Request:
             raise NsysprofError(f"{given} names only one side", f"select the other side with {missing} GLOB")
         if self.select is not None and self.base is not None:
             raise NsysprofError(
-                "--range compares equal paths, and --base and --new compare different paths: give --range, or "
-                "--base and --new"
+                "--range compares equal paths, and --base and --new compare different paths: give either --range, "
+                "or both --base and --new"
             )
         if self.one_report and self.base is None and not (self.select and (self.instances or self.slowest)):
             raise NsysprofError(
                 "nothing to compare: there is only one report, and no second range or instance was given",
-                "give a second report, two ranges with --base GLOB --new GLOB, or an instance: --range GLOB --slowest",
+                "give a second report, two ranges (--base GLOB --new GLOB), or one instance (--range GLOB --slowest)",
             )
 
     @property

@@ -92,7 +92,7 @@ def _refuse_repeats(sides: Sequence[Selection]) -> None:
                 raise NsysprofError(
                     f"{each.loaded.path} and {other.loaded.path} are the same recording, so the "
                     "variation between runs is unknown",
-                    "give --also-base, --also-new and --noise further recordings",
+                    "give other recordings to --also-base, --also-new and --noise",
                 )
 
 

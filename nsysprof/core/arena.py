@@ -156,7 +156,7 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     size = round(float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2].upper()]) if match else 0
     if not size:
-        raise NsysprofError(f"{text!r} is not a memory size", "give a size such as 3GB or 500MB")
+        raise NsysprofError(f"{text!r} is not a memory size", "give a size with a unit, such as 3GB or 500MB")
     return size
 
 

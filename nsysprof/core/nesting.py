@@ -23,8 +23,8 @@ def enclosing(end: Ints) -> Ints32:
     the earlier one contains the later one. Intervals that overlap only in part do not contain each other.
 
     The answer for an interval is the nearest earlier interval that ends at the same time or later. In each round, all
-    candidates that end too early are replaced by their own candidates; a few rounds usually suffice. Intervals that
-    still have no answer, for example after deeply nested intervals, are answered by search.
+    candidates that end too early are replaced by their own candidates; a few rounds usually suffice. Intervals that are
+    still unresolved, for example after deeply nested intervals, are resolved by a search.
     """
     count = len(end)
     up = np.arange(-1, count - 1, dtype=np.int32)

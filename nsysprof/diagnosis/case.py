@@ -98,7 +98,7 @@ class Case:
 
     @cached_property
     def places(self) -> list[Place]:
-        """Return the places (each is a path on a GPU), those with the most time first."""
+        """Return the places (each is a path on a GPU), sorted by time, longest first."""
         windows = self.windows
         code = {text: number for number, text in enumerate(dict.fromkeys(self.chosen.texts))}
         path = np.array([code[text] for text in self.chosen.texts], np.int64)[windows.path]

@@ -180,12 +180,12 @@ def worth_telling(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _same(cause: Finding, slow: Finding) -> bool:
-    """Whether steps are slow by a cause."""
+    """Return whether a cause makes steps slow."""
     return slow.cause in [one_line(name, NAME) for name in cause.culprits]
 
 
 def scaled(finding: Finding, times: float, steps: int) -> Finding:
-    """Scale a finding about some of the steps up to all ``steps`` (``times`` as many steps)."""
+    """Scale a finding that covers only some of the steps up to all ``steps`` (by the factor ``times``)."""
     names = ("lost_ns", "gain_ns", "gain_low_ns", "gain_high_ns", "total_ns", "recording_ns")
     values = {name: round(getattr(finding, name) * times) for name in names}
     return replace(finding, steps=steps, **values)

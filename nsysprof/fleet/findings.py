@@ -286,14 +286,13 @@ def _blocked(ranks: pd.DataFrame) -> Iterator[str]:
     each = []
     for row in most.to_dict("records"):
         ns = [format_ns(int(row[name]) / max(int(row["iterations"]), 1)) for name in BLOCKED]
-        what = f"rank {int(row['rank'])} for {ns[0]}"
+        what = f"rank {int(row['rank'])} waits for {ns[0]}"
         if row["late_peer_ns"] > 0:
             what += f" ({ns[1]} until late rank {int(row['late_peer'])} arrives, {ns[2]} for the transfer)"
         each.append(what)
-    many = ", most of all" if len(known) > len(most) else ""
+    each_time = "the longest waits per iteration: " if len(known) > len(most) else "per iteration, "
     yield (
-        f"compute waits for {format_share(blocking / exposed)} of the exposed communication; per "
-        f"iteration{many}: {'; '.join(each)}"
+        f"{format_share(blocking / exposed)} of the exposed communication delays compute; {each_time}{'; '.join(each)}"
     )
 
 

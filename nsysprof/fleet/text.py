@@ -118,8 +118,8 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
         notes.append("own: summed over the GPUs of the rank.")
     if waits:
         notes.append(
-            "waiting: share of the rank's collective time spent waiting for the last rank (the rank with the "
-            "shortest collective time); awaited: share of all waiting that this rank causes."
+            "waiting: % of the rank's collective time in which it waits for the last rank to arrive (which "
+            "spends the least time in collectives); awaited: % of all waiting that this rank causes."
         )
     if fleet.left_out:
         notes.append(f"Shares, waiting and awaited exclude {without_text(fleet.left_out)}.")

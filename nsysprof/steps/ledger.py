@@ -26,8 +26,8 @@ _CLOCK_KERNELS, _CLOCK_SHARE, _CLOCK_EXCESS, _CLOCK_SPREAD = 3, 0.8, 0.7, 3.0
 class Excess:
     """Ledgers of steps, sorted by step: a row per cause, activity and culprit (codes of `Facts.words`).
 
-    ``slow_ns`` is the time of the step in the row; ``typical_ns`` is the mean over the typical steps, in whole ns; over
-    the rows of a step, it adds up to the mean step time (rounded down).
+    ``slow_ns`` is the time of the step in the row; ``typical_ns`` is the mean over the typical steps, in whole ns; the
+    values in a step's rows add up to the mean step time (rounded down).
     """
 
     step: Index

@@ -242,7 +242,7 @@ class Reader(ABC):
         return {}
 
     def cpu_samples(self, thread: Ints, start: Ints, end: Ints) -> details.CpuSamples | None:
-        """Return samples of the call stacks of threads (globalTids) in time spans, or None if there are none."""
+        """Return the call-stack samples of threads (globalTids) within time spans, or None if there are none."""
         return None
 
     def not_read(self) -> dict[str, int]:

@@ -23,10 +23,10 @@ def _none() -> Ints:
 class Cause:
     """Everything that disappears with a cause: `edits.remove` removes it from a network.
 
-    ``calls``: rows of `HostActivity.calls`, which then neither take time nor wait; ``launches``, the launches among
-    them, as rows of `Trace.launches`; ``ops``, rows of `Trace.ops` whose durations become 0; ``thread`` (code of
-    `Trace.threads`), ``start`` and ``end`` (ns), intervals of code between calls; ``queued``: ops that start as early
-    as possible; ``late``: whether late arrivals of ranks at collectives are removed, too.
+    ``calls``: rows of `HostActivity.calls`, which then neither take time nor wait; ``launches``: the launches among
+    these calls, as rows of `Trace.launches`; ``ops``: rows of `Trace.ops`, whose durations become 0. ``thread`` (code
+    of `Trace.threads`), ``start`` and ``end`` (ns) describe intervals of code between calls. ``queued``: ops that then
+    start as early as possible; ``late``: whether late arrivals of ranks at collectives are removed, too.
     """
 
     calls: AnyInts = field(default_factory=_none)

@@ -248,7 +248,7 @@ def test_which_instances_are_checked(options: tuple[str, ...], said: str, run: R
     ("options", "hint"),
     [
         (("--instance", "9-3"), "'9-3' is not an instance number or a span of instance numbers"),
-        (("--instance", "1", "--skip", "1"), "give --skip or --instance, not both"),
+        (("--instance", "1", "--skip", "1"), "give either --skip or --instance, not both"),
         (("--init", "--skip", "1"), "--init takes only a report"),
     ],
 )

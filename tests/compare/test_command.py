@@ -417,9 +417,9 @@ def test_all_ledgers_or_the_largest_only(run: Run, trace: MakeTrace) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "give --base and --new, a second report, or --range with --instance or --slowest"),
-        (("--base", "a"), "give --base and --new together"),
-        (("--base", "a", "--new", "b", "--range", "c"), "give --range, or --base and --new"),
+        ((), "give --base and --new, or a second report, or --range with either --instance or --slowest"),
+        (("--base", "a"), "give both --base and --new"),
+        (("--base", "a", "--new", "b", "--range", "c"), "give either --range, or both --base and --new"),
         ((*PAIR, "--record", "a", "--record", "b"), "--record applies to one report: give it at most once per report"),
     ],
 )

@@ -66,11 +66,11 @@ def test_blocking_communication_is_late_peer_or_transfer(trace: MakeTrace) -> No
     waiting = [COUNT * 140, COUNT * 90, COUNT * 50, SLOW]
     found = fleet.ranks[names].fillna(-1).to_numpy().tolist()
     assert found == [waiting, waiting, [COUNT * 40, 0, COUNT * 40, -1]]
-    [finding] = [text for text in fleet.findings if "compute waits for" in text]
+    [finding] = [text for text in fleet.findings if "delays compute;" in text]
     late = "for 140 ns (90 ns until late rank 2 arrives, 50 ns for the transfer)"
     assert finding == (
-        "compute waits for 100 % of the exposed communication; per iteration:"
-        f" rank 0 {late}; rank 1 {late}; rank 2 for 40 ns"
+        "100 % of the exposed communication delays compute; per iteration,"
+        f" rank 0 waits {late}; rank 1 waits {late}; rank 2 waits for 40 ns"
     )
     assert fleet.usual[names].equals(fleet.ranks[names])
 
@@ -111,8 +111,8 @@ def test_what_blocks_is_empty_where_it_is_not_known(trace: MakeTrace) -> None:
     [warning] = [text for text in fleet.warnings if "not recorded: " in text]
     assert warning.startswith("rank 1: it is unknown which communication delays compute")
     assert "not recorded: waits for events (nsys profile --cuda-event-trace=true)" in warning
-    [finding] = [text for text in fleet.findings if "compute waits for" in text]
-    assert finding.endswith("per iteration: rank 0 for 50 ns")
+    [finding] = [text for text in fleet.findings if "delays compute;" in text]
+    assert finding.endswith("per iteration, rank 0 waits for 50 ns")
 
 
 def test_the_straggler_is_named_with_how_much(fleet: Fleet) -> None:

@@ -149,7 +149,7 @@ class NsysReader(Reader):
         return self._read(read_samples, about)
 
     def cpu_samples(self, thread: Ints, start: Ints, end: Ints) -> details.CpuSamples | None:
-        """Return samples of the call stacks of threads in time spans."""
+        """Return the call-stack samples of the given threads within the given time spans."""
         return self._read(read_cpu_samples, thread, start, end)
 
     def thread_names(self) -> dict[int, str]:
@@ -206,7 +206,9 @@ def _choose(path: Path, named: Path | None) -> Nsys:
         usual = find_nsys(named)
     except NsysprofError as error:
         exported = path.with_suffix(".sqlite")
-        hint = f"give its exported file, which needs no nsys: {exported}" if exported.is_file() else error.hint
+        hint = (
+            f"use its exported file instead, which does not need nsys: {exported}" if exported.is_file() else error.hint
+        )
         raise NsysprofError(f"{path} must first be exported by nsys: {error.message}", hint) from None
     made_by = header_version(path)
     if made_by is None or not _too_old(usual, made_by):
