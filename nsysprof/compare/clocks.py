@@ -57,10 +57,11 @@ def clock_rows(
     resolutions of the GPU clocks (`clock_step`). ``recordings``: whether the sides are from two recordings, which
     always differ.
 
-    Columns: ``pair, clock``; for each side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``; ``ratio`` of the medians
-    (base/new), with the interval ``ratio_low`` to ``ratio_high`` at a ``level``; Cliff's ``delta``, ``p`` and
-    ``adjusted_p`` (Holm, over the pairs of a clock), ``verdict`` on the new side and its ``reason``. If a side has no
-    samples, or a median of 0, numbers are NaN and texts empty. Pairs that are not steps have no row of `STEP`.
+    The columns are ``pair`` and ``clock``, and for each side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``.
+    ``ratio`` is the ratio of the medians (base/new), with an interval from ``ratio_low`` to ``ratio_high`` at the
+    confidence ``level``. ``delta`` is Cliff's delta; ``p`` is the p-value, and ``adjusted_p`` is corrected for all
+    pairs of a clock (Holm). ``verdict`` is about the new side, for the given ``reason``. If a side has no samples, or a
+    median of 0, numbers are NaN and texts empty. Pairs that are not steps have no row of `STEP`.
     """
     total = sum(len(samples) for _, _, *both in pairs for side in both for samples in side.values())
     resamples = max(MIN_RESAMPLES, min(RESAMPLES, MAX_DRAWS // max(total, 1)))

@@ -156,12 +156,11 @@ def nearest(total: int, parts: int) -> int:
 
 
 def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
-    """Return ``cause, base_launches, base_kernels, base_ns, new_launches, new_kernels, new_ns, delta_ns, share``, per
-    call.
+    """Return a row per ``cause``, sorted by difference, the largest first; all counts and times are per call.
 
-    Largest difference first. ``delta_ns`` is new minus base, and adds up to the difference of the times per call.
-    ``share`` is the share of this difference, NaN if the difference is 0. Counts are whole numbers if they are equal in
-    all calls.
+    The columns for each side are ``base_launches, base_kernels, base_ns`` and ``new_launches, new_kernels, new_ns``.
+    ``delta_ns`` is new minus base, and adds up to the difference of the times per call. ``share`` is the share of this
+    difference, NaN if the difference is 0. Counts are whole numbers if they are equal in all calls.
     """
     causes = sorted({*base.entries, *new.entries})  # which rest is given first must not depend on rows
     columns: dict[str, Any] = {"cause": pd.Series(causes, dtype=object)}
@@ -210,11 +209,11 @@ def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
 def evidence_rows(
     index: WorkIndex, work: RangeWork, causes: Causes, kinds: Kinds, grids: Ints
 ) -> tuple[pd.DataFrame, Index]:
-    """Return ``cause, kernel, math_unit, grid, count, sum_ns``: the GPU ops of each cause over all calls, most time
-    first.
+    """Return the GPU ops of each cause, added up over all calls and sorted by time, longest first.
 
-    ``kernel`` is the full name (or the name of a memory operation); ``grid`` is the number of blocks as `32x32x8`, if
-    recorded. Also returns the row number of each GPU op.
+    The columns are ``cause, kernel, math_unit, grid, count, sum_ns``. ``kernel`` is the full name (or the name of a
+    memory operation); ``grid`` is the number of blocks as `32x32x8`, if it was recorded. Also returns the row number of
+    each GPU op.
     """
     trace = index.attribution.trace
     name = trace.ops.name[work.op]

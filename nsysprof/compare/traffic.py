@@ -47,11 +47,12 @@ SUSPECTS = (
 class Measured:
     """The measurement of one side, per call.
 
-    ``kernels``, a row per kernel row of `Selection.evidence`: ``cause, kernel, grid, count`` (launches over all calls),
-    ``sum_ns``, ``matched`` launches, and the `METRICS` of one launch. ``causes``: the `COLUMNS` of each cause, NaN if
-    unknown. ``total``: the `COLUMNS` of the whole call, without kernels that lack counters. ``matched_share`` is the
-    share of kernel time with counters, ``calls`` the number of counted calls behind the medians, ``l2_bytes`` the size
-    of the GPU's L2 cache if known. ``cold``: as in `CounterFile`.
+    ``kernels`` has a row per kernel row of `Selection.evidence`: ``cause, kernel, grid, count`` (the number of launches
+    over all calls), ``sum_ns``, ``matched`` (the number of launches with counters), and the `METRICS` of one launch.
+    ``causes`` has the `COLUMNS` of each cause, NaN if unknown. ``total`` has the `COLUMNS` of the whole call, without
+    kernels that lack counters. ``matched_share`` is the share of kernel time with counters, ``calls`` is the number of
+    counted calls behind the medians, and ``l2_bytes`` is the size of the GPU's L2 cache if known. ``cold`` is as in
+    `CounterFile`.
     """
 
     path: Path

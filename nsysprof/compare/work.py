@@ -56,13 +56,15 @@ MOVED, SPILLS, UNJUDGED = "moved", "spills", "cannot be judged"
 def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
     """Make a row per kernel name, copy direction and collective kind that either side runs.
 
-    ``kind, name, family, math_unit``, ``element`` (type, empty if the name does not show it); for each side, per call,
-    ``launches, threads`` (grid × block), ``bytes`` (of copies and collectives), ``flops`` (by operator shapes) and
-    ``ns``, and ``local_memory`` (most bytes per thread), NaN if not recorded; ``as_launched``: whether both sides
-    launch with the same grids, blocks, registers and shared memory. ``ratio``: threads or bytes of the new side ÷ those
-    of the base, in total or per launch (the ratio nearer to 1, because a launch may be split). ``verdict``: the work of
-    the new side: `less`, `same`, `more`, `other` (if only one side has it) or `unknown`. Rows with the most time come
-    first.
+    The columns of a row are ``kind, name, family, math_unit`` and ``element`` (the element type, empty if the name does
+    not show it). For each side, further columns are given per call: ``launches``; ``threads`` (grid × block); ``bytes``
+    (of copies and collectives); ``flops`` (from operator shapes); ``ns``; and ``local_memory`` (the most bytes per
+    thread), NaN if not recorded.
+
+    ``as_launched`` tells whether both sides launch with the same grids, blocks, registers and shared memory. ``ratio``
+    is the threads or bytes of the new side ÷ those of the base, in total or per launch (the ratio nearer to 1, because
+    a launch may be split). ``verdict`` describes the work of the new side: `less`, `same`, `more`, `other` (if only one
+    side has it) or `unknown`. Rows with the most time come first.
     """
     sides = [_amounts(side) for side in (base, new)]
     of_name = ["family", "math_unit"]

@@ -113,9 +113,9 @@ def robust_z(values: Floats) -> Floats:
 def outlier_rows(own: pd.DataFrame) -> pd.DataFrame:
     """Find iterations that take long on one rank, compared with the other ranks and with the rank's other iterations.
 
-    Return ``rank, iteration, own_ns, expected_ns, ratio, z`` of at most `_MAX_OUTLIERS` iterations, longest first. With
-    fewer than three ranks, there are no outliers. ``z`` is the robust z-score of the ratio's logarithm among all ranks
-    and iterations.
+    Return at most `_MAX_OUTLIERS` iterations, longest first, in the columns ``rank, iteration, own_ns, expected_ns,
+    ratio, z``. With fewer than three ranks, there are no outliers. ``z`` is the robust z-score of the ratio's logarithm
+    among all ranks and iterations.
     """
     names = ("rank", "iteration", "own_ns", "expected_ns", "ratio", "z")
     values: Floats = own.to_numpy(np.float64)
@@ -161,13 +161,17 @@ _LATE = ("rank", "label", "peer", "late_ns")
 
 @dataclass(frozen=True)
 class Waiting:
-    """``each``: a row per rank and iteration with ``rank, label, collectives, collective_ns, waiting_ns, caused_ns``:
-    the time in collectives, the part beyond the shortest time of any rank, and the time that other ranks waited because
-    this rank arrived last; ``late_peer_ns``: the waiting that blocked compute. ``late``: how long each rank waited for
-    each ``peer``, as ``rank, label, peer, late_ns``. ``matched``: the number of collectives, over all ranks, with a
-    counterpart on other ranks; ``unmatched``: the number of collectives without a counterpart. ``offset_ns``: for each
-    rank, how far its clock is ahead of the first rank's clock; ``spread_ns``: half the width of the middle 90 % of the
-    remaining differences between ends; empty if nothing was matched.
+    """The time that ranks spend waiting in collectives.
+
+    ``each`` has a row per rank and iteration: ``rank``, ``label``, ``collectives`` (the number of collectives),
+    ``collective_ns`` (the time in collectives), ``waiting_ns`` (the part beyond the shortest time of any rank),
+    ``caused_ns`` (the time that other ranks waited because this rank arrived last), and ``late_peer_ns`` (the waiting
+    that blocked compute). ``late`` shows how long each rank waited for each other rank; its columns are ``rank, label,
+    peer, late_ns``.
+
+    ``matched`` and ``unmatched`` count the collectives of all ranks with and without a counterpart on other ranks.
+    ``offset_ns`` shows, for each rank, how far its clock is ahead of the first rank's clock; it is empty if nothing was
+    matched. ``spread_ns`` is half the width of the middle 90 % of the remaining differences between ends.
     """
 
     each: pd.DataFrame

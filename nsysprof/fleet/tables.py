@@ -243,9 +243,9 @@ def path_frame(rows: RankRows, iterations: pd.DataFrame) -> pd.DataFrame:
 def spread_frame(paths: pd.DataFrame, iterations: pd.DataFrame) -> pd.DataFrame:
     """Make a row per path that shows how ranks differ in time per iteration, excluding exposed communication.
 
-    ``path, ranks, iterations``; ``own_median_ns, own_iqr_ns, own_min_ns, own_max_ns`` of the ranks' medians;
-    ``max_over_min``; ``slowest_rank``: the rank that is most often the slowest, in ``times_slowest`` of the
-    ``compared`` iterations on several ranks.
+    The columns are ``path, ranks, iterations``; ``own_median_ns, own_iqr_ns, own_min_ns, own_max_ns`` (statistics of
+    the ranks' medians); ``max_over_min``; and ``slowest_rank``, the rank that is most often the slowest, in
+    ``times_slowest`` of the ``compared`` iterations on several ranks.
     """
     some = paths[paths["own_median_ns"].notna()]
     own = some.groupby("path", sort=False)["own_median_ns"]

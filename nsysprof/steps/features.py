@@ -32,7 +32,8 @@ class Feature:
 
 @dataclass(frozen=True)
 class Fit:
-    """A linear fit of step times: ``fixed_ns`` and the ``features``; ``fitted`` ns of each step.
+    """A linear fit of step times: a fixed part (``fixed_ns``), the ``features``, and the ``fitted`` time of each step
+    in ns.
 
     ``explained``: the share of the absolute deviations from the median that the fit explains (Koenker and Machado,
     1999).

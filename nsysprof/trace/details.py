@@ -27,10 +27,10 @@ class RangeName:
 class OpDetails:
     """Launch parameters of each GPU op, in the order of `Trace.ops`.
 
-    ``correlation`` int64, 0 if not recorded; ``grid``, ``block`` int64: three numbers packed into one (see
-    `grid_text`), 0 if not recorded; all other fields int64, -1 if not recorded: ``registers`` per thread;
-    ``static_shared``, ``dynamic_shared`` bytes of shared memory per block; ``local_memory`` bytes per thread; ``sum``:
-    static plus dynamic shared memory, if only the sum was recorded.
+    All columns are int64. ``correlation`` is 0 if not recorded. ``grid`` and ``block`` are three numbers packed into
+    one (see `grid_text`), 0 if not recorded. All other fields are -1 if not recorded: ``registers`` per thread;
+    ``static_shared`` and ``dynamic_shared``, in bytes of shared memory per block; ``local_memory``, in bytes per
+    thread. ``sum`` is static plus dynamic shared memory, if only the sum was recorded.
     """
 
     correlation: Ints

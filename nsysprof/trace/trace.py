@@ -74,9 +74,10 @@ class Stream:
 class Ranges:
     """Ranges, a row per instance, sorted by (process, thread, START_END or not, start, longest first).
 
-    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns; ``kind`` uint8, an index into `RANGE_KINDS`;
-    ``name`` int32 into `Trace.range_names`; ``unclosed`` bool: whether the program never closed the range, which then
-    ends with the session; ``moved`` bool: whether it is a start/end range whose ending thread is recorded.
+    ``thread`` is a code of `Trace.threads`; ``start`` and ``end`` are int64 ns; ``kind`` is an index into
+    `RANGE_KINDS`, and ``name`` is an index into `Trace.range_names`. ``unclosed`` tells whether the program never
+    closed the range, which then ends with the session. ``moved`` tells whether it is a start/end range whose ending
+    thread is recorded.
     """
 
     thread: AnyInts
@@ -95,8 +96,8 @@ class Ranges:
 class Launches:
     """Host calls that caused GPU work, one row per (process, correlation id), sorted by (process, thread, start).
 
-    ``thread`` code of `Trace.threads`; ``start``, ``end`` int64 ns; ``name`` a code of `Trace.call_names`, -1 if
-    unknown.
+    ``thread`` is a code of `Trace.threads`; ``start`` and ``end`` are int64 ns; ``name`` is a code of
+    `Trace.call_names`, -1 if unknown.
     """
 
     thread: AnyInts
@@ -112,10 +113,10 @@ class Launches:
 class Ops:
     """GPU ops, in file order.
 
-    ``start``, ``end`` int64 ns; ``kind`` uint8: KERNEL, MEMCPY, MEMSET, GRAPH (a CUDA graph launch traced as a whole)
-    or MIGRATION (pages of unified memory); ``name`` int32 into `Trace.op_names`; ``stream`` code of `Trace.streams`;
-    ``launch`` int32, a row of `Launches`, -1 if there is none; ``from_graph`` bool: whether the op is a node of a CUDA
-    graph.
+    ``start`` and ``end`` are int64 ns. ``kind`` is KERNEL, MEMCPY, MEMSET, GRAPH (a CUDA graph launch traced as a
+    whole) or MIGRATION (pages of unified memory). ``name`` is an index into `Trace.op_names`, ``stream`` is a code of
+    `Trace.streams`, and ``launch`` is a row of `Launches`, -1 if there is none. ``from_graph`` tells whether the op is
+    a node of a CUDA graph.
     """
 
     start: Ints
@@ -134,8 +135,8 @@ class Ops:
 class Copies:
     """Bytes moved or set by each GPU op whose kind is in `COPYING`, in op order.
 
-    ``size_bytes`` int64, -1 if not recorded; ``source``, ``destination`` uint8, indexes into `MEMORY_KINDS`; ``cause``
-    uint8: nsys's numeric code for the reason of a migration.
+    ``size_bytes`` is -1 if not recorded; ``source`` and ``destination`` are indexes into `MEMORY_KINDS`; ``cause`` is
+    nsys's numeric code for the reason of a migration.
     """
 
     size_bytes: Ints

@@ -49,9 +49,9 @@ def wait_facts(trace: Trace, communication: Mask) -> WaitFacts:
 class Gaps:
     """Intervals of a range's windows in which no GPU op of the range runs, split by the reason why the GPU waits.
 
-    Sorted by window and time: ``start``, ``end`` int64 ns; ``behind``: the position in the `RangeWork` of the GPU op
-    that follows the gap; ``kind``, an index into `WAITING_FOR`. ``between_calls`` bool: the GPU ops on either side
-    belong to different calls.
+    Gaps are sorted by window and time, and last from ``start`` to ``end`` (int64 ns). ``behind`` is the position in the
+    `RangeWork` of the GPU op that follows the gap; ``kind`` is an index into `WAITING_FOR`. ``between_calls`` is True
+    if the GPU ops before and after the gap belong to different calls.
     """
 
     start: Ints

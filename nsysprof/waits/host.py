@@ -23,9 +23,9 @@ _NEVER = np.iinfo(np.int64).min
 class HostTime:
     """Pieces of host time, cut at each change of activity, sorted by piece and time.
 
-    ``piece``, the number of the requested piece; ``start``, ``end`` int64 ns; ``thread`` code of `Trace.threads`;
-    ``activity`` uint8; ``call`` int32, a row of the calls, -1 for code between calls; ``range`` int32, the innermost
-    range open on that thread, -1 for none.
+    ``piece`` is the number of the requested piece; ``start`` and ``end`` are int64 ns; ``thread`` is a code of
+    `Trace.threads`; ``activity`` is what the thread did. ``call`` is a row of the calls, -1 for code between calls;
+    ``range`` is the innermost range that is open on that thread, -1 for none.
     """
 
     piece: Index

@@ -21,9 +21,10 @@ _LONG_AGO = _NEVER // 2  # to which durations can be added
 class Replay:
     """How well dependencies and constant delays explain the times of one path on one GPU.
 
-    ``windows``, the replayed rows of `Windows`; ``behind_op_ns``, ``behind_event_ns``, ``behind_launch_ns``: mean delay
-    of an op after its dependency, after a dependency with an event in between (`Reasons.marked`), and after its launch;
-    ``residual`` (float64): the error of each window's replayed end, as a share of the window's span.
+    ``windows`` are the replayed rows of `Windows`. An op starts with a mean delay of ``behind_op_ns`` after its
+    dependency, ``behind_event_ns`` after a dependency with an event in between (`Reasons.marked`), and
+    ``behind_launch_ns`` after its launch. ``residual`` (float64) is the error of each window's replayed end, as a share
+    of the window's span.
 
     A GPU takes 1.1 µs or 2.1 µs from kernel to kernel: a median would equal one of these two values, and be 10 µs wrong
     over a chain of 20 kernels. So the constants are means of the delays up to `LATENCY` times the lower quartile.

@@ -23,7 +23,7 @@ _BLOCKED = 2  # times the usual duration of a launch into a full queue: it was w
 
 @dataclass(frozen=True)
 class Joins:
-    """Host moments that also wait for the node ``to`` and the ``op``, or for another ``moment``."""
+    """Host moments that also wait: each for the node ``to`` and the ``op``, or for another ``moment``."""
 
     at: Ints32
     own: Ints

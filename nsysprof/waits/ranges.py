@@ -64,9 +64,9 @@ def windows_of(level: Level, communication: Mask) -> Chosen:
 class StepTimes:
     """The time interval of each step across all its GPUs, sorted by path and start; steps do not overlap.
 
-    ``range`` row of `Trace.ranges`; ``path`` int32 as given; ``start``, ``begin``, ``end`` int64 ns: a step lasts from
-    ``start`` (the end of the previous step, or ``begin`` if no pause belongs to the step) to ``end``; the range
-    instance begins at ``begin``. ``steady`` bool: not warm-up.
+    ``range`` is a row of `Trace.ranges`, and ``path`` is as given. A step lasts from ``start`` (the end of the previous
+    step, or ``begin`` if no pause belongs to the step) to ``end``; the range instance begins at ``begin`` (all int64
+    ns). ``steady`` is True for steps that are not warm-up.
     """
 
     range: Ints

@@ -63,15 +63,21 @@ class Edges:
 class Network:
     """A trace as nodes with at most two dependencies each, sorted so that every node follows its dependencies.
 
-    Host moments, by thread and time: ``thread`` code of `Trace.threads`; ``time`` as recorded; ``gaps``: `gap` if
-    edited, else None; ``anchor``: the last moment of the thread that is a node (thread starts, and moments with other
-    dependencies); ``node`` of such a moment, -1 for other moments. GPU ops, by row of `Trace.ops`: ``start``, the node
-    of its start; ``done`` and ``length``: the op ends ``length`` ns after the node ``done``; ``behind``: the part of
-    ``length`` in which inserted kernels run. Nodes: ``edges``: two for each node; ``extra``: the node's own delay;
-    ``recorded``: time; ``starts``: whether an op starts at the node; ``waits``: whether the node is the return of a
-    call that waits for the GPU. ``launch_moment``: the moments (start, end) of each row of `Trace.launches`;
-    ``sync_call`` and ``sync_moment``: a row of `HostActivity`, and its moments, for each call that waits for the GPU;
-    ``asked``, the requested moments. ``part``, the process of each node, -1 if unknown.
+    Columns of host moments, sorted by thread and time: ``thread`` (a code of `Trace.threads`); the recorded ``time``;
+    ``gaps`` (the edited `gap`, None if not edited); ``anchor`` (the last moment of the thread that is a node: a thread
+    start, or a moment with other dependencies); and ``node`` (the node of such a moment, -1 for other moments).
+
+    Columns of GPU ops, in the order of `Trace.ops`: ``start`` (the node at which the op starts); ``done`` and
+    ``length`` (the op ends ``length`` ns after the node ``done``); and ``behind`` (the part of ``length`` in which
+    inserted kernels run).
+
+    Columns of nodes: ``edges`` (two for each node); ``extra`` (the node's own delay); ``recorded`` (the recorded time);
+    ``starts`` (whether an op starts at the node); ``waits`` (whether the node is the return of a call that waits for
+    the GPU); and ``part`` (the process of the node, -1 if unknown).
+
+    Other columns: ``launch_moment`` has the moments (start, end) of each row of `Trace.launches`. ``sync_call`` and
+    ``sync_moment`` have the row of `HostActivity` and the moments of each call that waits for the GPU. ``asked`` has
+    the requested moments.
     """
 
     thread: AnyInts

@@ -37,12 +37,12 @@ _WAIT_CALLS = {"cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent"}
 class Reasons:
     """The dependency for which each GPU op waited, in the order of `Trace.ops`.
 
-    ``op`` int32: the last dependency to end, -1 for none; ``edge`` uint8, its kind (`STREAM`, `EVENT`, `BARRIER`);
-    ``ready`` int64 ns, the end of that op; ``in_stream`` int64 ns: the end of the predecessor in the same stream;
-    ``launched`` int64 ns: the return of the host call, for copies the start of the call. Missing times are the smallest
-    int64. ``marked`` bool: whether the stream recorded or awaited an event between the op and its predecessor.
-    ``latency`` int64 ns: the usual upper limit, in this recording, of the delay from a launch, a CUDA graph launch, an
-    op or an event to the start of the next op.
+    ``op`` is the last dependency to end, -1 for none; ``edge`` is its kind (`STREAM`, `EVENT`, `BARRIER`), and
+    ``ready`` is its end. ``in_stream`` is the end of the predecessor in the same stream. ``launched`` is the return of
+    the host call or, for copies, the start of the call. These times are int64 ns; missing times are the smallest int64.
+    ``marked`` tells whether the stream recorded or awaited an event between the op and its predecessor. ``latency``
+    (int64 ns) is the usual upper limit, in this recording, of the delay from a launch, a CUDA graph launch, an op or an
+    event to the start of the next op.
     """
 
     op: Ints32
@@ -56,9 +56,10 @@ class Reasons:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Gaps split into pieces that add up: ``gap``, the number of the gap, ``start``, ``end`` int64 ns, ``kind`` uint8.
+    """Gaps split into pieces that add up: the number of the ``gap``, ``start`` and ``end`` (int64 ns), and ``kind``.
 
-    ``op`` int32: for `RUNS` the op that ran, otherwise the op not yet launched or not yet started, -1 for none.
+    For the kind `RUNS`, ``op`` is the op that ran. For other kinds, ``op`` is the op that was not yet launched or not
+    yet started, -1 for none.
     """
 
     gap: Index

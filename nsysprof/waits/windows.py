@@ -25,10 +25,10 @@ _IDLES = 10  # of a pause before a step: a GPU that computes for no more than th
 class Windows:
     """The window of each range instance on each of its GPUs, sorted by GPU, path and start.
 
-    ``range``, a row of `Trace.ranges`, -1 for the whole trace; ``path`` int32 as given; ``gpu`` its number; ``start``,
-    ``begin``, ``done``, ``end`` int64 ns: the instance begins at ``begin``, which follows the pause since the previous
-    instance if this pause belongs to the window; ``last`` (int32, an op) ends at ``done``; the host may be busy in the
-    instance until ``end``. Windows of one path on one GPU do not overlap.
+    ``range`` is a row of `Trace.ranges`, or -1 for the whole trace; ``path`` is as given, and ``gpu`` is the number of
+    the GPU. A window lasts from ``start`` to ``end`` (int64 ns). The instance begins at ``begin``, after the pause
+    since the previous instance if this pause belongs to the window. The op ``last`` ends at ``done``; the host may be
+    busy in the instance until ``end``. Windows of one path on one GPU do not overlap.
     """
 
     range: Ints
