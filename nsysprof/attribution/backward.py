@@ -22,9 +22,10 @@ from nsysprof.trace.trace import START_END
 class Backward:
     """Backward operators with a known forward operator, sorted by thread, then start, then longest first.
 
-    ``thread`` globalTids, ``start``, ``end`` int64 ns; ``op_thread``, ``op_start``: thread and start of the forward
-    operator; ``forward`` int32: the forward range of each backward operator (a row in ``trace.ranges``), -1 if none.
-    ``unknown`` counts backward operators whose forward operator is unknown.
+    ``thread`` (a globalTid), ``start`` and ``end`` (int64 ns) describe the backward operator; ``op_thread`` and
+    ``op_start`` are thread and start of its forward operator. ``forward`` is the forward range of the backward operator
+    (a row in ``trace.ranges``), -1 if there is none. ``unknown`` counts backward operators whose forward operator is
+    unknown.
     """
 
     thread: Ints

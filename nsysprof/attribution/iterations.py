@@ -39,9 +39,9 @@ _WIDTH = re.compile(r"(?:vectorized_|unrolled_)?elementwise_kernel(?:_\w+)?<(?:\
 
 @dataclass(frozen=True)
 class _Rounds:
-    """Rounds of loops of one thread, as columns: int64 launches ``[start, stop)``, rows of `Trace.launches`; ``number``
-    of the round; ``kind`` of the loop, 0 for the loop with most launches; ``inner`` bool: whether the round is inside a
-    round of another loop; ``last`` bool: whether it is the last round of its loop.
+    """Rounds of loops of one thread. A round has the launches ``[start, stop)`` (rows of `Trace.launches`) and a
+    ``number`` in its loop. ``kind`` is the kind of the loop, 0 for the loop with most launches. ``inner`` tells whether
+    the round is inside a round of another loop, and ``last`` whether it is the last round of its loop.
     """
 
     start: Ints

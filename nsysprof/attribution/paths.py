@@ -41,8 +41,8 @@ WHOLE_TRACE = "whole trace"
 class Paths:
     """A tree of paths as columns, parents before children, in order of first appearance.
 
-    ``of`` int32: the path of each row; ``parent`` int32, -1 at the top; ``name`` and ``kind`` of the last part;
-    ``depth`` 0 at the top; ``names``: the texts that ``name`` indexes.
+    ``of`` is the path of each row. For each path, ``parent`` is the parent (-1 at the top), and ``depth`` is 0 at the
+    top; ``name`` and ``kind`` describe the last part. ``name`` is an index into ``names``.
     """
 
     of: Ints32

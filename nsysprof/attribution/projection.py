@@ -21,10 +21,11 @@ _EARLY, _LATE = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 class Totals:
     """Totals of the GPU work inside each range; columns with a row per range.
 
-    ``launches`` (distinct host calls that caused GPU work), ``kernels``, ``memops``, ``graph_launches``: int32 counts;
-    ``first_op_ns``, ``last_op_ns`` int64: start of the first GPU op and end of the last (0 if none); ``busy_ns``: the
-    length of the union of the ops' intervals, summed over devices; ``sum_ns``: the summed durations;
-    ``followed_sum_ns``: the part of ``sum_ns`` launched by worker threads; ``devices``, a bit per device.
+    The counts are ``launches`` (distinct host calls that caused GPU work), ``kernels``, ``memops`` and
+    ``graph_launches``. ``first_op_ns`` is the start of the first GPU op, and ``last_op_ns`` is the end of the last (0
+    if there is none). ``busy_ns`` is the length of the union of the ops' intervals, summed over devices; ``sum_ns`` is
+    the sum of the ops' durations, and ``followed_sum_ns`` is the part of ``sum_ns`` launched by worker threads.
+    ``devices`` has a bit per device.
     """
 
     launches: Ints32
@@ -62,10 +63,10 @@ class Totals:
 class LaunchWork:
     """Launches sorted by start, with the GPU ops that each launch caused, in launch order.
 
-    Per launch: ``start``, ``end``, ``sum_ns``, ``negative_ns`` (the sum of negative durations, as a positive number;
-    None if there are none), ``first_ns``, ``last_ns``, ``kernels``, ``memops``, ``graph`` (1 for a CUDA graph launch),
-    ``followed`` bool or None. Per op: ``call`` (the position of the launch, never decreasing), ``op_start``,
-    ``op_end``, ``device``.
+    The columns of launches are ``start``, ``end``, ``sum_ns``, ``negative_ns`` (the sum of negative durations, as a
+    positive number; None if there are none), ``first_ns``, ``last_ns``, ``kernels``, ``memops``, ``graph`` (1 for a
+    CUDA graph launch) and ``followed`` (marks launches by worker threads, or None). The columns of ops are ``call``
+    (the position of the launch, never decreasing), ``op_start``, ``op_end`` and ``device``.
     """
 
     start: Ints

@@ -201,11 +201,13 @@ def index_work(attribution: Attribution, rows: Index) -> WorkIndex:
 class RangeWork:
     """The GPU ops in chosen range instances, sorted by instance and start.
 
-    Per op: ``op`` a row of `trace.ops`; ``window``: the number of the instance; ``call``, -1 outside all calls;
-    ``start``, ``end`` int64 ns; ``end`` is never before ``start``. Per instance with ops, in order: ``windows``: its
-    number; ``first_ns``, ``last_ns``; ``gpus``: a bit per GPU. If a graph was captured in an instance, each replay of
-    the graph counts as an instance; ``beside_replays`` counts the GPU ops of the instance outside replays; these ops
-    are left out. ``calls`` is the number of requested calls, ``idle_calls`` the number of calls without GPU work.
+    The columns of ops are ``op`` (a row of `trace.ops`), ``window`` (the number of the instance), ``call`` (-1 outside
+    all calls), ``start`` and ``end`` (int64 ns; ``end`` is never before ``start``). The columns of instances with ops
+    are ``windows`` (the number of the instance), ``first_ns``, ``last_ns`` and ``gpus`` (a bit per GPU).
+
+    If a graph was captured in an instance, each replay of the graph counts as an instance; ``beside_replays`` counts
+    the GPU ops of the instance outside replays; these ops are left out. ``calls`` is the number of requested calls, and
+    ``idle_calls`` is the number of calls without GPU work.
     """
 
     op: Index
@@ -325,9 +327,10 @@ def reach_so_far(work: RangeWork) -> Ints:
 class Pieces:
     """Instances cut at the first GPU op of each call: a piece per call with GPU work, sorted by instance and time.
 
-    ``start``, ``end`` int64 ns; ``call``, ``window``: numbers of call and instance; ``of_op``: the piece of each op, -1
-    in an instance without calls. The pieces add up to the instance's elapsed time: time before the first call belongs
-    to the first call, and time between two calls to the earlier call.
+    A piece lasts from ``start`` to ``end`` (int64 ns); ``call`` and ``window`` are the numbers of its call and its
+    instance. ``of_op`` is the piece of each op, -1 in an instance without calls. The pieces add up to the instance's
+    elapsed time: time before the first call belongs to the first call, and time between two calls belongs to the
+    earlier call.
     """
 
     start: Ints

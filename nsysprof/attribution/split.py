@@ -20,9 +20,10 @@ MAX_PARTS = 32  # threads or streams that get rows of their own
 class Part:
     """One part of a report.
 
-    ``label``: pid, GPU, thread or stream, None for the whole report; ``keep``: bool per range instance; ``ops``: bool
-    per GPU op of ``attribution`` (None: all); ``graphs``: the part's work in CUDA graphs whose capture is known, or
-    None; ``rows``: the GPU ops of the part as rows of the whole trace, if ``attribution`` has only these ops.
+    ``label`` is the pid, GPU, thread or stream, None for the whole report. ``keep`` marks the range instances of the
+    part, and ``ops`` marks its GPU ops in ``attribution`` (None: all). ``graphs`` is the part's work in CUDA graphs
+    whose capture is known, or None. If ``attribution`` has only the ops of the part, ``rows`` are these ops as rows of
+    the whole trace.
     """
 
     label: object

@@ -103,8 +103,8 @@ class LaunchGeometry:
 class OtherRanges:
     """Ranges from sources other than NVTX, in any order.
 
-    ``thread`` int64 globalTids; ``start``, ``end`` int64 ns; ``kind`` uint8: FOUND, MPI or OPENACC of
-    `nsysprof.trace.trace`; ``name`` int32 into ``names``; ``warnings`` are sentences for the user.
+    ``thread`` is a globalTid; ``start`` and ``end`` are int64 ns; ``kind`` is FOUND, MPI or OPENACC of
+    `nsysprof.trace.trace`; ``name`` is an index into ``names``; ``warnings`` are sentences for the user.
     """
 
     thread: Ints
@@ -120,8 +120,9 @@ class OtherRanges:
 class AutogradOps:
     """PyTorch operators with an autograd sequence number, in any order.
 
-    ``thread`` globalTids; ``start``, ``end`` int64 ns; ``sequence`` numbers, which count per forward thread;
-    ``backward`` bool; ``forward_thread`` is the globalTid of the thread of the forward operator, 0 if not recorded.
+    ``thread`` is a globalTid; ``start`` and ``end`` are int64 ns. ``sequence`` numbers count per forward thread.
+    ``backward`` marks backward operators; ``forward_thread`` is the globalTid of the forward operator's thread, 0 if
+    not recorded.
     """
 
     thread: Ints
@@ -139,9 +140,9 @@ Shaped: TypeAlias = tuple[str, list[list[int]], list[str], list[str]]
 class OperatorCalls:
     """Calls of PyTorch operators, with or without recorded shapes, in any order.
 
-    ``thread`` globalTids; ``start``, ``end`` int64 ns; ``shape`` indexes ``shapes``, -1 for none. A shape is the name
-    of the operator with the sizes, types and non-tensor values of its inputs; types and values are empty if not
-    recorded.
+    ``thread`` is a globalTid; ``start`` and ``end`` are int64 ns; ``shape`` is an index into ``shapes``, -1 for none. A
+    shape is the name of the operator with the sizes, types and non-tensor values of its inputs; types and values are
+    empty if not recorded.
     """
 
     thread: Ints
@@ -155,9 +156,9 @@ class OperatorCalls:
 class CallList:
     """Host calls, sorted by thread, then start, then longest first.
 
-    ``thread`` int32 into ``threads``, the sorted globalTids; ``start``, ``end`` int64 ns; ``name`` int32 into
-    ``names``, without CUPTI's version suffixes; ``correlation`` int64, 0 for none; ``result`` int64, the return code: 0
-    is success.
+    ``thread`` is an index into ``threads``, the sorted globalTids; ``start`` and ``end`` are int64 ns; ``name`` is an
+    index into ``names``, without CUPTI's version suffixes. ``correlation`` is 0 if there is none; ``result`` is the
+    return code, 0 for success.
     """
 
     thread: Ints32
@@ -225,10 +226,10 @@ class CallNames:
 class HostCalls:
     """Host calls as recorded, unsorted.
 
-    ``thread`` codes of ``threads``, sorted globalTids; ``start``, ``end`` int64 ns; ``name`` codes of ``names``. The
-    last rows are calls that enclose a launch recorded by another layer (runtime or driver); ``around`` has the rows of
-    the enclosed launches in `Trace.launches`. Each pair counts as one call, which takes as long as the enclosing row.
-    ``whole``: whether these calls, together with the launches, are all calls.
+    ``thread`` is a code of ``threads``, the sorted globalTids; ``start`` and ``end`` are int64 ns; ``name`` is a code
+    of ``names``. The last rows are calls that enclose a launch recorded by another layer (runtime or driver);
+    ``around`` has the rows of the enclosed launches in `Trace.launches`. Each pair counts as one call, which takes as
+    long as the enclosing row. ``whole`` tells whether these calls, together with the launches, are all calls.
     """
 
     thread: AnyInts
@@ -318,9 +319,10 @@ class Captures:
 class Collectives:
     """The collectives among the GPU ops of a trace.
 
-    ``op`` rows of `Trace.ops`, ascending; ``kind`` int32 into ``kinds`` (``allreduce``); ``group`` int32 into
-    ``groups``, the communicators (``ranks 0-7 (default_pg)``); ``group_size`` of each group, 0 if not recorded;
-    ``size_bytes`` int64: bytes that a rank sends or receives, whichever is larger; -1 if not recorded.
+    ``op`` are rows of `Trace.ops`, in ascending order. ``kind`` is an index into ``kinds`` (``allreduce``), and
+    ``group`` is an index into ``groups``, the communicators (``ranks 0-7 (default_pg)``). ``group_size`` is the size of
+    each group, 0 if not recorded. ``size_bytes`` is the number of bytes that a rank sends or receives, whichever is
+    larger; -1 if not recorded.
     """
 
     op: Ints
@@ -346,10 +348,10 @@ KEPT = np.iinfo(np.int64).max  # when memory is given back that never is
 class MemoryEvents:
     """Memory allocations and releases, sorted by time; at equal times, releases come first.
 
-    ``uses``: ``(globalPid, CUDA id of the device, kind)``; the kind is named as in CUDA, or is `POOL`. Per change:
-    ``use`` int32 into ``uses``; ``time`` int64 ns; ``change`` int64 bytes; ``until`` int64 ns: the time at which an
-    allocation is released, or `KEPT`; equal to ``time`` for releases and pools; ``thread``, ``start``, ``end`` int64 of
-    the host call, 0 if unknown.
+    ``uses`` are tuples ``(globalPid, CUDA id of the device, kind)``; the kind is named as in CUDA, or is `POOL`. Each
+    change has a ``use`` (an index into ``uses``), a ``time`` (int64 ns) and a size (``change``, in bytes). ``until`` is
+    the time at which an allocation is released, or `KEPT`; for releases and pools, it equals ``time``. ``thread``,
+    ``start`` and ``end`` are those of the host call, 0 if unknown.
     """
 
     uses: tuple[tuple[int, int, str], ...]
@@ -376,9 +378,9 @@ class MemoryEvents:
 class PageFaults:
     """Page faults of unified memory, sorted by time: one row per group of GPU faults, and one row per CPU fault.
 
-    ``start``, ``end`` int64 ns, equal if no end was recorded; ``process`` globalPid; ``device`` CUDA id, -1 for a CPU;
-    ``count`` int64 faults; ``cause`` int32 into ``causes``: the kind of GPU access, or the CPU instruction.
-    ``recorded``: whether faults of (the CPU, the GPU) were recorded.
+    ``start`` and ``end`` are int64 ns, and are equal if no end was recorded. ``process`` is a globalPid, and ``device``
+    is a CUDA id, -1 for a CPU. ``count`` is the number of faults. ``cause`` is an index into ``causes``: the kind of
+    GPU access, or the CPU instruction. ``recorded`` tells whether faults of (the CPU, the GPU) were recorded.
     """
 
     start: Ints
@@ -419,9 +421,10 @@ class GpuSamples:
 
 @dataclass(frozen=True)
 class CpuSamples:
-    """Samples of call stacks: ``thread`` (globalTid) and ``time`` of each sample; ``usual_ns``: the usual time between
-    two samples of a running thread; ``period``: the sampling period; for each frame the ``sample``, ``depth`` (0:
-    innermost) and ``function``, a code of ``functions`` (name and file). All columns are int64.
+    """Samples of call stacks, with the ``thread`` (globalTid) and the ``time`` of each sample. ``usual_ns`` is the
+    usual time between two samples of a running thread; ``period`` is the sampling period. Each frame has its
+    ``sample``, its ``depth`` (0: innermost) and its ``function``, a code of ``functions`` (name and file). All columns
+    are int64.
     """
 
     usual_ns: int
