@@ -175,8 +175,8 @@ f"nsys and {nsys['forecast_ms']['rebuild']:.1f} ms in the forecast"
     batch_ms = ms["preprocess", "good"]
     yield f"preprocess {batch:.1f} ms from nsys and {other:.1f} ms from torch (measured {batch_ms:.1f} ms)"
     yield f"takes {nsys['base_ms']['preprocess']:.1f} ms under nsys, but {ms['preprocess', 'bad']:.1f} ms without"
-    yield f"the step with the remedy takes {ms['syncstep', 'good']:.2f} ms"
-    yield f"({at['forecast_ms']['diagnosis', 'nsys', 'syncstep']:.2f} ms in the forecast)"
+    yield f"with the remedy, a step takes {ms['syncstep', 'good']:.2f} ms"
+    yield f"(forecast: {at['forecast_ms']['diagnosis', 'nsys', 'syncstep']:.2f} ms)"
     plain = table("forecasts-2/outcomes").query("program == 'syncstep' and variant == 'bad'")["ms"]
     yield f"varied from {span(plain, 1)} ms"
     found = asked[(asked["program"] == "serialcopy") & (asked["recorder"] == "torch")]["question"].iloc[1]
