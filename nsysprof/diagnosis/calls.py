@@ -55,7 +55,7 @@ _SLOW_LAUNCH = (
     "nsys profile --cuda-graph-trace=graph"
 )
 OVERLAP = "; start MPI_Isend and MPI_Irecv before independent work, and balance the ranks"
-_COLLECTIVE = re.compile(r"P?MPI_((?:All|Reduce|Bcast|Gather|Scatter|Scan|Exscan|Barrier)(?!oc)\w*)")
+_COLLECTIVE = re.compile(r"P?MPI_((?:All|Reduce|Bcast|Gather|Scatter|Scan|Exscan)(?!oc|\w*_(?:local|init)\b)\w*)")
 _STARTED = re.compile(r"P?MPI_I(?!nit)")  # calls that do not wait
 _FEWER = "; call it in fewer steps, or start MPI_I{name} before independent work, and balance the ranks"
 _CACHE = (

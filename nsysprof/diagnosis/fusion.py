@@ -40,6 +40,7 @@ _CHANNELS_LAST = {
 _VOLUMES = re.compile(
     r"(?i)(?:conv(?:_transpose)?|pool|norm)_?3d|trilinear3d|n(?:cdhw|dhwc)\b|\btensor<\w+, (?:\(int\))?5>"
 )
+_PLANES = re.compile(r"(?i)(?:conv(?:_transpose)?|pool|norm)_?2d")
 _TRAINS = "batch norm in training mode without a backward pass"
 _EVAL = {
     "cuda": "call model.eval() before inference, so that the norm needs no statistics and torch.compile folds it away"
@@ -121,7 +122,8 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
             text = f"{_LAYOUT}{', and norms in channels-first' * bool(len(norms))}: {{amount}}"
             remedy = dialect_text(busy.case, _CHANNELS_LAST)
             trace = busy.case.facts.attribution.trace
-            if any(_VOLUMES.search(name) for name in (*names, *(each.text for each in trace.range_names))):
+            named = (*names, *(each.text for each in trace.range_names))
+            if any(map(_VOLUMES.search, named)) and not any(map(_PLANES.search, named)):
                 remedy = remedy.replace("torch.channels_last", "torch.channels_last_3d").replace("NHWC", "NDHWC")
             ns = int(busy.length[converts].sum() + busy.length[norms].sum())
             both = busy.op[np.concatenate([converts, norms])]

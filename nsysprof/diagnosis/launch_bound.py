@@ -32,7 +32,7 @@ _MIN_UPDATES, _MIN_SHARE = 16, 0.1
 # without one of them the GPU waits for the other.
 _MUCH, _SOME = 0.25, 0.05
 _DETAILS = re.compile(r" in | \(")  # of a call: its range, its copy
-_INSIDE = 1.5  # waits of the CPU per step: with more, one at least has launches before and behind it
+_INSIDE = 2  # waits of the CPU in the median step: with so many, one has launches before and behind it
 _EXPOSED = 0.75  # of launching: with more behind calls that wait, each before few launches, these come first
 _GRAPH = {
     "pytorch": (
@@ -176,15 +176,17 @@ def _graph(case: Case, group: Group) -> Iterable[Remedy]:
 def _without_waits(case: Case, group: Group, waits: Mask, text: str) -> str:
     """The advice to capture the step in a graph. If the CPU waits for the GPU inside the step, the waits go first."""
     rows = group.rows[waits]
-    count = len(np.unique(case.pieces["exposing"][rows])) / len(group.place.windows)
-    if count < _INSIDE or "CUDA graph" not in text:
+    _, once = np.unique(case.pieces["exposing"][rows], return_index=True)
+    of_step = np.bincount(case.pieces["window"][rows[once]], minlength=len(case.windows))[group.place.windows]
+    count = int(np.median(of_step))
+    if count < _INSIDE or group.place.path == WHOLE or "CUDA graph" not in text:
         return text
     texts = case.facts.texts
     wait = _DETAILS.split(texts.words[texts.most(case.pieces["exposed_by"][rows], case.pieces["ns"][rows])])[0]
     wait = wait if case.dialect == "pytorch" else wait.replace(".item()", "the copy to the host")
     heads = {texts.words[code].partition(" in ")[0] for code in np.unique(case.pieces["exposed_by"][rows]).tolist()}
     wait += " and all other waits" * (len(heads) > 1)
-    first = f"take {wait} out of the step ({count:.0f} per step, which a CUDA graph cannot contain), then "
+    first = f"take {wait} out of the step ({count} per step, which a CUDA graph cannot contain), then "
     return text.replace("launch fewer kernels: ", f"launch fewer kernels: {first}")
 
 

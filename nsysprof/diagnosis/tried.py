@@ -18,6 +18,7 @@ from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.calls import WAITING_FOR_INPUT, source_sleeps
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.catalogue import KINDS
+from nsysprof.diagnosis.cpu_code import CPU_CODE
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, PACED, Finding
 from nsysprof.diagnosis.gpu_waits import NOT_RECORDED
 from nsysprof.diagnosis.kinds import HAS, MIN_SHARE, Group, Kind, Remedy, each_step, idling, usual_ns
@@ -25,7 +26,7 @@ from nsysprof.diagnosis.launch_bound import RECORDING
 from nsysprof.errors import NsysprofError
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import CLAIMS
-from nsysprof.waits.paced import pacing
+from nsysprof.waits.paced import DISPLAYS, FRAMES, clocked, pacing
 from nsysprof.waits.whole import Cause
 
 MIN_NS = 20_000  # in all steps: nobody would notice less
@@ -113,6 +114,9 @@ def _paces(case: Case, kind: Kind, group: Group) -> bool:
     """Whether a wait sets the pace of the steps, whatever else they do."""
     if kind.name not in _MAY_PACE:
         return False
+    if kind is CPU_CODE:  # it lengthens steps at a constant rate, too: only a display is believed, and no named code
+        unnamed = group.cause.rpartition(" in ")[2] == group.place.path.rpartition("/")[2]
+        return unnamed and clocked(group.place.length, group.waited, DISPLAYS, FRAMES)
     fills = kind is WAITING_FOR_INPUT and group.waited_ns >= _FILLS * group.place.total_ns
     return pacing(group.place.length, group.waited).paced or (fills and source_sleeps(case, group))
 
@@ -247,9 +251,9 @@ def _paced(kind: Kind, group: Group) -> Finding:
     place = group.place
     amount = each_step(place, group.waited_ns)
     waits = f"{group.cause} waits for a timer or another source of input ({amount})"
-    if kind.name == "cpu-code":  # which no recorded call explains
+    if kind is CPU_CODE:  # which no recorded call explains
         rate = f"the steps keep a rate of {1e9 / place.step_ns:,.3g} per second"
-        waits = f"{rate}: the CPU waits for a timer, a display or another source of input ({amount})"
+        waits = f"{rate}: the CPU seems to wait for a display ({amount})"
     text = f"{waits}, so faster work does not shorten the step"
     return Finding(
         PACED, place.path, place.gpu, EVERY, place.steps, text, group.cause, "order", group.waited_ns,

@@ -89,10 +89,9 @@ def spot_words(spot: Spot, whole: str = "the step time") -> str:
 
 def takes(spot: Spot, whole: str) -> str:
     """Describe the share of a kernel, and in how many steps it runs unless it runs in all."""
-    some = f" and runs in {spot.some}" * bool(spot.some)
     if spot.share < _SEVERAL:
-        return f"takes {format_share(min(spot.share, 1))} of {whole}{some}"
-    return f"has launches that add up to {spot.share:.3g} times {whole}{some}, because several run at once"
+        return f"takes {format_share(min(spot.share, 1))} of {whole}" + f" and runs in {spot.some}" * bool(spot.some)
+    return f"has launches that add up to {spot.share:.3g} times {whole}, because several run at once"
 
 
 def whole_words(answer: Hotspots) -> str:

@@ -1,5 +1,6 @@
 """Detect whether a wait paces the steps of a program: such a wait shrinks as the work of a step grows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ _SLOPES = (-1.3, -0.7)  # by how much the wait changes for each ns of work
 # Rates of clocks and cameras per second, how near the steps are to one, how far most steps are from the median, and by
 # how much of their variance neighbours make up for each other: half of it where each step ends at a beat.
 _RATES = (1, 2, 5, 10, 12, 15, 20, 24, 25, 30, 40, 48, 50, 60, 72, 75, 90, 100, 120, 144, 200, 240, 250, 500, 1000)
+DISPLAYS, FRAMES = (24, 25, 30, 48, 50, 60, 72, 75, 90, 100, 120, 144, 165, 240), 24  # rates, and least steps
 _ROUND, _REGULAR, _EVENS_OUT = 0.003, 0.06, 0.2
 _USUAL = (0.02, 0.98)  # quantiles
 _DEVIATIONS = 2.33  # of the normal distribution: one in a hundred orders without a connection is as clear
@@ -55,21 +57,23 @@ def pacing(step_ns: Ints, waited_ns: Ints) -> Pacing:
     paced = work_spread >= _LEAST_SPREAD * period and step_spread <= _STEADIER * work_spread
     paced = paced and _SLOPES[0] <= slope <= _SLOPES[1]
     paced = paced and correlation <= -_DEVIATIONS / np.sqrt(len(chosen) - 1)
-    paced = paced or _clocked(step_ns[waits], waited_ns[waits])
+    paced = paced or clocked(step_ns[waits], waited_ns[waits])
     return Pacing(bool(paced), len(waits), period, step_spread, work_spread, correlation, slope)
 
 
-def _clocked(step: Ints, waited: Ints) -> bool:
-    """Whether steps that mostly wait follow a clock: at a round rate, with short steps after long ones."""
+def clocked(step: Ints, waited: Ints, rates: Sequence[int] = _RATES, least: int = MIN_STEPS) -> bool:
+    """Return whether steps that mostly wait follow a clock: at one of ``rates`` (per second), with short steps after
+    long ones. At least ``least`` steps must wait.
+    """
     step = step[waited > step / 2]
-    if len(step) < MIN_STEPS:
+    if len(step) < least:
         return False
     period, held = float(np.median(step)), np.clip(step, *np.quantile(step, _USUAL))  # some steps miss a beat
     away = held - held.mean()
-    rates = 1e9 / np.array([[period], [held.mean()]]) / np.array(_RATES)
+    near_rate = 1e9 / np.array([[period], [held.mean()]]) / np.array(rates)
     near = np.abs(step - period) <= _REGULAR * period
     evens_out = float((away[1:] * away[:-1]).sum()) < -_EVENS_OUT * float((away**2).sum())
-    return bool((np.abs(rates - 1) <= _ROUND).any() and 2 * int(near.sum()) > len(step) and evens_out)
+    return bool((np.abs(near_rate - 1) <= _ROUND).any() and 2 * int(near.sum()) > len(step) and evens_out)
 
 
 def _spread(values: Ints) -> int:

@@ -2364,7 +2364,7 @@ def test_frames_at_the_rate_of_a_display_are_paced(trace: MakeTrace) -> None:
             program.code((number + 1) * period + 3 * (number % 3 == 2) * period // 100 - program.now)
     first, *more = diagnosis_of(trace(*program.items)).findings
     assert first.kind == "paced"
-    assert first.text.startswith("the steps keep a rate of 144 per second: the CPU waits for a timer, a display or")
+    assert first.text.startswith("the steps keep a rate of 144 per second: the CPU seems to wait for a display (")
     assert not any(each.gain_ns for each in more)
 
 

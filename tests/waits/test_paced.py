@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nsysprof.core.arrays import Floats, Ints
-from nsysprof.waits.paced import MIN_STEPS, Pacing, _clocked, _rank_correlation, _slope, pacing
+from nsysprof.waits.paced import MIN_STEPS, Pacing, _rank_correlation, _slope, clocked, pacing
 
 MS = 1_000_000
 Ns = Ints
@@ -122,7 +122,7 @@ def beat(rate: float, part: float = 0.01, count: int = 12, away: tuple[float, ..
 
 
 @pytest.mark.parametrize(
-    ("step", "waited", "clocked"),
+    ("step", "waited", "follows"),
     [
         *((beat(rate), 0.9, True) for rate in (1, 2, 5, 10, 12, 15, 20, 24, 25, 30, 40, 48, 50, 60)),
         *((beat(rate), 0.9, True) for rate in (72, 75, 90, 100, 120, 144, 200, 240, 250, 500, 1_000)),
@@ -145,9 +145,9 @@ def beat(rate: float, part: float = 0.01, count: int = 12, away: tuple[float, ..
         (np.append(beat(60, count=1_000), np.repeat(beat(60, 0, count=2) * 9, 5)), 0.9, True),  # beats that are missed
     ],
 )
-def test_steps_that_follow_a_clock(step: Ns, waited: float, clocked: bool) -> None:
+def test_steps_that_follow_a_clock(step: Ns, waited: float, follows: bool) -> None:
     """At a round rate, mostly regular, and short after long; of steps that mostly wait."""
-    assert _clocked(step, np.rint(step * waited).astype(np.int64)) is clocked
+    assert clocked(step, np.rint(step * waited).astype(np.int64)) is follows
 
 
 def test_a_clock_is_seen_in_steps_that_follow_each_other() -> None:
