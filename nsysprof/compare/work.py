@@ -168,7 +168,7 @@ def _verdict(row: dict[Any, Any]) -> str:
 
 
 def find_doubts(rows: pd.DataFrame, sides: Sequence[Selection], names: tuple[str, str], noun: str) -> Iterator[Doubt]:
-    """Yield doubts that both sides do the same work, stated neutrally: less, other or moved work."""
+    """Yield neutral warnings that the two sides may not do the same work: less, other or moved work."""
     rows = rows.assign(often=rows["new_launches"] / rows["base_launches"])
     if noun == "step":  # of whole recordings one may hold more steps
         yield from _flops(rows, names)

@@ -51,7 +51,9 @@ def one_line(text: str, width: int) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """Shorten a text for a chart: printable, and without its middle if too long (the ends distinguish names)."""
+    """Shorten a text for a chart: make it printable, and leave out its middle if it is too long (names differ mostly at
+    the ends).
+    """
     # Names may be kilobytes long: skip what can never be shown.
     if len(text) > 4 * most:
         text = text[: 2 * most] + "…" + text[-2 * most :]

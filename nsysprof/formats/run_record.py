@@ -193,7 +193,7 @@ _VARIABLE = re.compile(r"(?<![^=,])([A-Z_][A-Z0-9_]*)=[^,]*")
 
 
 def program_alone(words: Sequence[str]) -> list[str]:
-    """Return a program without its folder and arguments; ``[3 arguments]`` replaces the arguments."""
+    """Return the name of a program without its folder and arguments; ``[3 arguments]`` replaces the arguments."""
     name, *rest = words or [""]
     bare = re.split(r"[\\/]", name.rstrip("\\/"))[-1]
     return [bare, *([f"[{plural(len(rest), 'argument')}]"] if rest else [])]

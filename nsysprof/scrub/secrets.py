@@ -166,8 +166,8 @@ def machine_secrets() -> Secrets:
 def redacted(value: Any, secrets: Secrets) -> Any:
     """Remove secrets and credentials from the texts and keys of a JSON value (dicts, lists, texts); return a new value.
 
-    Keys and range names lose only sure secrets. A text that is exactly the name of a host or user stays unless its key
-    is private: ``"backend": "math"`` is no user.
+    From keys and range names, only *sure* secrets are removed. A text that is exactly the name of a host or user stays
+    unless its key is private: ``"backend": "math"`` is no user.
     """
     texts = list(_texts(value))
     sure, every = (secrets.redactor(texts, sure=only) for only in (True, False))

@@ -43,9 +43,9 @@ class OverRuns:
     """The mean of a logarithm over ``runs``, with its standard error.
 
     ``freedom``: the degrees of freedom of Student's t for the mean divided by its error. ``shared``: error and degrees
-    of freedom of the test, with the variance between runs shrunk towards the common variance. ``rounding``: the error,
-    in logarithms, that all runs share because of the clock resolution: half the width of the 95 % interval of this
-    error. ``sure``: whether the interval is reliable, which requires `LEAST_PER_RUN` samples in each run.
+    of freedom of the test, with the variance between runs shrunk towards the common variance. ``rounding``: half the
+    width of the 95 % interval of the error (in logarithms) that the clock resolution causes in all runs alike.
+    ``sure``: whether the interval is reliable, which requires `LEAST_PER_RUN` samples in each run.
     """
 
     mean: float

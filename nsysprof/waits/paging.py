@@ -16,7 +16,7 @@ _RECORD = ("nsys profile --cuda-um-cpu-page-faults=true", "nsys profile --cuda-u
 
 @dataclass(frozen=True)
 class Paging:
-    """Migrations and faults of unified memory pages in intervals on a GPU, int64 per interval.
+    """Page migrations and page faults of unified memory in intervals on a GPU (int64 per interval).
 
     ``kernel_ns``: time in which kernels ran while pages migrated to their GPU on demand, or while the GPU handled page
     faults; ``wait_ns``: an upper bound of the kernels' wait: ``kernel_ns`` plus `FAULT_NS` for each migration and
