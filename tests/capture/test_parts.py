@@ -81,7 +81,7 @@ def test_a_full_folder_for_temporary_files_is_refused_before_nsys_hangs(
     """nsys records there, and waits for ever where it cannot."""
     usage = shutil.disk_usage(tmp_path)._replace(free=1 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
-    with pytest.raises(NsysprofError, match=r"only 1.00 MiB free in .*, where nsys keeps") as caught:
+    with pytest.raises(NsysprofError, match=r"only 1.00 MiB free in .*, where nsys stores") as caught:
         capture_program(Request((sys.executable,), NSYS), tmp_path, Outputs(tmp_path, "run"), (), print)
     assert "TMPDIR=FOLDER" in str(caught.value.hint)
 

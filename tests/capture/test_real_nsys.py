@@ -75,7 +75,7 @@ def test_ranges_of_a_program_are_captured_and_analyzed(run: Run, tmp_path: Path)
     assert "captured 0 kernels and 21 ranges" in done.stdout
     last = done.stdout.splitlines()[-1]
     assert last == "   $ nsysprof analyze traces/ranges.sqlite"
-    analyzed = run(*last.split()[1:])
+    analyzed = run(*last.split()[2:])
     assert analyzed.returncode == 0, analyzed.stderr
     assert "RUN::mine::S1" in analyzed.stdout
     assert (tmp_path / "ranges.analysis" / "timeline.png").stat().st_size > 0

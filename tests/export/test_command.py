@@ -282,7 +282,7 @@ def test_the_library_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with nsysprof.open_report(report) as opened:
         assert nsysprof.export(opened, "csv", "out") == Path("out")
     assert there(tmp_path) == ["out", "two-processes.pftrace"]
-    with pytest.raises(NsysprofError, match="unknown format"):
+    with pytest.raises(NsysprofError, match="unknown export format"):
         nsysprof.export(report, "xlsx")
 
 

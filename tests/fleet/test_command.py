@@ -414,7 +414,7 @@ def test_without_dask_the_hint_is_the_command_to_install_it(
     ("arguments", "says"),
     [
         (["--scheduler", "tcp://127.0.0.1:9", "--workers", "2", "a.sqlite"], "--workers starts a local cluster"),
-        ([], "give the reports"),
+        ([], "name the reports"),
     ],
 )
 def test_usage(arguments: list[str], says: str, run: Run) -> None:

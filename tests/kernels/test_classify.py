@@ -319,9 +319,9 @@ def test_where_function_looks_at_the_function_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("rule = 3", r"expected nothing but \[\[rule\]\] tables"),
-        ("", r"expected nothing but \[\[rule\]\] tables"),
-        ("[[rules]]\nname = 'a'", r"expected nothing but \[\[rule\]\] tables"),
+        ("rule = 3", r"expected only \[\[rule\]\] tables"),
+        ("", r"expected only \[\[rule\]\] tables"),
+        ("[[rules]]\nname = 'a'", r"expected only \[\[rule\]\] tables"),
         ("[[rule]\n", "not TOML: .*line 1"),
         ("[[rule]]\nmatch = 'abc'\nfamily = 'gemm'", "rule 1: 'name' is missing"),
         ("[[rule]]\nname = 'a'\nfamily = 'gemm'", r"rule 1 \(\"a\"\): 'match' is missing"),

@@ -162,7 +162,7 @@ def test_the_manual_has_the_table_of_the_study() -> None:
         by_source.setdefault(source.strip('"'), []).append(f"{float(rate):.2f}")
     for source, cells in by_source.items():
         assert f"| {source} | {' | '.join(cells)} |" in page
-    assert len(CLASSES) == 7
+    assert len(CLASSES) == 8
 
 
 @pytest.mark.parametrize("count", [8, 10, 12])
