@@ -117,10 +117,8 @@ class Busy:
         """Make a finding about the GPU ops ``op``, with the maximum ``gain`` over all steps. The time ``ns`` (default:
         the gain; at most all step time) replaces ``{amount}`` in ``text``.
         """
-        ns, start = (
-            min(gain if ns is None else ns, self.place.total_ns),
-            self.case.facts.attribution.trace.ops.start[op],
-        )
+        ns = min(gain if ns is None else ns, self.place.total_ns)
+        start = self.case.facts.attribution.trace.ops.start[op]
         begins = np.sort(self.case.windows.start[self.place.windows])
         step = np.maximum(np.searchsorted(begins, start, side="right") - 1, 0)
         which = often(self.place, np.bincount(step, self._length_of(op), self.place.steps))

@@ -14,7 +14,7 @@ from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import COLD, COUNTED, FAILED, ONCE, SHARED, Finding
 from nsysprof.diagnosis.kinds import idling, of_host
-from nsysprof.diagnosis.launch_bound import CAUSE
+from nsysprof.diagnosis.launch_bound import CAUSE, LAUNCHES
 from nsysprof.diagnosis.page_fault import SOME_FAULTS, fault_share
 from nsysprof.kernels.names import short_name
 from nsysprof.trace.trace import GRAPH, KERNEL, MEMCPY, MIGRATION, Trace
@@ -56,7 +56,6 @@ _MOSTLY, _SOME = 0.5, 0.25  # of the time from the first GPU operation to the la
 _NUMBER = re.compile(r" ?\d+")
 _FEW = 8  # long calls of one purpose: more of them are a loop's
 _MEMORY = {PIN: "pinning", ALLOCATE: "allocation", FREE: "freeing", MANAGED: "managed memory", EVENT: "streams"}
-_AWAITED = {CAUSE: "launches"}  # of kernels and copies
 _WORDS = {**_MEMORY, MODULE: "module loading", COMPILE: "compilation"}
 # What waits for set-up in other words; and what each launch costs, which says nothing about a problem of real size.
 _SET_UP_TOO = ("allocation", "pinning", "context", "profiler-overhead", "unknown")
@@ -214,7 +213,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     for each in sorted(dropped, key=lambda each: -each.lost_ns)[:1]:
         if each.lost_ns >= _MOSTLY * each.total_ns and np.count_nonzero(trace.ops.kind != MEMCPY) > 1:
             text += f"; the GPU waits {format_share(each.lost_ns / each.total_ns)} of the time for "
-            text += _AWAITED.get(each.cause, each.cause) + f" ({each.where})" * bool(each.where)
+            text += each.cause.replace(CAUSE, LAUNCHES, 1) + f" ({each.where})" * bool(each.where)
             remedy = f"{_THIS_CODE}; else {remedy}" * (each.kind == "cpu-code" and bool(each.where)) or remedy
     if any(each.cause == SHARED and each.lost_ns >= _SOME * each.total_ns for each in found):
         text, remedy = f"{text}; {SHARED}", f"{remedy}, with the GPU to yourself"
@@ -225,7 +224,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
 
 
 def _sets_up(trace: Trace, place: Place, inside: int) -> str:
-    """That a GPU, of which the one with the longest time is told, mostly waits for set-up."""
+    """The sentence that the GPU of ``place`` mostly waits for set-up, during ``inside`` ns."""
     start, end = trace.gpu_busy[place.gpu]
     who = "the GPU" if len(trace.gpu_busy) == 1 else f"GPU {place.gpu}"
     waits = f"a cold start: {who} waits for set-up during {format_ns(inside)} of {format_ns(place.total_ns)}"

@@ -13,7 +13,7 @@ from nsysprof.diagnosis.case import Case, Place, made_once
 from nsysprof.diagnosis.finding import BOUND, OFTEN_SO
 from nsysprof.diagnosis.kinds import LAUNCHING, Group, Kind, Remedy, dialect_text, glob_of, launching
 from nsysprof.trace.details import CUDA, OS
-from nsysprof.trace.details import LAUNCHING as LAUNCHES
+from nsysprof.trace.details import LAUNCHING as LAUNCH_CALLS
 from nsysprof.trace.trace import KERNEL
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import QUEUED
@@ -22,6 +22,7 @@ from nsysprof.waits.whole import Cause
 
 MIN_LAUNCHES = 8  # in a step: of fewer nobody captures a graph
 CAUSE = "kernel launches"
+LAUNCHES = "launches"  # said instead where they may be launches of copies
 RECORDING = "this may be profiling overhead alone; if the steps take as long without the profiler"
 _OPTIMIZER_CAUSE = "kernel launches of the optimizer"
 _OPTIMIZER = re.compile(r"Optimizer\.step|(?:^|[^a-z])opt(?:im(?:izer)?)?(?:[^a-z]|$)|(?:adam|sgd)", re.IGNORECASE)
@@ -126,7 +127,7 @@ def launching_time(case: Case, place: Place, only: AnyInts | None = None) -> Cau
     parts: list[tuple[Index, Ints, Ints]] = []
     used = np.flatnonzero(marked(trace.launches.thread[trace.ops.launch[trace.ops.launch >= 0]], len(trace.threads)))
     kind = case.facts.activity.kind
-    quiet = np.isin(case.purpose[:-1], LAUNCHING) & np.isin(kind, (LAUNCHES, CUDA)) & ~case.once[:-1]
+    quiet = np.isin(case.purpose[:-1], LAUNCHING) & np.isin(kind, (LAUNCH_CALLS, CUDA)) & ~case.once[:-1]
     quiet |= (case.purpose[:-1] == LOCK) & (kind == OS)
     if only is not None:
         quiet = np.isin(np.arange(len(calls)), only) & ~case.once[:-1]

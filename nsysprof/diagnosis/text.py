@@ -14,7 +14,7 @@ from nsysprof.diagnosis.cold_start import MIN_NS
 from nsysprof.diagnosis.copies import ONLY_BYTES
 from nsysprof.diagnosis.diagnose import Diagnosis
 from nsysprof.diagnosis.finding import BOUND, COLD, EVERY, FAILED, PACED, SLOW, UNTRIED, Finding
-from nsysprof.diagnosis.launch_bound import CAUSE as LAUNCHES
+from nsysprof.diagnosis.launch_bound import CAUSE, LAUNCHES
 from nsysprof.results.table import wrap
 from nsysprof.trace.trace import MEMCPY, MEMSET, MIGRATION
 
@@ -175,14 +175,14 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
             f"No wait to fix in the steps{kernels}; outside the steps, the GPU idles for "
             f"{format_ns(idle)}{once}{during}."
         )
-    mostly = diagnosis.mostly.replace(LAUNCHES, "launches", 1)  # these may be launches of copies
+    mostly = diagnosis.mostly.replace(CAUSE, LAUNCHES, 1)
     mostly = f". Largest wait: {mostly}" * bool(mostly)
     tried = f"no fix that was tried saves 2 % of the {of}" if diagnosis.tried else "no fix was tried"
     compute = 1 - diagnosis.idle_share
     if diagnosis.busiest and compute >= _HALF:
         first = f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}"
         return f"{first}{mostly}; {tried}."
-    if of == "step time" and diagnosis.mostly.startswith(LAUNCHES) and not diagnosis.tried:
+    if of == "step time" and diagnosis.mostly.startswith(CAUSE) and not diagnosis.tried:
         tried = "give each launch more work (a larger batch), or capture several steps in a CUDA graph"
     return f"The GPU computes nothing for {format_share(diagnosis.idle_share)} of the {of}{mostly}; {tried}."
 
@@ -209,7 +209,7 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     most = format_share(max((each.gain_ns / max(each.total_ns, 1) for each in fixed), default=0.0))
     gains = any(each.gain_ns for each in fixed)
     waits = (
-        f"The best known fix for a wait saves {most} of the {'step' if diagnosis.repeats else 'same'} time."
+        f"The best known fix for a wait saves {most} of {'the step' if diagnosis.repeats else 'this'} time."
         if gains
         else "No fix is known for the waits."
     )

@@ -665,7 +665,7 @@ def test_launches_that_wait_for_each_kernel_can_queue(trace: MakeTrace, waits: b
     said = kernels_first(diagnosis_of(trace(*program.items)))
     assert "begin with init" in said
     assert said.endswith(
-        "The best known fix for a wait saves 13 % of the same time." if waits else "No fix is known for the waits."
+        "The best known fix for a wait saves 13 % of this time." if waits else "No fix is known for the waits."
     )
 
 
@@ -1162,7 +1162,7 @@ def test_one_pass_can_copy_and_compute_in_parts(trace: MakeTrace, kernels: int, 
     assert found.remedy.startswith(remedy)
     assert (found.gain_ns > 0) == bool(remedy)
     assert "little compute" not in found.text
-    fixed = "The best known fix for a wait saves 31 % of the same time."
+    fixed = "The best known fix for a wait saves 31 % of this time."
     waits = fixed if remedy else "No fix is known for the waits."
     assert kernels_first(diagnosis).endswith(waits)
 
