@@ -1,5 +1,6 @@
 """Fixtures that every test may use."""
 
+import functools
 import gc
 import os
 import signal
@@ -9,7 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+import typer
 
+from nsysprof import cli
 from nsysprof.errors import NsysprofError
 from nsysprof.tools.nsys import Nsys, find_nsys
 from tests.kit.command_line import Run, runner
@@ -51,6 +54,15 @@ def _charts_are_drawn_here() -> Iterator[None]:
     """Another process would import matplotlib for each command; `tests/charts/test_painter.py` has one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nsysprof.charts.chart._cores", lambda: 1)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_made_once() -> Iterator[None]:
+    """The command line is the same for each run, and making it takes longer than reading a small report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        patch.setitem(vars(cli), "app", cli.app)
         yield
 
 

@@ -1,5 +1,6 @@
 """Two samples against each other: the rules of the verdict one by one, families, A/A, and errors that users see."""
 
+import tracemalloc
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -266,10 +267,17 @@ def test_constant_samples() -> None:
 
 
 def test_large_samples_take_no_square_of_memory() -> None:
-    """30,000 against 30,000 are 900 million pairs, of which no list is made."""
-    found = contrast(noisy(11, 30_000), noisy(12, 30_000, 1050), resamples=1000)
+    """4,000 against 4,000 are 16 million pairs, of which no list of 128 MB is made."""
+    base, new = noisy(11, 4_000), noisy(12, 4_000, 1050)
+    tracemalloc.start()
+    try:
+        found = contrast(base, new, resamples=1000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10_000_000
     assert found.verdict == SLOWER
-    assert found.shift == pytest.approx(50, abs=1)
+    assert found.shift == pytest.approx(50, abs=2)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +320,9 @@ def test_each_contrast_of_a_family_can_have_rules_of_its_own() -> None:
     assert verdicts == [SLOWER, NO_CLEAR_CHANGE]
 
 
-SIMULATED = 250
+SIMULATED = (
+    150  # of which 13 may differ: at a true share of 5 % more do in 4 of 100 draws, at 20 % in all but 1 of 10,000
+)
 
 
 @pytest.mark.parametrize(("phi", "n"), [(0.0, 10), (0.0, 100), (0.3, 20), (0.5, 30), (0.7, 100)])
@@ -320,8 +330,7 @@ def test_the_same_against_itself_differs_in_at_most_5_of_100(phi: float, n: int)
     """A/A with any effect counting, skewed and dependent samples (400 resamples do as well here)."""
     rng = np.random.default_rng([n, int(10 * phi)])
     declared = 0
-    for seed in range(SIMULATED):
-        base, new = np.exp(0.5 * autoregressive(rng, phi, (2, n)))
+    for seed, (base, new) in enumerate(np.exp(0.5 * autoregressive(rng, phi, (SIMULATED, 2, n)))):
         declared += contrast(base, new, ANY_SIZE, resamples=400, seed=seed).verdict in (FASTER, SLOWER)
     assert declared / SIMULATED <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / SIMULATED)
 
