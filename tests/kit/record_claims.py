@@ -239,7 +239,7 @@ def _rows_of_slow_steps(real: Any, made: Any) -> Iterator[str]:
             yield row(value if key == "kind" else percent(value), *cells, *named)
     found = real.groupby("program")["found"].sum()
     yield f"calls {found['steady']} steps of `steady` slow (all of them injected)"
-    yield f"steps of `launches` ({found['launches']} of them injected)"
+    yield f"steps slow ({found['launches']} of them injected)"
     for key in ("noise", "kind"):
         for value, each in made.groupby(key):
             doses = each.groupby("dose")["found"]
