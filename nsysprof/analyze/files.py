@@ -23,8 +23,8 @@ _OF_SUMMARIES = {table.file: table for summary in SUMMARIES for table in summary
 MAX_INSTANCES = 100_000
 MAX_ROWS = 5_000  # of ranges and of kernels in `analysis.json`: whoever wants more reads the tables
 MAX_SUMMARY_ROWS = 1_000  # of each table of a summary, the most important first
-# Results take at most a third of the report, or 1 MB if that is more; 300 kB of this is for charts.
-MAX_PART, SMALL, CHARTS, MIN_ROWS = 3, 1_000_000, 300_000, 20
+# Results take at most a third of the report: 190 kB for charts, the rest, or 50 kB if that is more, for tables.
+MAX_PART, CHARTS, TABLES, MIN_ROWS = 3, 190_000, 50_000, 20
 MIN_PACKED, _BEST, _FAST = 10_000, 9, 4  # gzip's level 4 takes 40 % of the time of 9; files are a sixth larger
 
 
@@ -79,7 +79,7 @@ def _reduce(breakdown: Breakdown, document: Path, tables: list[Path]) -> tuple[i
     """
     path = breakdown.attribution.trace.report.path
     files = [path] if path.is_file() else [file for file in path.iterdir() if file.is_file()]
-    free = max(sum(file.stat().st_size for file in files) // MAX_PART, SMALL) - CHARTS
+    free = max(sum(file.stat().st_size for file in files) // MAX_PART - CHARTS, TABLES)
     sizes = {table: table.stat().st_size for table in tables}
     most, share = MAX_ROWS, max(free // 3, free - sum(sizes.values()))
     while (size := document.stat().st_size) > share and most > MIN_ROWS:

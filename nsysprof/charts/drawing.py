@@ -22,6 +22,7 @@ from nsysprof.charts.style import MARGIN, TITLE, WIDTH, framed, heading_height, 
 from nsysprof.core.arrays import Bytes
 
 _P = TypeVar("_P")
+_WHITE = 255
 
 
 def draw_message(plan: marks.Message) -> Figure:
@@ -83,11 +84,13 @@ def in_font(part: _P) -> _P:
 def png(pixels: Bytes, dpi: int) -> bytes:
     """Return the PNG file of an image with shape (height, width, 4), uint8, without transparency, in 256 colours.
 
-    Charts have few colours, plus blends of these at the edges of letters; rare colours are replaced by similar ones.
+    Charts have few colours, plus blends of these at the edges of letters; similar blends become one colour. An octree
+    keeps every colour within 14 of 255; median cut, which is slower, moves rare colours by 46.
     """
     file = BytesIO()
-    few = Image.fromarray(pixels).convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    few.save(file, "png", dpi=(dpi, dpi), compress_level=6)
+    few = Image.fromarray(pixels).convert("RGB").quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    few.putpalette([_WHITE if value >= _WHITE - 2 else value for value in few.getpalette() or ()])
+    few.save(file, "png", dpi=(dpi, dpi), compress_level=9)
     return file.getvalue()
 
 

@@ -74,17 +74,17 @@ def test_text_in_bars_has_contrast() -> None:
 
 
 def test_pictures_keep_their_look_at_half_their_size() -> None:
-    """Of 256 colours none is far from what was drawn, those of the families are exact, and so is the size on paper."""
+    """Of 256 colours none is far from what was drawn, least those of the families; the size on paper is the same."""
     figure = draw(plans_of(analysis_charts(), broken_down(RUN))[1])
     drawn = figure_png(figure)
     pixels, whole = np.asarray(figure.canvas.buffer_rgba())[..., :3], BytesIO()  # type: ignore[attr-defined]
     Image.fromarray(pixels).save(whole, "png", optimize=True)
-    assert len(drawn) < len(whole.getvalue()) / 2
+    assert len(drawn) < len(whole.getvalue()) / 3
     with Image.open(BytesIO(drawn)) as image:
         assert image.info["dpi"] == pytest.approx((150, 150), abs=0.1)
         off = np.abs(np.asarray(image.convert("RGB")).astype(int) - pixels).max(axis=-1)
     assert off.mean() < 1
-    assert off.max() < 60
+    assert off.max() < 20
     for name in ("gemm", "attention", "softmax"):
         colour = [int(COLOURS[name][at : at + 2], 16) for at in (1, 3, 5)]
-        assert (off[(pixels == colour).all(axis=-1)] == 0).all()
+        assert (off[(pixels == colour).all(axis=-1)] <= 1).all()

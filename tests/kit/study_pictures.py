@@ -24,6 +24,7 @@ from nsysprof.bench.charts import BENCH_CHARTS, SELECTION
 from nsysprof.bench.report import bench_report
 from nsysprof.bench.results import BenchResults, read_bench_results
 from nsysprof.charts.chart import Chart, pictures_of
+from nsysprof.charts.drawing import png
 
 ROOT = Path(__file__).parents[2]
 ANALYSIS = ROOT / "analysis"
@@ -97,11 +98,9 @@ def _of_script(script: str, file: str) -> Pictures:
 
 
 def small_picture(picture: bytes) -> bytes:
-    """The same picture with a palette of 256 colours."""
-    file = BytesIO()
-    few = Image.open(BytesIO(picture)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    few.save(file, "png", optimize=True)
-    return file.getvalue()
+    """The same picture with a palette of 256 colours, as `png` makes it."""
+    image = Image.open(BytesIO(picture))
+    return png(np.asarray(image.convert("RGBA")), round(image.info["dpi"][0]))
 
 
 def looks_alike(one: bytes, other: bytes) -> bool:
