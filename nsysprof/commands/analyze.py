@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -111,7 +110,7 @@ def analyze(
 
         def tables(breakdown: Breakdown, made: Path) -> list[Path]:
             written, notes = write_tables(breakdown, made, instances=instances, packs=not writing.spreadsheet_safe)
-            left_out.extend(notes)
+            left_out[:] = notes
             return written
 
         def text(breakdown: Breakdown) -> str:
@@ -126,12 +125,10 @@ def analyze(
         files += tuple(f"{name}.gz" for name in files if name.endswith(".csv"))
         return Question(
             "analyze", "adding up", "analysis", ANALYSIS_SCHEMA, files, charts, tables, "analysis_page",
-            ask=ask, text=text, ending="analysis", pictures=PICTURES,
+            ask=ask, text=text, ending="analysis", pictures=PICTURES, notes=left_out,
         )  # fmt: skip
 
     breakdown = answer_reports([report], output, reading, writing, question)
-    for note in left_out:
-        print(note, file=sys.stderr)
     if verify:
         _verify(breakdown, reading.nsys)
 

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -39,7 +38,8 @@ class Question(Generic[A]):
     ``doing`` is the text of the progress bar, ``earlier`` the name of an earlier result in messages. ``write`` makes
     the ``files`` in a folder, the first of which is the document with ``schema``; ``page`` is a function in the
     package's `page.py`. ``drawn`` selects from the ``charts``. ``ending`` is the ending of the folder name (by default,
-    ``room``). ``pictures``: the names of all picture files, needed if ``charts`` may be incomplete.
+    ``room``). ``pictures``: the names of all picture files, needed if ``charts`` may be incomplete. ``notes``:
+    what ``write`` left out.
     """
 
     room: str
@@ -55,6 +55,7 @@ class Question(Generic[A]):
     drawn: Callable[[A], Sequence[Chart[A]]] | None = None
     ending: str = ""
     pictures: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 def answer_reports(
@@ -132,13 +133,18 @@ def give_answer(
 
         return getattr(import_module(f"nsysprof.{question.room}.page"), question.page)(answer, pictures)
 
-    document = results.place / results.possible[0]
-    earlier = _options(document)
-    writing.write(results, partial(question.write, answer), charts, painter, page, asked=asked)
-    if earlier and earlier != (now := _options(document)):
-        before = {name: value for name, value in earlier.items() if value != now.get(name)}
-        words = ", ".join(f"{name} {value}" for name, value in before.items() if value) or "without options"
-        print(f"replaced the answer to another question ({visible(words)}): -o DIR keeps both", file=sys.stderr)
+    earlier = _options(results.place / results.possible[0])
+
+    def tables(made: Path) -> Sequence[Path]:
+        written = question.write(answer, made)
+        results.notes = [*question.notes]
+        if earlier and earlier != (now := _options(made / results.possible[0])):
+            before = {name: value for name, value in earlier.items() if value != now.get(name)}
+            words = ", ".join(f"{name} {value}" for name, value in before.items() if value) or "without options"
+            results.notes.append(f"replaced the answer to another question ({visible(words)}): -o DIR keeps both")
+        return written
+
+    writing.write(results, tables, charts, painter, page, asked=asked)
 
 
 def _options(document: Path) -> dict[str, Any]:

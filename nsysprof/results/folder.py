@@ -40,7 +40,8 @@ class ResultFolder:
     run. Files of earlier nsysprof results are replaced even without ``force`` (unless ``asks`` is set), other files
     only with ``force``; ``refusal`` and ``hint`` are the error message. ``inputs`` are never replaced. ``kept`` are
     possible files that stay unchanged. ``earlier`` is the name of an earlier run in messages, and ``otherwise`` is the
-    hint if writing fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`.
+    hint if writing fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`. ``notes`` are more
+    sentences for `message`.
     """
 
     place: Path
@@ -59,6 +60,7 @@ class ResultFolder:
     otherwise: str = OTHER_FOLDER
     names: list[str] = field(default_factory=list, init=False)
     stale: list[str] = field(default_factory=list, init=False)
+    notes: list[str] = field(default_factory=list, init=False)
 
     def check(self) -> bool:
         """Return whether the folder has earlier results by nsysprof; the folder need not exist, and is not created.
@@ -128,7 +130,7 @@ class ResultFolder:
         return self.message([*drawn, *names])
 
     def message(self, names: Sequence[str]) -> str:
-        """Name the files that were written, and the earlier files that were removed."""
+        """Name the files that were written, after a blank line; or, without it, with notes in a second line."""
         on_terminal = sys.stderr is not None and sys.stderr.isatty()
         lines = [f"Written to {visible(str(self.place))}/: {', '.join(names)}"]
         if len(lines[0]) > screen_width():
@@ -136,11 +138,12 @@ class ResultFolder:
             some = [plural(len(each), noun) for noun, each in counts if each]
             others = [name for name in names if not name.endswith((".png", ".csv", ".csv.gz"))]
             lines = [f"Written to {visible(str(self.place))}/: {', '.join([*others, *some])}"]
-        if self.stale:
-            lines.append(f"removed files of an earlier {self.earlier}: {', '.join(self.stale)}")
+        removed = [f"removed files of an earlier {self.earlier}: {', '.join(self.stale)}"] if self.stale else []
+        if notes := [*removed, *self.notes]:
+            lines.append("; ".join(notes))
         if on_terminal:
             lines = [wrap(line, "", "  ") for line in lines]
-        return "\n".join(["", *lines])
+        return "\n".join(lines if notes else ["", *lines])
 
     def _publish(self, made: Path) -> None:
         ours = self.check()

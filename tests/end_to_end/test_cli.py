@@ -393,10 +393,16 @@ def test_a_folder_that_cannot_be_made_still_has_its_answer_printed(small: Path, 
 
 
 def test_the_answer_to_another_question_is_not_replaced_in_silence(small: Path, run: Run) -> None:
-    """A second run with other options says what the tables were of; the same question again says nothing."""
-    run("analyze", small.name, "--no-charts", "--range", "step*")
+    """A second run with other options says what the tables were of; the same question again says nothing.
+
+    All notes take one line, and the blank line is left out: the screen has as many lines as without notes.
+    """
+    run("analyze", small.name, "--no-charts", "--range", "step*", "--html")
     done = run("analyze", small.name, "--no-charts")
-    assert done.err.splitlines()[-1] == "replaced the answer to another question (select step*): -o DIR keeps both"
+    written, notes = done.err.splitlines()
+    assert written.startswith("Written to ")
+    replaced = "replaced the answer to another question (select step*): -o DIR keeps both"
+    assert notes == f"removed files of an earlier analysis: report.html; {replaced}"
     assert "replaced" not in run("analyze", small.name, "--no-charts").err
 
 
@@ -577,7 +583,7 @@ def test_instances_on_demand(small: Path, run: Run, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(analysis_files, "MAX_INSTANCES", 2)
     done = run("analyze", small.name, "--no-charts")
     assert done.err == (
-        "\nWritten to report.analysis/: analysis.json, 7 tables\n"
+        "Written to report.analysis/: analysis.json, 7 tables\n"
         "instances.csv is left out: it would have 3 rows; --instances writes it\n"
     )
     assert "left out" not in run("analyze", small.name, "--no-charts", "--instances").err
