@@ -60,8 +60,7 @@ def find_backward(attribution: Attribution) -> Backward:
     back, forward = back[known], answers[known]
     order = np.lexsort((-ops.end[back], ops.start[back], ops.thread[back]))
     back, forward = back[order], forward[order]
-    place = np.searchsorted(trace.threads, ops.thread[forward])
-    place = np.where(np.append(trace.threads, -1)[place] == ops.thread[forward], place, -1)
+    place = trace.thread_codes(ops.thread[forward])
     helping = np.unique(trace.range_openers[trace.range_openers != trace.ranges.thread])
     follows = np.isin(place, helping)  # what a checkpoint computes again, in a backward that stands elsewhere
     ranges = ranges_around(attribution, place, ops.start[forward], ops.end[forward], follows)

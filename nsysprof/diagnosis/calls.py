@@ -244,14 +244,9 @@ def _fed(case: Case) -> Mask:
     mutex = np.array([*("mutex" in name for name in calls.names), False], bool)
     mask = _each_step(purposes.LOCK, long=True)(case) & ~mutex[np.append(calls.name, -1)[case.pieces["call"]]]
     rows = np.flatnonzero(mask)
-    thread, end, launches = case.pieces["thread"][rows], case.pieces["end_ns"][rows], trace.launches
+    _, launch = trace.launches.around(case.pieces["thread"][rows], case.pieces["end_ns"][rows])
     inputs = np.array([*("HtoD" in name for name in trace.op_names), False], bool)
-    for code in np.unique(thread).tolist():
-        low, high = np.searchsorted(launches.thread, [code, code + 1]).tolist()
-        mine = thread == code
-        at = low + np.searchsorted(launches.start[low:high], end[mine])
-        name = np.where(at < high, pick(case.program.wholes.copy_name, at), -1)
-        mask[rows[mine]] = inputs[name]
+    mask[rows] = inputs[pick(case.program.wholes.copy_name, launch)]
     return mask
 
 

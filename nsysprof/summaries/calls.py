@@ -181,9 +181,7 @@ def _what(name: str, kind: int) -> int:
 def _around(attribution: Attribution, calls: HostCalls) -> Ints32:
     """The range around each call, -1 for none; for an MPI call that is itself a range, the next range around it."""
     trace, ranges = attribution.trace, attribution.trace.ranges
-    code = np.searchsorted(trace.threads, calls.threads)
-    known = np.append(trace.threads, 0)[code] == calls.threads
-    thread = np.where(known, code, -1)[calls.thread]
+    thread = trace.thread_codes(calls.threads)[calls.thread]
     cuda = (calls.names.kind == CUDA_CALL)[calls.name]
     around = ranges_around(attribution, thread, calls.start, calls.end, cuda)
     own = np.flatnonzero(~cuda & (around >= 0))

@@ -14,7 +14,7 @@ import numpy as np
 
 from nsysprof.core.arena import IN_MEMORY, MANY_ROWS, ColumnArena, give_back
 from nsysprof.core.arrays import AnyInts, Array, Bytes, Index, Ints, Ints32, Line, Mask, slices
-from nsysprof.core.columns import ranks
+from nsysprof.core.columns import pick, ranks
 from nsysprof.core.intervals import expand_ranges, merge, settled
 from nsysprof.core.parallel import MIN_ROWS
 from nsysprof.statistics.summary import clock_step
@@ -107,6 +107,19 @@ class Launches:
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def around(self, thread: AnyInts, time: Ints) -> tuple[Ints, Ints]:
+        """Return the last launch of each thread (a code) that starts before each time, and the first launch that starts
+        at this time or later; -1 for none.
+        """
+        before, after = np.full((2, len(time)), -1)
+        for code in np.unique(thread).tolist():
+            low, high = np.searchsorted(self.thread, [code, code + 1]).tolist()
+            mine = np.flatnonzero(thread == code)
+            at = low + np.searchsorted(self.start[low:high], time[mine])
+            before[mine] = np.where(at > low, at - 1, -1)
+            after[mine] = np.where(at < high, at, -1)
+        return before, after
 
 
 @dataclass(frozen=True)
@@ -368,6 +381,11 @@ class Trace:
     def thread_names(self) -> dict[int, str]:
         """Return thread names by globalTid, from NVTX, otherwise from the system; the report must be open."""
         return {**self.report.reader.thread_names(), **self.named_threads}
+
+    def thread_codes(self, tids: Ints) -> Ints:
+        """Return the code of each globalTid in `threads`, -1 for other threads."""
+        code = np.searchsorted(self.threads, tids)
+        return np.where(pick(self.threads, code) == tids, code, -1)
 
     def thread_label(self, thread: int) -> str:
         """Return a thread's label for users: its name (if any) and number."""

@@ -155,16 +155,11 @@ def _returned_early(facts: Facts, call: Ints) -> Mask:
     idle = (call >= 0) & (facts.ops_of_calls.on[call] < 0)
     if not idle.any():
         return idle
-    tid, start = pick(calls.threads, pick(calls.thread, call), 0), pick(calls.start, call, 0)
+    thread = trace.thread_codes(pick(calls.threads, pick(calls.thread, call), 0))
     begins = np.full(len(trace.launches) + 1, -1, np.int64)
     np.maximum.at(begins, trace.ops.launch, trace.ops.start)
     begins[-1] = -1  # no launch
-    last = np.full(len(call), -1, np.int64)
-    for code in np.flatnonzero(np.isin(trace.threads, tid)).tolist():
-        rows = np.flatnonzero(tid == trace.threads[code])
-        low, high = np.searchsorted(trace.launches.thread, [code, code + 1]).tolist()
-        at = np.searchsorted(trace.launches.start[low:high], start[rows])
-        last[rows] = np.where(at > 0, low + at - 1, -1)
+    last, _ = trace.launches.around(thread, pick(calls.start, call, 0))
     early: Mask = idle & (begins[last] >= pick(calls.end, call, 1))
     return early
 
@@ -292,22 +287,14 @@ def _exposing(facts: Facts, call: Ints, owner: Ints) -> Ints:
     of a few bytes is `.item()`, or `nonzero()` if one of the two ops before has that name.
     """
     trace, calls = facts.attribution.trace, facts.activity.calls
-    tid = pick(calls.threads, pick(calls.thread, call), 0)
-    thread = np.searchsorted(trace.threads, tid)
-    known = (call >= 0) & (pick(trace.threads, thread) == tid)
-    thread = np.where(known, thread, -1)
+    thread = np.where(call >= 0, trace.thread_codes(pick(calls.threads, pick(calls.thread, call), 0)), -1)
     start = pick(calls.start, call, 0)
     end = pick(calls.end, call, 0)
     rows = ranges_around(facts.attribution, thread, start, end)
     rows = np.where(rows < 0, _where_open(facts, owner, start, end), rows)
-    copied, own = np.full(len(call), -1, np.int64), np.zeros(len(call), bool)
-    copies = facts.ops_of_calls.of_launch
-    for code in np.unique(thread[known]).tolist():
-        mine = np.flatnonzero(thread == code)
-        first, last = np.searchsorted(trace.launches.thread, [code, code + 1]).tolist()
-        at = first + np.searchsorted(trace.launches.start[first:last], start[mine])
-        own[mine] = (at < last) & (pick(trace.launches.start, at, 0) == start[mine])
-        copied[mine] = np.where(own[mine] | (at > first), copies[at - ~own[mine]], -1)
+    before, after = trace.launches.around(thread, start)
+    own = (after >= 0) & (pick(trace.launches.start, after, 0) == start)
+    copied = pick(facts.ops_of_calls.of_launch, np.where(own, after, before))
     copied = examples(trace, facts.ops_of_calls, copied)
 
     def describe(name: int, copied: int, own: int, row: int) -> str:

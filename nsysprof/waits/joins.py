@@ -92,14 +92,7 @@ def _own_stream(trace: Trace, host: Host, start: Ints) -> Ints:
     stream = np.full(len(launches) + 1, -1, np.int64)
     known = trace.ops.launch >= 0
     stream[trace.ops.launch[known]] = trace.ops.stream[known]
-    found = np.full(len(start), -1, np.int64)
-    thread = host.thread[host.sync[0]]
-    for code in np.unique(thread).tolist():
-        mine = np.flatnonzero(thread == code)
-        low, high = np.searchsorted(launches.thread, [code, code + 1]).tolist()
-        at = low + np.searchsorted(launches.start[low:high], start[mine]) - 1
-        found[mine] = np.where(at >= low, stream[at], -1)
-    return found
+    return stream[launches.around(host.thread[host.sync[0]], start)[0]]
 
 
 def _unblocked(name: Ints32, length: Ints, blocked: Mask) -> Ints:

@@ -38,10 +38,8 @@ def host_of(trace: Trace, activity: HostActivity, asked: Moments) -> Host:
     """Collect the moments of all launches, of calls that wait for the GPU, and the moments ``asked``."""
     launches, calls = trace.launches, activity.calls
     rows = np.flatnonzero((activity.kind == SYNCHRONIZING) | _implied_waits(trace, activity))
-    tid = calls.threads[calls.thread[rows]] if len(rows) else np.empty(0, np.int64)
-    thread = np.searchsorted(trace.threads, tid)
-    here = pick(trace.threads, thread) == tid
-    rows, thread = rows[here], thread[here]
+    thread = trace.thread_codes(calls.threads)[calls.thread[rows]]
+    rows, thread = rows[thread >= 0], thread[thread >= 0]
     waits = np.zeros(len(launches), bool)
     launch = np.full((2, len(launches)), -1, np.int32)
     sync = np.full((2, len(rows)), -1, np.int32)
@@ -74,8 +72,8 @@ def host_of(trace: Trace, activity: HostActivity, asked: Moments) -> Host:
         times.append(keys[order] >> 1)
         threads.append(np.full(len(order), code, np.min_scalar_type(len(trace.threads))))
         base += len(order)
-    rows = rows[alone].astype(np.int32)
-    return Host(np.concatenate(threads), np.concatenate(times), launch, sync[:, alone], places, rows, waits)
+    calls_waited = rows[alone].astype(np.int32)
+    return Host(np.concatenate(threads), np.concatenate(times), launch, sync[:, alone], places, calls_waited, waits)
 
 
 def _implied_waits(trace: Trace, activity: HostActivity) -> Mask:

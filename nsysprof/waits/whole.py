@@ -54,9 +54,7 @@ class Wholes:
         self.facts = facts
         self.trace = facts.attribution.launched.trace
         calls = facts.activity.calls
-        tid = pick(calls.threads, calls.thread, 0)
-        self.thread = np.minimum(np.searchsorted(self.trace.threads, tid), max(len(self.trace.threads) - 1, 0))
-        self.thread[pick(self.trace.threads, self.thread) != tid] = -1  # that thread launches nothing
+        self.thread = self.trace.thread_codes(pick(calls.threads, calls.thread, 0))
 
     @cached_property
     def of_launch(self) -> Ints32:
@@ -127,16 +125,11 @@ class Wholes:
         """Return the calls that wait for a stream or an event, and for each call the launch right before it on its
         thread.
         """
-        calls, launches = self.facts.activity.calls, self.trace.launches
+        calls = self.facts.activity.calls
         names = np.array(["Stream" in name or "Event" in name for name in calls.names], bool)
         syncs = np.flatnonzero((self.facts.activity.kind == SYNCHRONIZING) & (self.thread >= 0))
         syncs = syncs[names[calls.name[syncs]]] if len(names) else syncs
-        before = np.full(len(syncs), -1, np.int64)
-        for code in np.unique(self.thread[syncs]).tolist():
-            mine = self.thread[syncs] == code
-            low, high = np.searchsorted(launches.thread, [code, code + 1]).tolist()
-            at = low + np.searchsorted(launches.start[low:high], calls.start[syncs[mine]]) - 1
-            before[mine] = np.where(at >= low, at, -1)
+        before, _ = self.trace.launches.around(self.thread[syncs], calls.start[syncs])
         known = before >= 0
         return syncs[known], before[known]
 

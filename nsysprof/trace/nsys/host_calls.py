@@ -361,13 +361,9 @@ def _kept(trace: Trace, others: details.HostCalls, of_kernel: Mask, near: Line) 
     for low, high in zip(*near, strict=True):  # few
         kept |= (launches.end >= low) & (launches.start <= high)
     thread = np.searchsorted(trace.threads, others.threads)[others.thread]
-    bounds = np.searchsorted(launches.thread, np.arange(len(trace.threads) + 1)).tolist()
-    for code in np.unique(thread).tolist():
-        first, last = bounds[code : code + 2]
-        mine = np.flatnonzero(thread == code)
-        at = first + np.searchsorted(launches.start[first:last], others.start[mine], side="right") - 1
-        at, mine = at[at >= first], mine[at >= first]
-        kept[at[launches.end[at] >= others.end[mine]]] = True
+    last, _ = launches.around(thread, others.start + 1)
+    around = (last >= 0) & (launches.end[last] >= others.end)
+    kept[last[around]] = True
     return kept
 
 
