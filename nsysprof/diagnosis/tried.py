@@ -26,7 +26,7 @@ from nsysprof.diagnosis.launch_bound import RECORDING
 from nsysprof.errors import NsysprofError
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import CLAIMS
-from nsysprof.waits.paced import DISPLAYS, FRAMES, clocked, pacing
+from nsysprof.waits.paced import DISPLAYS, FRAMES, clocked, paces
 from nsysprof.waits.whole import Cause
 
 MIN_NS = 20_000  # in all steps: nobody would notice less
@@ -118,7 +118,7 @@ def _paces(case: Case, kind: Kind, group: Group) -> bool:
         unnamed = group.cause.rpartition(" in ")[2] == group.place.path.rpartition("/")[2]
         return unnamed and clocked(group.place.length, group.waited, DISPLAYS, FRAMES)
     fills = kind is WAITING_FOR_INPUT and group.waited_ns >= _FILLS * group.place.total_ns
-    return pacing(group.place.length, group.waited).paced or (fills and source_sleeps(case, group))
+    return paces(group.place.length, group.waited) or (fills and source_sleeps(case, group))
 
 
 def _unsure(case: Case) -> set[str]:

@@ -1,7 +1,6 @@
 """Detect whether a wait paces the steps of a program: such a wait shrinks as the work of a step grows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,26 +19,8 @@ _USUAL = (0.02, 0.98)  # quantiles
 _DEVIATIONS = 2.33  # of the normal distribution: one in a hundred orders without a connection is as clear
 
 
-@dataclass(frozen=True)
-class Pacing:
-    """Whether a wait paces steps, with the evidence from the ``steps`` that contain the wait.
-
-    ``period_ns`` is the median step time; ``step_spread_ns`` and ``work_spread_ns`` are the interquartile ranges of the
-    step time, with and without the wait; ``correlation`` is the rank correlation of wait and work, ``slope`` the median
-    change of the wait per ns of work, over all pairs of steps. ``correlation`` and ``slope`` are 0 if nothing varies.
-    """
-
-    paced: bool
-    steps: int
-    period_ns: int = 0
-    step_spread_ns: int = 0
-    work_spread_ns: int = 0
-    correlation: float = 0.0
-    slope: float = 0.0
-
-
-def pacing(step_ns: Ints, waited_ns: Ints) -> Pacing:
-    """Test whether a wait (a sleep, poll or input) of ``waited_ns`` per step paces steps that take ``step_ns``.
+def paces(step_ns: Ints, waited_ns: Ints) -> bool:
+    """Return whether a wait (a sleep, poll or input) of ``waited_ns`` per step paces steps that take ``step_ns``.
 
     If a wait paces steps, it compensates for variation of the work, so the step time stays constant. A constant delay
     does not compensate for work, so the step time varies with the work. Use this test only for waits: in a paced step,
@@ -48,17 +29,16 @@ def pacing(step_ns: Ints, waited_ns: Ints) -> Pacing:
     """
     waits = np.flatnonzero(waited_ns > 0)
     if len(waits) < max(MIN_STEPS, len(step_ns) / 2):
-        return Pacing(paced=False, steps=len(waits))
+        return False
     chosen = waits[np.unique(np.linspace(0, len(waits) - 1, min(len(waits), 500)).astype(np.intp))]
     step, waited = step_ns[chosen], waited_ns[chosen]
     work = step - waited
-    period, step_spread, work_spread = int(np.median(step)), _spread(step), _spread(work)
+    work_spread = _spread(work)
     slope, correlation = _slope(work, waited), _rank_correlation(work, waited)
-    paced = work_spread >= _LEAST_SPREAD * period and step_spread <= _STEADIER * work_spread
+    paced = work_spread >= _LEAST_SPREAD * int(np.median(step)) and _spread(step) <= _STEADIER * work_spread
     paced = paced and _SLOPES[0] <= slope <= _SLOPES[1]
     paced = paced and correlation <= -_DEVIATIONS / np.sqrt(len(chosen) - 1)
-    paced = paced or clocked(step_ns[waits], waited_ns[waits])
-    return Pacing(bool(paced), len(waits), period, step_spread, work_spread, correlation, slope)
+    return bool(paced) or clocked(step_ns[waits], waited_ns[waits])
 
 
 def clocked(step: Ints, waited: Ints, rates: Sequence[int] = _RATES, least: int = MIN_STEPS) -> bool:

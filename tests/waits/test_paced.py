@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nsysprof.core.arrays import Floats, Ints
-from nsysprof.waits.paced import MIN_STEPS, Pacing, _rank_correlation, _slope, clocked, pacing
+from nsysprof.waits.paced import MIN_STEPS, _rank_correlation, _slope, clocked, paces
 
 MS = 1_000_000
 Ns = Ints
@@ -23,21 +23,16 @@ def varied(seed: int, mean: float, spread: float, count: int = 20) -> Floats:
     return np.maximum(np.random.default_rng(seed).normal(mean, spread, count), 0.01)
 
 
-def timer(seed: int, count: int = 20) -> Pacing:
+def timer(seed: int, count: int = 20) -> bool:
     """Steps that sleep until 40 ms are over, and oversleep by some 10 µs."""
     work, late = varied(seed, 6, 0.5, count), varied(seed + 1, 0.06, 0.03, count)
-    return pacing(ns(40 + late), ns(40 - work + late))
+    return paces(ns(40 + late), ns(40 - work + late))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_timer_paces(seed: int) -> None:
     """The step takes 40 ms whatever its work takes."""
-    found = timer(seed)
-    assert found.paced
-    assert found.slope == pytest.approx(-1, abs=0.3)
-    assert found.steps == 20
-    assert found.period_ns == pytest.approx(40.06 * MS, abs=0.05 * MS)
-    assert found.work_spread_ns > 3 * found.step_spread_ns
+    assert timer(seed)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -45,8 +40,8 @@ def test_a_constant_sleep_paces_nothing(seed: int) -> None:
     """Steps take as much longer as their work does; so do those with a wait that varies by itself, or a busy loop."""
     work = varied(seed, 6, 0.5)
     for sleep in (varied(seed + 1, 10, 0.03), varied(seed + 1, 10, 2), np.full(20, 10.0), varied(seed + 1, 10, 0.5)):
-        assert not pacing(ns(work + sleep), ns(sleep)).paced
-    assert not pacing(ns(np.full(20, 16.0)), ns(np.full(20, 10.0))).paced
+        assert not paces(ns(work + sleep), ns(sleep))
+    assert not paces(ns(np.full(20, 16.0)), ns(np.full(20, 10.0)))
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -54,33 +49,31 @@ def test_a_camera_paces(seed: int) -> None:
     """Frames come every 40 ms, each up to some ms late; the work varies by less than that."""
     beats = 40.0 * np.arange(31) + varied(seed, 2, 1, 31)
     step, work = np.diff(beats), varied(seed + 1, 3, 0.1, 30)
-    assert pacing(ns(step), ns(step - work)).paced
+    assert paces(ns(step), ns(step - work))
 
 
 def test_steps_that_are_too_long_for_the_pace_are_left_out() -> None:
     """A camera of 25 frames per second; a few steps took longer, and did not wait."""
     work = np.append(varied(5, 20, 3, 30), varied(6, 55, 2, 8))
     step = np.maximum(work, 40)
-    found = pacing(ns(step), ns(step - work))
-    assert (found.paced, found.steps, found.period_ns) == (True, 30, 40 * MS)
+    assert paces(ns(step), ns(step - work))
 
 
 def test_few_steps_show_nothing() -> None:
     """Fewer than eight, or fewer than half that wait."""
-    assert timer(1, MIN_STEPS).paced
-    assert not timer(1, MIN_STEPS - 1).paced
+    assert timer(1, MIN_STEPS)
+    assert not timer(1, MIN_STEPS - 1)
     work = varied(7, 6, 0.5, 40)
     waited = np.where(np.arange(40) < 19, 40 - work, 0)
-    assert not pacing(ns(work + waited), ns(waited)).paced
-    assert pacing(np.empty(0, np.int64), np.empty(0, np.int64)) == Pacing(False, 0, 0, 0, 0, 0.0, 0.0)
-    assert pacing(np.full(8, 10), np.ones(8, np.int64)).steps == 8
+    assert not paces(ns(work + waited), ns(waited))
+    assert not paces(np.empty(0, np.int64), np.empty(0, np.int64))
+    assert not paces(np.full(8, 10), np.ones(8, np.int64))
 
 
 def test_many_steps_are_sampled() -> None:
     """Ten thousand take no longer than five hundred, which are spread evenly."""
-    assert timer(1, 10_000).paced
-    found = pacing(10 * np.arange(1, 1_001), 5 * np.arange(1, 1_001))
-    assert (found.steps, found.period_ns, found.step_spread_ns) == (1_000, 5_000, 4_990)
+    assert timer(1, 10_000)
+    assert not paces(10 * np.arange(1, 1_001), 5 * np.arange(1, 1_001))
 
 
 @pytest.mark.parametrize(
@@ -98,10 +91,7 @@ def test_a_wait_paces_where_it_makes_up_for_work(slope: float, noise: float, lon
     work = np.arange(21)
     waited = 40 + longer - slope * work + np.resize([noise, -noise], 21)
     step, waited = (np.rint(1_000 * each).astype(np.int64) for each in (work + waited, waited))
-    found = pacing(step, waited)
-    assert (found.paced, found.work_spread_ns, found.steps) == (paced, 10_000, 21)
-    assert found.step_spread_ns == pytest.approx(max(abs(1 - slope) * 10_000, 2_000 * noise), abs=1)
-    assert found.slope == pytest.approx(-slope, abs=0.05)
+    assert paces(step, waited) == paced
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -153,4 +143,4 @@ def test_steps_that_follow_a_clock(step: Ns, waited: float, follows: bool) -> No
 def test_a_clock_is_seen_in_steps_that_follow_each_other() -> None:
     """In more steps than are compared with each other as well."""
     step = beat(144, 0.03, 1_000)
-    assert pacing(step, np.rint(step * 0.8).astype(np.int64)).paced
+    assert paces(step, np.rint(step * 0.8).astype(np.int64))
