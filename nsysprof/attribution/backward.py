@@ -22,16 +22,14 @@ from nsysprof.trace.trace import START_END
 class Backward:
     """Backward operators with a known forward operator, sorted by thread, then start, then longest first.
 
-    ``thread`` (a globalTid), ``start`` and ``end`` (int64 ns) describe the backward operator; ``op_thread`` and
-    ``op_start`` are thread and start of its forward operator. ``forward`` is the forward range of the backward operator
-    (a row in ``trace.ranges``), -1 if there is none. ``unknown`` counts backward operators whose forward operator is
-    unknown.
+    ``thread`` (a globalTid), ``start`` and ``end`` (int64 ns) describe the backward operator; ``op_start`` is the start
+    of its forward operator. ``forward`` is the forward range of the backward operator (a row in ``trace.ranges``), -1
+    if there is none. ``unknown`` counts backward operators whose forward operator is unknown.
     """
 
     thread: Ints
     start: Ints
     end: Ints
-    op_thread: Ints
     op_start: Ints
     forward: Ints32
     unknown: int
@@ -68,7 +66,6 @@ def find_backward(attribution: Attribution) -> Backward:
         thread=ops.thread[back],
         start=ops.start[back],
         end=ops.end[back],
-        op_thread=ops.thread[forward],
         op_start=ops.start[forward],
         forward=ranges,
         unknown=int(np.count_nonzero(~known)),

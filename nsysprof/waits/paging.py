@@ -11,7 +11,6 @@ from nsysprof.trace.trace import GRAPH, KERNEL, MIGRATION, Trace
 
 FAULT_NS = 50_000  # what a page fault of a GPU takes at most, by and large
 PREFETCHED, EVICTED = 1, 4  # causes of migrations: the program asked for it; the memory of the GPU is full
-_RECORD = ("nsys profile --cuda-um-cpu-page-faults=true", "nsys profile --cuda-um-gpu-page-faults=true")
 
 
 @dataclass(frozen=True)
@@ -22,9 +21,7 @@ class Paging:
     faults; ``wait_ns``: an upper bound of the kernels' wait: ``kernel_ns`` plus `FAULT_NS` for each migration and
     fault, but at most the time from a kernel's start to its last migration; ``host_ns``: time in which no kernel ran
     while pages that the host touched migrated to the host. Bytes of migrations that began in the interval:
-    ``to_gpu_bytes``, ``to_host_bytes`` on demand (``evicted_bytes`` of the latter because GPU memory was full),
-    ``prefetched_bytes`` by prefetch calls. ``cpu_faults``, ``gpu_faults``: faults that began in the interval, None if
-    not recorded; ``lacks`` names the option that records them.
+    ``to_gpu_bytes``, ``to_host_bytes`` on demand (``evicted_bytes`` of the latter because GPU memory was full).
     """
 
     kernel_ns: Ints
@@ -33,10 +30,6 @@ class Paging:
     to_gpu_bytes: Ints
     to_host_bytes: Ints
     evicted_bytes: Ints
-    prefetched_bytes: Ints
-    cpu_faults: Ints | None
-    gpu_faults: Ints | None
-    lacks: tuple[str, ...]
 
 
 def paging(trace: Trace, gpu: int, start: Ints, end: Ints) -> Paging | None:
@@ -76,10 +69,6 @@ def paging(trace: Trace, gpu: int, start: Ints, end: Ints) -> Paging | None:
         to_gpu_bytes=added(ops.start[ins], size[ins]),
         to_host_bytes=added(ops.start[outs], size[outs]),
         evicted_bytes=added(ops.start[moves], size[moves] * (cause[moves] == EVICTED)),
-        prefetched_bytes=added(ops.start[moves[asked]], size[moves[asked]]),
-        cpu_faults=added(faults.start[cpu], faults.count[cpu]) if faults.recorded[0] else None,
-        gpu_faults=added(faults.start[ours], faults.count[ours]) if faults.recorded[1] else None,
-        lacks=tuple(how for how, known in zip(_RECORD, faults.recorded, strict=True) if not known),
     )
 
 

@@ -43,7 +43,7 @@ def test_a_path_has_the_sum_of_all_inside_it(seed: int) -> None:
 def test_an_operator_has_its_time_without_those_inside_it() -> None:
     """On its own thread."""
     thread, start, end = np.array([[1, 0, 100], [1, 10, 40], [1, 20, 30], [1, 50, 60], [2, 0, 70], [2, 5, 6]]).T
-    found = Backward(thread, start, end, thread, start, np.zeros(6, np.int32), 0)
+    found = Backward(thread, start, end, start, np.zeros(6, np.int32), 0)
     assert backward._own_time(found).tolist() == [60, 20, 10, 10, 69, 1]
     ratio = backward._ratio(np.array([3, 3, 0]), np.array([2, 0, 1]))
     assert (ratio[[0, 2]].tolist(), math.isnan(ratio[1])) == ([1.5, 0.0], True)
