@@ -11,6 +11,7 @@ import typer
 from nsysprof.commands import report_options as options
 from nsysprof.commands.question import Question, Read, answer_reports
 from nsysprof.commands.report_options import option
+from nsysprof.commands.screen import show
 
 if TYPE_CHECKING:
     from nsysprof.analyze.breakdown import Breakdown
@@ -136,7 +137,6 @@ def analyze(
 def _verify(breakdown: Breakdown, nsys: Path | None) -> None:
     from nsysprof.analyze.text import verification
     from nsysprof.attribution.verify import verify as compare
-    from nsysprof.commands.screen import show
 
     result = compare(breakdown.attribution.trace, nsys)
     show("\n" + verification(result))

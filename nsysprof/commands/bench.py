@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
 import sys
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -23,7 +24,9 @@ from nsysprof.commands.report_options import (
     option,
     options_unfolded,
 )
+from nsysprof.commands.screen import print_json, show
 from nsysprof.commands.workload_options import WORKLOAD, Device, ShapeOptions, axis_values
+from nsysprof.errors import NsysprofError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -230,8 +233,6 @@ def run_job(job: SweepJob, made: ResultOptions, *, resume: bool, force: bool, as
     Raises `typer.Exit` 3 if a backend computed a wrong result or a target is missed, and 1 if no point could be
     measured; results are written in all cases.
     """
-    import shutil
-
     from nsysprof.bench.sweep import open_sweep, run_sweep
     from nsysprof.bench.targets import read_targets
     from nsysprof.formats.samples import write_samples
@@ -294,7 +295,6 @@ def diff_benches(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from nsysprof.bench.diff import compare_runs, diff_document
     from nsysprof.bench.text import diff_table, regression_lines
-    from nsysprof.commands.screen import print_json, show
     from nsysprof.formats.samples import read_bench_samples
 
     diff = compare_runs(read_bench_samples(before), read_bench_samples(after), unlike=unlike)
@@ -317,10 +317,7 @@ def report_bench(
     as_json: JsonOption = False,
 ) -> None:
     """Make tables, report and charts from saved samples, without measuring."""
-    import shutil
-
     from nsysprof.bench.targets import read_targets
-    from nsysprof.errors import NsysprofError
     from nsysprof.formats.samples import read_bench_samples, samples_content, samples_file
     from nsysprof.tools.interrupts import ending_on_interrupts
 
@@ -367,7 +364,6 @@ def _make_results(folder: Path, *, charts: bool) -> BenchResults:
 def _print_results(results: BenchResults, folder: ResultFolder, made: ResultOptions, *, as_json: bool) -> None:
     from nsysprof.bench.files import append_database, bench_document
     from nsysprof.bench.text import bench_summary
-    from nsysprof.commands.screen import print_json, show
 
     if as_json:
         print_json(bench_document(results))

@@ -13,7 +13,10 @@ import typer
 
 from nsysprof.commands.progress import echo, print_message, progress_bar
 from nsysprof.commands.report_options import JsonOption, RulesOption, option, options_unfolded
+from nsysprof.commands.screen import print_json, show, show_next
 from nsysprof.commands.workload_options import ProgramOptions
+from nsysprof.core.text import command_line
+from nsysprof.errors import NsysprofError
 
 if TYPE_CHECKING:
     from nsysprof.capture.compose import Request
@@ -118,7 +121,6 @@ class RecordingOptions:
     def request(self, command: tuple[str, ...], workload: bool) -> Request:
         """Return the request to capture a command, which may run a workload."""
         from nsysprof.capture.compose import Request, metrics_options
-        from nsysprof.errors import NsysprofError
         from nsysprof.tools.nsys import find_nsys
 
         injection = self.injection(workload)
@@ -233,7 +235,6 @@ def _capture_with_torch(
     from nsysprof.capture.outputs import TORCH_ENDINGS, making, outputs_of
     from nsysprof.capture.text import backend_table, not_run_lines, overhead_lines
     from nsysprof.capture.torch_session import capture_with_torch, captured_line, next_command
-    from nsysprof.commands.screen import print_json, show, show_next
 
     workload = not chosen.program
     overhead = workload if recording.overhead is None else recording.overhead
@@ -278,7 +279,6 @@ def _say_differences(verdict: BackendVerdict) -> bool:
 def _resumed_outputs(recorded: Path, output: str | None) -> Outputs:
     """Choose the names of a resumed capture's results: beside the kept files, unless another name is given."""
     from nsysprof.capture.outputs import Outputs, outputs_of
-    from nsysprof.errors import NsysprofError
 
     # Where a capture left several reports they are numbered.
     name = re.sub(r"\.partial(-\d+)?(?=(\.\d+)?$)", "", recorded.stem)
@@ -302,8 +302,6 @@ def _report(
     Raises `typer.Exit` 3 if a backend other than requested ran, or if no range was recorded.
     """
     from nsysprof.capture.text import backend_table, captured_summary
-    from nsysprof.commands.screen import print_json, show, show_next
-    from nsysprof.core.text import command_line
 
     report = record["report"]
     ran = backend_table(verdict) if report["kernels"] else ""

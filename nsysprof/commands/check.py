@@ -1,13 +1,17 @@
 """``nsysprof check``: check a report against a budget."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from nsysprof.commands import report_options as options
+from nsysprof.commands.progress import progress_bar
 from nsysprof.commands.report_options import option
+from nsysprof.commands.screen import print_json, show, show_next
+from nsysprof.core.text import command_line, path_option, plural, quote_path, visible
 
 _DRAFT = Path("budget.toml")
 
@@ -55,16 +59,12 @@ def check(
         raise typer.BadParameter("give either --json or --md, not both")
     if instance and skip:
         raise typer.BadParameter("give either --skip or --instance, not both")
-    from dataclasses import replace
 
     from nsysprof.attribution.attribute import option_words
     from nsysprof.attribution.paths import read_instances
     from nsysprof.check.budget import read_budget
     from nsysprof.check.check import check as check_report
     from nsysprof.check.text import check_document, check_markdown, check_summary
-    from nsysprof.commands.progress import progress_bar
-    from nsysprof.commands.screen import print_json, show, show_next
-    from nsysprof.core.text import command_line, path_option
 
     changed: dict[str, Any] = {} if skip is None else {"skip": skip}
     changed |= {"merge": None} if no_merge else {}
@@ -88,9 +88,6 @@ def check(
 def _draft(report: Path, baseline: list[Path], out: Path, reading: dict[str, Any], *, force: bool) -> None:
     from nsysprof.attribution.attribute import option_words
     from nsysprof.check.check import draft
-    from nsysprof.commands.progress import progress_bar
-    from nsysprof.commands.screen import show_next
-    from nsysprof.core.text import command_line, plural, quote_path, visible
     from nsysprof.results.folder import new_files
 
     with new_files(out, force=force, inputs=(report, *baseline)) as folder:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from nsysprof.commands import report_options as options
 from nsysprof.commands.progress import echo, print_message
 from nsysprof.commands.report_options import option
+from nsysprof.commands.screen import print_json, show_next
 from nsysprof.commands.workload_options import ProgramOptions
 
 if TYPE_CHECKING:
@@ -104,8 +105,6 @@ def counters(
         files, rows, record = count_program(request, folder, outputs, typed, echo, spreadsheet_safe=spreadsheet_safe)
         give_names({path: outputs.path(ending) for ending, path in files.items()}, force=chosen.force)
     if as_json:
-        from nsysprof.commands.screen import print_json
-
         print_json(outputs.path(".json"))
     else:
         _report(rows, record, outputs, loaded)
@@ -121,7 +120,6 @@ def _outputs(output: str | None, default: str) -> Outputs:
 
 
 def _report(rows: list[CounterRow], record: dict[str, Any], outputs: Outputs, rules: Rules) -> None:
-    from nsysprof.commands.screen import show_next
     from nsysprof.counters.text import compare_command, counters_summary
     from nsysprof.kernels.classify import classify
 

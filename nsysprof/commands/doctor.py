@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nsysprof.commands.report_options import JsonOption, option
+from nsysprof.commands.screen import print_json, show
+from nsysprof.core.text import next_line, visible
 
 if TYPE_CHECKING:
     from nsysprof.capture.doctor import Check
@@ -29,9 +31,7 @@ def doctor(
     """
     from nsysprof.capture.doctor import capture_works, check_machine
     from nsysprof.catalog import list_workloads
-    from nsysprof.commands.screen import print_json, show
     from nsysprof.commands.workload_options import WORKLOAD
-    from nsysprof.core.text import next_line
     from nsysprof.results.table import wrap
     from nsysprof.tools.interrupts import ending_on_interrupts
 
@@ -58,7 +58,6 @@ def _announce(what: str) -> None:
 
 def _finding(check: Check) -> str:
     """Return a finding as a line that starts with its state, and the fix below it."""
-    from nsysprof.core.text import visible
     from nsysprof.results.table import wrap
 
     mark, inner = f"{f'[{check.state}]':<{_MARK}} ", " " * (_MARK + 3)

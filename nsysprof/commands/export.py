@@ -7,7 +7,11 @@ from typing import Annotated, Literal
 import typer
 
 from nsysprof.commands import report_options as options
+from nsysprof.commands.progress import progress_bar
 from nsysprof.commands.report_options import option
+from nsysprof.commands.screen import print_json, show_next, written_document
+from nsysprof.core.text import command_line, visible
+from nsysprof.core.units import format_bytes
 
 To = Literal["perfetto", "parquet", "csv"]
 
@@ -42,9 +46,6 @@ def export(
     if spreadsheet_safe and to != "csv":
         raise typer.BadParameter("--spreadsheet-safe needs --to csv")
     from nsysprof.attribution.attribute import option_words
-    from nsysprof.commands.progress import progress_bar
-    from nsysprof.commands.screen import print_json, show_next, written_document
-    from nsysprof.core.text import command_line
     from nsysprof.export.export import export as write
     from nsysprof.tools.interrupts import ending_on_interrupts
 
@@ -60,9 +61,6 @@ def export(
 
 
 def _report_written(written: Path, to: To) -> None:
-    from nsysprof.core.text import visible
-    from nsysprof.core.units import format_bytes
-
     files = sorted(written.iterdir()) if written.is_dir() else [written]
     size = format_bytes(sum(file.stat().st_size for file in files))
     if to == "perfetto":

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nsysprof.commands import report_options as options
+from nsysprof.commands.progress import print_message, progress_bar
 from nsysprof.commands.question import Question, give_answer
 from nsysprof.commands.report_options import option
+from nsysprof.core.text import plural
+from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
 
 if TYPE_CHECKING:
@@ -67,7 +70,6 @@ def fleet(
         raise typer.BadParameter("--workers starts a local cluster: give either --workers or --scheduler")
     from nsysprof.attribution.paths import DEFAULT_MERGE
     from nsysprof.charts.chart import start_painter
-    from nsysprof.commands.progress import print_message, progress_bar
     from nsysprof.fleet.answer import fleet_answer
     from nsysprof.fleet.charts import FLEET_CHARTS
     from nsysprof.fleet.cluster import ClusterChoice, check_dask
@@ -155,7 +157,6 @@ def _tasks(files: Sequence[ReportFile], choice: Choice, reading: options.Reading
 @contextlib.contextmanager
 def _interruptible(kept: Path | None, total: int) -> Iterator[None]:
     """Let an interrupt end the command with a line about how to resume, if results stay (in ``kept``)."""
-    from nsysprof.commands.progress import print_message
     from nsysprof.fleet.examine import count_kept
     from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_raised
 
@@ -172,7 +173,6 @@ def _answers(
     tasks: Sequence[ReportTask], kept: Path, choice: ClusterChoice, *, resume: bool, strict: bool
 ) -> tuple[list[ReportAnswer | ReportFailure], ClusterChoice | None]:
     """Get the answers of all reports, each saved immediately, and the cluster (None if all were already saved)."""
-    from nsysprof.commands.progress import progress_bar
     from nsysprof.fleet.cluster import complete_choice, examine_all
     from nsysprof.fleet.examine import keeping, kept_answers
 
@@ -185,9 +185,6 @@ def _answers(
 
 def _cost(answer: Fleet, where: ClusterChoice) -> str:
     """Describe the peak memory of any worker, and its limit."""
-    from nsysprof.core.text import plural
-    from nsysprof.core.units import format_bytes
-
     most = format_bytes(int(answer.ranks["peak_bytes"].max()))
     if where.scheduler is not None:
         return f"workers of {where.scheduler}, each using up to {most} of memory"

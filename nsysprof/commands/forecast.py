@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nsysprof.commands import report_options as options
+from nsysprof.commands.progress import progress_bar
 from nsysprof.commands.question import Question, answer_reports
 from nsysprof.commands.report_options import option
 from nsysprof.waits.changes import Changes
@@ -82,7 +83,6 @@ def _list_changes(
     writing: options.ResultOptions,
 ) -> None:
     from nsysprof.attribution.paths import DEFAULT_MERGE
-    from nsysprof.commands.progress import progress_bar
     from nsysprof.forecast.forecast import changes_that_help
     from nsysprof.forecast.text import changes_text
     from nsysprof.kernels.classify import load_rules

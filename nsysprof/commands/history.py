@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from nsysprof.commands import report_options as options
+from nsysprof.commands.progress import progress_bar
 from nsysprof.commands.question import Question, give_answer
 from nsysprof.commands.report_options import option
 
@@ -54,11 +56,8 @@ def history(
     writing: options.ResultOptions,
 ) -> None:
     """Find when steps became slower over many runs, and which part of the program or the machine changed."""
-    from dataclasses import replace
-
     from nsysprof.attribution.attribute import option_words
     from nsysprof.charts.chart import start_painter
-    from nsysprof.commands.progress import progress_bar
     from nsysprof.fleet.files import default_folder
     from nsysprof.history.charts import CHARTS
     from nsysprof.history.files import CACHE, FILES, SCHEMA, history_folder, write_history

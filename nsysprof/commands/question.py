@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from nsysprof.commands.progress import progress_bar
 from nsysprof.commands.report_options import ReadingOptions, ResultOptions
 from nsysprof.core.text import visible
 
@@ -73,7 +74,6 @@ def answer_reports(
 
     with ExitStack() as stack:
         painter = stack.enter_context(start_painter(apart=writing.charts))  # first of all: it imports matplotlib
-        from nsysprof.commands.progress import progress_bar
         from nsysprof.kernels.classify import load_rules
         from nsysprof.results.folder import PAGE, report_folder, report_stem
         from nsysprof.trace.report import open_report

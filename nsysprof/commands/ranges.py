@@ -5,6 +5,9 @@ from typing import Annotated
 import typer
 
 from nsysprof.commands import report_options as options
+from nsysprof.commands.progress import progress_bar
+from nsysprof.commands.screen import print_json, show
+from nsysprof.core.text import command_line, next_line, path_option, plural, visible
 
 SCHEMA = "nsysprof-ranges/1"
 
@@ -29,9 +32,6 @@ def ranges(
     """List the range paths of REPORT (to copy into --range of other commands), with instances and times."""
     from nsysprof.analyze.analyze import break_down
     from nsysprof.attribution.paths import DEFAULT_MERGE
-    from nsysprof.commands.progress import progress_bar
-    from nsysprof.commands.screen import print_json, show
-    from nsysprof.core.text import command_line, next_line, path_option, plural, visible
     from nsysprof.kernels.classify import load_rules
     from nsysprof.results.one_screen import Rows, answer_lines
     from nsysprof.results.table import Column, show_columns

@@ -8,12 +8,15 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from nsysprof.commands.progress import progress_bar
+from nsysprof.commands.screen import print_json, show
 from nsysprof.errors import NsysprofError
 
 if TYPE_CHECKING:
@@ -28,8 +31,6 @@ _COMPLETED_BYTES = 1 << 26  # a report whose names are read while somebody types
 
 def near_ranges(context: typer.Context, incomplete: str) -> list[str]:
     """Return completions of a range glob: the merged paths in the report that the command line names."""
-    from contextlib import suppress
-
     # what stands before an option without its value yet is among the arguments that are left
     report = context.params.get("report") or next(iter(context.args), None)
     found: list[str] = []
@@ -112,7 +113,6 @@ def _reuse_memory() -> None:
     """Let glibc keep freed columns below 4 MiB for the next ones: to give each back at once is a twentieth of the CPU
     time, and to keep longer ones is a twentieth of the memory.
     """
-    from contextlib import suppress
     from ctypes import CDLL
 
     with suppress(AttributeError, OSError, TypeError):  # other C libraries
@@ -157,8 +157,6 @@ class ReadingOptions:
 
     def attribute(self, report: Report, progress: Progress, reports: int = 1) -> Attribution:
         """Attribute the GPU ops of a report; ``reports`` is the number of reports that share the memory."""
-        from dataclasses import replace
-
         from nsysprof.attribution.attribute import attribute, option_words
 
         limit = bytes_of(self.memory_limit) // reports
@@ -185,8 +183,6 @@ class ResultOptions:
 
     def show(self, text: Callable[[], str]) -> None:
         """Print the text, unless JSON is printed instead."""
-        from nsysprof.commands.screen import show
-
         if not self.as_json:
             show(text())
 
@@ -228,8 +224,6 @@ class ResultOptions:
         With ``--json``, print the document (the first file) instead, and write files only if a folder is ``asked`` for.
         """
         from nsysprof.charts.chart import files_of
-        from nsysprof.commands.progress import progress_bar
-        from nsysprof.commands.screen import print_json
 
         if self.as_json:
             with tempfile.TemporaryDirectory(prefix="nsysprof-") as folder:

@@ -10,6 +10,10 @@ import typer
 
 from nsysprof.commands.progress import print_message
 from nsysprof.commands.report_options import JsonOption, NsysOption, option
+from nsysprof.commands.screen import print_json, show_next, written_document
+from nsysprof.core.text import command_line, join_first, visible
+from nsysprof.core.units import format_bytes, format_count
+from nsysprof.errors import NsysprofError
 
 if TYPE_CHECKING:
     from nsysprof.scrub.scrub import Scrubbed
@@ -45,7 +49,6 @@ def scrub(
     driver, the system and nsys. PCI addresses, process and thread numbers, and all times (including times of day) also
     stay.
     """
-    from nsysprof.errors import NsysprofError
     from nsysprof.results.folder import OTHER_NAME, new_files, report_stem
     from nsysprof.scrub.scrub import scrub_report
     from nsysprof.tools.interrupts import ending_on_interrupts
@@ -74,8 +77,6 @@ def scrub(
     ):
         scrubbed = scrub_report(opened.file, folder / out.name, keep=keep or (), names=names)
     if as_json:
-        from nsysprof.commands.screen import print_json, written_document
-
         removed = {"removed": dict(scrubbed.removed), "unknown": {k: list(v) for k, v in scrubbed.unknown.items()}}
         print_json(written_document("scrub", out, **removed))
     else:
@@ -83,10 +84,6 @@ def scrub(
 
 
 def _report(report: Path, out: Path, scrubbed: Scrubbed) -> None:
-    from nsysprof.commands.screen import show_next
-    from nsysprof.core.text import command_line, join_first, visible
-    from nsysprof.core.units import format_bytes, format_count
-
     if scrubbed.removed:
         print(f"removed from {visible(report.name)}:")
         for what, count in scrubbed.removed.items():
