@@ -238,8 +238,8 @@ def _rows_of_slow_steps(real: Any, made: Any) -> Iterator[str]:
             named = [f"{each['named'].sum():.0f} of {each['found'].sum()}"] if key == "kind" else []
             yield row(value if key == "kind" else percent(value), *cells, *named)
     found = real.groupby("program")["found"].sum()
-    yield f"calls {found['steady']} steps of `steady` slow (all of them injected)"
-    yield f"steps slow ({found['launches']} of them injected)"
+    yield f"reports {found['steady']} slow steps in `steady` (all of them injected)"
+    yield f"slow steps in `launches` ({found['launches']} of them injected)"
     for key in ("noise", "kind"):
         for value, each in made.groupby(key):
             doses = each.groupby("dose")["found"]
