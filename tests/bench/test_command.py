@@ -460,21 +460,13 @@ def test_a_report_that_is_stopped_or_cannot_be_written_leaves_nothing(tmp_path: 
 
 @needs_torch
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="names of files are bytes")
-def test_a_folder_whose_name_is_not_utf8_gets_its_results(tmp_path: Path) -> None:
+def test_a_folder_whose_name_is_not_utf8_gets_its_results(bench: Run, tmp_path: Path) -> None:
     """They are measured, written and reported, with a question mark for what cannot be."""
-    command = [sys.executable, "-m", "nsysprof", "bench", *TINY, "--backend", "math", "--seq", "8"]
-    name = b"caf\xe9.bench"
-    done = subprocess.run(
-        [*command, "--samples", "10", "--db", "runs.db", "-o", name],
-        cwd=tmp_path, capture_output=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    folder = tmp_path / os.fsdecode(name)
-    assert json.loads((folder / "samples.json").read_text())["name"] == "caf?"
-    assert (folder / "report.md").read_text().startswith("# caf?\n")
+    name = os.fsdecode(b"caf\xe9.bench")
+    done = bench(*TINY, "--backend", "math", "--seq", "8", "--samples", "10", "--db", "runs.db", "-o", name)
+    assert done.code == 0, done.err
+    assert json.loads((tmp_path / name / "samples.json").read_text())["name"] == "caf?"
+    assert (tmp_path / name / "report.md").read_text().startswith("# caf?\n")
     with closing(sqlite3.connect(tmp_path / "runs.db")) as database:
         assert database.execute("SELECT name, file FROM runs").fetchone() == ("caf?", "caf?.bench/samples.json")
-    compared = subprocess.run(
-        [*command[:4], "diff", name, name], cwd=tmp_path, capture_output=True, timeout=300, check=False
-    )
-    assert compared.returncode == 0, compared.stderr
+    assert bench("diff", name, name).code == 0

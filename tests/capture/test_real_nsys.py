@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,7 +147,9 @@ def test_one_range_alone_can_be_captured(run: Run, real_nsys: Nsys, tmp_path: Pa
 
 def test_an_interrupted_program_leaves_what_nsys_recorded(real_nsys: Nsys, tmp_path: Path) -> None:
     """Ctrl-C ends the program, nsys keeps its recording, nothing gets a final name."""
-    program = RANGES.replace("range(20)", "range(100000)") + "\n"
+    program = RANGES.replace("range(20)", "range(100000)").replace(
+        "time.sleep", "number or print('on', flush=True); time.sleep"
+    )
     process = subprocess.Popen(
         [sys.executable, "-m", "nsysprof", "capture", "-o", "run", "--", sys.executable, "-c", program],
         env={**os.environ, "NSYSPROF_NSYS": str(real_nsys.path)},
@@ -156,7 +157,8 @@ def test_an_interrupted_program_leaves_what_nsys_recorded(real_nsys: Nsys, tmp_p
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(4)
+    assert process.stderr is not None
+    assert any(line.strip() == "on" for line in process.stderr)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130

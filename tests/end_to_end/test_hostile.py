@@ -20,6 +20,7 @@ import pytest
 from nsysprof import NsysprofError, attribute, break_down, cli, open_report, read_tables
 from nsysprof.analyze.record_source import record_source
 from nsysprof.fleet import cluster
+from nsysprof.trace.nsys import slices
 from tests.conftest import MakeTrace
 from tests.kit.command_line import known_failure, quietly
 from tests.kit.fuzz import examine_here
@@ -271,14 +272,14 @@ def test_a_view_that_fails_is_refused(trace: MakeTrace, analyze: Analyze, view: 
     assert f"{KERNEL} cannot be read" in said
 
 
-_SERIES = "json_each('[0' || replace(hex(zeroblob(150000)), '00', ',0') || ']')"  # a table with 150,000 rows
+_SERIES = "json_each('[0' || replace(hex(zeroblob(20000)), '00', ',0') || ']')"  # a table with 20,000 rows
 _LONG = "larger than the file|string or blob too big"  # the second from Python 3.11 on
 
 
 @pytest.mark.parametrize(
     ("table", "view", "reason"),
     [
-        (KERNEL, f"SELECT copied.* FROM {_SERIES} a, {_SERIES} b, copied WHERE a.key < 0", "interrupted"),
+        (KERNEL, f"SELECT copied.* FROM {_SERIES} a, {_SERIES} b, copied WHERE a.key + b.key < 0", "interrupted"),
         ("StringIds", f"SELECT a.key AS id, 'text' || b.key AS value FROM {_SERIES} a, {_SERIES} b", _LONG),
         ("TARGET_INFO_SYSTEM_ENV", f"SELECT '' || a.key AS name, b.key AS value FROM {_SERIES} a, {_SERIES} b", _LONG),
         (
@@ -290,9 +291,14 @@ _LONG = "larger than the file|string or blob too big"  # the second from Python 
     ],
 )
 def test_a_view_costs_what_the_length_of_the_file_allows(
-    trace: MakeTrace, analyze: Analyze, table: str, view: str, reason: str
+    trace: MakeTrace, analyze: Analyze, monkeypatch: pytest.MonkeyPatch, table: str, view: str, reason: str
 ) -> None:
-    """One that goes on for ever, or makes texts of nothing, is refused before it takes all time or memory."""
+    """One that goes on for ever, or makes texts of nothing, is refused before it takes all time or memory.
+
+    The limits of time and memory are a sixteenth of those of a user, so as not to wait for them.
+    """
+    monkeypatch.setattr(slices, "_MEBIBYTE", slices._MEBIBYTE // 16)
+    monkeypatch.setattr(slices, "_STEPS", slices._STEPS // 16)
     sql = [f"ALTER TABLE {table} RENAME TO copied", f"CREATE VIEW {table} AS {view}"]
     row = Row("TARGET_INFO_SYSTEM_ENV", {"name": "a", "value": "b"})
     code, said, _ = analyze(trace(*program(), row, duration=END, sql=sql))

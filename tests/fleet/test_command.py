@@ -259,7 +259,7 @@ def test_an_interrupt_while_workers_start_is_no_noise(tmp_path: Path, many: Path
     until(lambda: not left_of(process.pid), "processes are left")
 
 
-def test_what_is_there_already_needs_no_workers(tmp_path: Path) -> None:
+def test_what_is_there_already_needs_no_workers(run: Run, tmp_path: Path) -> None:
     """With --resume only what remains is counted; a folder of the user's in the place of the answers stays."""
     job, kept = tmp_path / "job", kept_in(tmp_path / "out")
     job.mkdir()
@@ -273,13 +273,13 @@ def test_what_is_there_already_needs_no_workers(tmp_path: Path) -> None:
         keep_answer(answer, answer_file(kept, ReportTask(file)))
     (job / "rank_2.sqlite").write_text("junk")
     arguments = (job, "-o", "out", "--no-charts", "--workers", "3", "--resume")
-    done = fleet(*arguments, folder=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[2].startswith("1 worker, ")
+    done = run(*arguments)
+    assert done.code == 1
+    assert done.err.splitlines()[2].startswith("1 worker, ")
     (job / "rank_2.sqlite").unlink()
-    done = fleet(*arguments, "--force", folder=tmp_path)
-    assert done.returncode == 0
-    assert len(done.stderr.splitlines()) == 2  # nothing of workers: there were none
+    done = run(*arguments, "--force")
+    assert done.code == 0
+    assert len(done.err.splitlines()) == 2  # nothing of workers: there were none
     assert [path.name for path in kept.iterdir()] == ["notes.txt"]
 
 
