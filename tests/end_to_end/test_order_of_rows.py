@@ -34,8 +34,8 @@ def outputs(
     monkeypatch.chdir(folder)
     out: dict[str, object] = {}
     for name in _COMMANDS:
-        more = ("--no-charts",) * ("--no-charts" not in options and name != "why")
-        out[name] = quietly(name, report.name, "-o", name, *more, *options)
+        drawn = name == "why" and path == BLOCK  # charts of one report: they are of what the tables hold
+        out[name] = quietly(name, report.name, "-o", name, *("--no-charts",) * (not drawn), *options)
     for file in sorted(folder.rglob("*")):
         if file.is_file() and file != report:
             out[str(file.relative_to(folder))] = _FILE_SIZE.sub(b"", file.read_bytes())
