@@ -1,8 +1,5 @@
 """Where the time went: the frames against plain sums over the reference's ranges and ops."""
 
-from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +7,12 @@ import pandas as pd
 import pytest
 
 from nsysprof.analyze.analyze import break_down
-from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.tables import INSTANCES, KERNELS, RANGES
 from nsysprof.errors import NsysprofError
+from tests.analyze.conftest import Made, attributed_once, broken_once, referred
 from tests.conftest import MakeTrace
-from tests.kit.random_reports import random_report
-from tests.kit.reference import Reference, Totals, refer
-from tests.kit.reports import attributed, broken_down
+from tests.kit.reference import Reference, Totals
+from tests.kit.reports import broken_down
 from tests.kit.trace import (
     CudaDevice,
     Gpu,
@@ -28,31 +24,10 @@ from tests.kit.trace import (
     launch_kernel,
     launch_memcpy,
     launch_memset,
-    write,
 )
 
 END = 10_000
 ADDITIVE = ["kernels", "memops", "busy_ns", "sum_ns", "exclusive_sum_ns", "followed_sum_ns"]
-
-
-_referred, _attributed = cache(refer), cache(attributed)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Reports by chance: the path of each seed, with more items if there are any, written once for all tests."""
-    folder = tmp_path_factory.mktemp("made")
-
-    @cache
-    def path(seed: int, *more: Items) -> Path:
-        return write(folder / f"{seed}-{len(more)}.sqlite", [*random_report(seed), *more])
-
-    return path
-
-
-def broken(path: Path, threads: str = "follow", **how: Any) -> Breakdown:
-    """The breakdown of such a report, which is attributed once."""
-    return break_down(_attributed(path, threads), **how)
 
 
 def row(frame: pd.DataFrame, **where: object) -> dict[str, Any]:
@@ -207,11 +182,11 @@ def quartiles(values: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("threads", ["follow", "strict"])
 @pytest.mark.parametrize("first_seed", [0, 15])
-def test_ranges_equal_the_reference(made: Callable[..., Path], first_seed: int, threads: str) -> None:
+def test_ranges_equal_the_reference(made: Made, first_seed: int, threads: str) -> None:
     """Sums, medians and IQRs per path, on reports by chance."""
     for seed in range(first_seed, first_seed + 15):
         path = made(seed)
-        found, reference = broken(path, threads).ranges, _referred(path, threads)
+        found, reference = broken_once(path, threads).ranges, referred(path, threads)
         groups = chains(reference)
         assert len(found) == len(groups), seed
         for at, (chain, rows) in enumerate(groups.items()):
@@ -237,10 +212,10 @@ def test_ranges_equal_the_reference(made: Callable[..., Path], first_seed: int, 
 
 
 @pytest.mark.parametrize("threads", ["follow", "strict"])
-def test_everything_adds_up_to_the_report(made: Callable[..., Path], threads: str) -> None:
+def test_everything_adds_up_to_the_report(made: Made, threads: str) -> None:
     """Exclusive sums and what nobody owns are the total; so are the ledger, the kernels and the merged kernels."""
     for seed in range(100, 125):
-        found = broken(made(seed), threads)
+        found = broken_once(made(seed), threads)
         total, ledger = found.totals["sum_ns"], found.ledger.set_index("fate")
         unowned = ledger.loc[["outside every range", "ambiguous", "no launch row", "unified memory"], "sum_ns"].sum()
         assert int(found.ledger["sum_ns"].sum()) == total, seed
@@ -254,19 +229,19 @@ def test_everything_adds_up_to_the_report(made: Callable[..., Path], threads: st
         assert abs(found.ledger["share"].sum() - (total > 0)) < 1e-9, seed
 
 
-def test_kernels_equal_the_reference(made: Callable[..., Path]) -> None:
+def test_kernels_equal_the_reference(made: Made) -> None:
     """Count, sum, median, least and most of each kernel of each path, exclusive to the path."""
     for seed in range(25):
         path = made(seed)
-        reference = _referred(path)
-        texts = broken(path).path_texts
+        reference = referred(path)
+        texts = broken_once(path).path_texts
         code = {chain: at for at, chain in enumerate(chains(reference))}
         expected: dict[tuple[str, str], list[int]] = {}
         for op, owner in zip(reference.ops, reference.owner, strict=True):
             if op.table == "KERNEL":
                 text = texts[code[reference.paths[owner]]] if owner >= 0 else ""
                 expected.setdefault((text, op.name), []).append(op.end - op.start)
-        found = broken(path).kernels
+        found = broken_once(path).kernels
         found = found[~found["family"].isin(["memcpy", "memset", "graph", "migration"])]
         # paths of different domains or kinds may have one text
         got: dict[tuple[str, str], list[int]] = {}
@@ -278,10 +253,10 @@ def test_kernels_equal_the_reference(made: Callable[..., Path]) -> None:
         assert got == {key: [len(v), sum(v), min(v), max(v)] for key, v in expected.items()}, seed
 
 
-def test_merged_rows_add_up_the_paths_they_merge(made: Callable[..., Path]) -> None:
+def test_merged_rows_add_up_the_paths_they_merge(made: Made) -> None:
     """A merged row has the sums of its paths, and its parent's row is its parent's merged path."""
     for seed in range(25):
-        found = broken(made(seed))
+        found = broken_once(made(seed))
         # rows of one text may differ in kind, so compare by text and kind
         keys = ["merged_path", "kind"]
         additive = ["instances", "launches", "cpu_ns", "span_ns", *ADDITIVE]
@@ -293,11 +268,11 @@ def test_merged_rows_add_up_the_paths_they_merge(made: Callable[..., Path]) -> N
             assert text == above + name.replace("/", "\\/"), seed
 
 
-def test_instances_equal_the_reference(made: Callable[..., Path]) -> None:
+def test_instances_equal_the_reference(made: Made) -> None:
     """One row per range instance; ``instance`` counts those of its path by start."""
     for seed in range(15):
         path = made(seed)
-        found, reference = broken(path).instances, _referred(path)
+        found, reference = broken_once(path).instances, referred(path)
         for what in ("launches", "kernels", "memops", "first_op_ns", "last_op_ns", "span_ns", "busy_ns", "sum_ns"):
             assert found[what].tolist() == [getattr(t, what) for t in reference.totals], (seed, what)
         assert found["tid"].tolist() == [r.thread & 0xFFFFFF for r in reference.ranges], seed
@@ -308,14 +283,14 @@ def test_instances_equal_the_reference(made: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize("threads", ["follow", "strict"])
-def test_the_instances_of_a_row_equal_the_reference(made: Callable[..., Path], threads: str) -> None:
+def test_the_instances_of_a_row_equal_the_reference(made: Made, threads: str) -> None:
     """Without merging the instances behind a row are those of its path, and the attribution is that of the report."""
     for seed in range(25):
         path = made(seed)
-        attribution = _attributed(path, threads)
+        attribution = attributed_once(path, threads)
         found = break_down(attribution, merge=None)
         groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
-        for chain, rows in chains(_referred(path, threads)).items():  # one row for all domains
+        for chain, rows in chains(referred(path, threads)).items():  # one row for all domains
             groups.setdefault(tuple((name, kind) for name, _, kind in chain), []).extend(rows)
         behind = [found.instances_of(row) for row in range(len(found.merged))]
         assert [rows.tolist() for _, rows in behind] == [sorted(rows) for rows in groups.values()], seed
@@ -324,12 +299,12 @@ def test_the_instances_of_a_row_equal_the_reference(made: Callable[..., Path], t
 
 @pytest.mark.parametrize("by", [None, "process", "device"])
 @pytest.mark.parametrize("how", [{}, {"skip": 1}, {"select": "*[aw]*"}, {"merge": ["*"]}])
-def test_the_instances_of_a_row_add_up_to_it(made: Callable[..., Path], by: str | None, how: dict[str, Any]) -> None:
+def test_the_instances_of_a_row_add_up_to_it(made: Made, by: str | None, how: dict[str, Any]) -> None:
     """Count, times and ops of the instances behind a row, in the attribution given with them, are those of the row."""
     columns = ("span_ns", "busy_ns", "sum_ns", "kernels", "memops", "launches")
     for seed in range(15):
         path = made(seed, Range("a", 0, 0))
-        found = broken(path, by=by, **how)
+        found = broken_once(path, by=by, **how)
         seen: list[tuple[object, int]] = []
         for row, frame in enumerate(found.merged.to_dict("records")):
             attribution, rows = found.instances_of(row)
@@ -374,11 +349,11 @@ def sums(frame: pd.DataFrame, keys: list[str], columns: list[str]) -> dict[tuple
 
 
 @pytest.mark.parametrize("by", ["process", "device"])
-def test_parts_add_up_to_the_whole(made: Callable[..., Path], by: str) -> None:
+def test_parts_add_up_to_the_whole(made: Made, by: str) -> None:
     """Rows by process, or by GPU, add up to those of the whole report, kernels and what nobody owns included."""
     for seed in range(25):
         path = made(seed)
-        whole, parts = broken(path), broken(path, by=by)
+        whole, parts = broken_once(path), broken_once(path, by=by)
         assert parts.ranges.columns[0] == by
         keys = ["path", "kind", "domain", "depth"]
         assert sums(parts.ranges, keys, ADDITIVE) == sums(whole.ranges, keys, ADDITIVE), seed

@@ -14,9 +14,9 @@ from nsysprof.analyze.chart_rows import chart_rows
 from nsysprof.analyze.highlights import LAUNCH_BOUND_IDLE, idle_shares, top_rows
 from nsysprof.analyze.ledger import slow_starts
 from nsysprof.analyze.text import summary
+from tests.analyze.conftest import Made, broken_once, referred
 from tests.conftest import MakeTrace
-from tests.kit.random_reports import random_report
-from tests.kit.reference import Op, Reference, refer
+from tests.kit.reference import Op, Reference
 from tests.kit.reports import BLOCK, RUN, broken_down
 from tests.kit.trace import Items, Kernel, Range, launch_kernel
 
@@ -283,12 +283,12 @@ def launched_in(reference: Reference, instance: int) -> list[Op]:
 
 
 @pytest.mark.parametrize("first_seed", [0, 20, 40])
-def test_idle_shares_equal_a_count_of_every_ns(first_seed: int, trace: MakeTrace) -> None:
+def test_idle_shares_equal_a_count_of_every_ns(first_seed: int, made: Made) -> None:
     """Path by path on reports by chance, with several GPUs, processes and threads that run beside one another."""
     partly, on_two, filled = 0, 0, 0
     for seed in range(first_seed, first_seed + 20):
-        path = trace(*random_report(seed))
-        answer, reference = broken_down(path, merge=None), refer(path)
+        path = made(seed)
+        answer, reference = broken_once(path, merge=None), referred(path)
         instances: dict[object, list[int]] = {}
         for at, chain in enumerate(reference.paths):
             domainless = tuple((name, kind) for name, _, kind in chain)
@@ -308,12 +308,12 @@ def test_idle_shares_equal_a_count_of_every_ns(first_seed: int, trace: MakeTrace
 
 @pytest.mark.parametrize("by", ["process", "device"])
 @pytest.mark.parametrize("how", [{}, {"skip": 1}, {"select": "*[aw]*"}])
-def test_idle_shares_of_parts(by: str, how: dict[str, Any], trace: MakeTrace) -> None:
+def test_idle_shares_of_parts(by: str, how: dict[str, Any], made: Made) -> None:
     """A row by process has its instances, one by device only their ops there; what others run there counts still."""
     compared = 0
     for seed in range(60, 80):
-        path = trace(*random_report(seed), Range("a", 0, 0))
-        answer, reference = broken_down(path, by=by, **how), refer(path)
+        path = made(seed, Range("a", 0, 0))
+        answer, reference = broken_once(path, by=by, **how), referred(path)
         runs = moments(reference.ops)
         found = idle_shares(answer, range(len(answer.merged))).tolist()
         for row, share in enumerate(found):

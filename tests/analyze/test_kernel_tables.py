@@ -1,5 +1,6 @@
 """What lies inside each merged path, by kernel family."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from nsysprof.analyze.analyze import break_down
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.tools.nsys import Nsys, stats
+from tests.analyze.conftest import broken_once
 from tests.conftest import MakeTrace
 from tests.kit.random_reports import random_report
 from tests.kit.reports import TRACES, attributed, broken_down
@@ -20,6 +22,7 @@ from tests.kit.trace import (
     launch_kernel,
     launch_memcpy,
     launch_memset,
+    write,
 )
 
 END = 10_000
@@ -128,16 +131,21 @@ def nested_report(seed: int) -> list[Item]:
     ]
 
 
+@pytest.fixture(scope="module")
+def nested(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Fifteen of them, with an iteration before all else and a kernel that nobody launched."""
+    folder, more = tmp_path_factory.mktemp("nested"), [Range("iter7", -5_000, -4_000), Kernel("gemm", 1, 2, 12345)]
+    return [write(folder / f"{seed}.sqlite", [*nested_report(seed), *more], duration=2 * 10**15) for seed in range(15)]
+
+
 @pytest.mark.parametrize("threads", ["follow", "strict"])
 @pytest.mark.parametrize("how", [{}, {"skip": 1}, {"by": "device"}, {"by": "process"}, {"select": "iter*"}], ids=str)
-def test_families_add_up_to_the_sum_of_each_merged_path(trace: MakeTrace, threads: str, how: dict[str, Any]) -> None:
+def test_families_add_up_to_the_sum_of_each_merged_path(nested: list[Path], threads: str, how: dict[str, Any]) -> None:
     """For each row the families' times are its inclusive sum, to the ns, on reports by chance."""
-    for seed in range(15):
-        items = [*nested_report(seed), Range("iter7", -5_000, -4_000), Kernel("gemm", 1, 2, 12345)]
-        path = trace(*items, duration=2 * 10**15)
-        found = broken_down(path, threads, **how)
-        assert mismatches(found) == [], (seed, path)
-        assert (found.families["row"] >= 0).all(), seed
+    for path in nested:
+        found = broken_once(path, threads, **how)
+        assert mismatches(found) == [], path
+        assert (found.families["row"] >= 0).all(), path
 
 
 def test_launch_and_queue_stand_in_front_of_the_execution(trace: MakeTrace) -> None:

@@ -1,14 +1,17 @@
 """The plan of a sweep: presets as they are published, options, what is refused, and how much memory it may take."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nsysprof.bench import sweep
 from nsysprof.bench.sweep import PRESETS, BenchPreset, Grid, bench_plan, find_preset
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.workload import ask_workload
 
 WORKLOADS = Path(__file__).parents[2] / "workloads"
 KNOWN = (
@@ -16,6 +19,20 @@ KNOWN = (
     *("flash_attn", "flash_attn_4"),
     *(f"tiled_o{stage}" for stage in range(7)),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _a_workload_is_asked_once() -> Iterator[None]:
+    """Each answer takes a process that imports torch; the same is asked for many presets."""
+    known: dict[str, Any] = {}
+
+    def asked(*what: Any) -> Any:
+        key = repr(what)
+        return deepcopy(known[key] if key in known else known.setdefault(key, ask_workload(*what)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep, "ask_workload", asked)
+        yield
 
 
 def planned(workload: str, grids: Sequence[Grid], **how: Any) -> dict[str, Any]:
