@@ -320,9 +320,8 @@ def test_an_unknown_reading_is_refused(trace: MakeTrace) -> None:
     assert error.value.hint == "choose launched or captured"
 
 
-@pytest.mark.parametrize("seed", range(150))
-@pytest.mark.parametrize("threads", ["follow", "strict"])
-def test_captured_is_as_if_launched_there(trace: MakeTrace, seed: int, threads: str) -> None:
+@pytest.mark.parametrize("seed", range(50))
+def test_captured_is_as_if_launched_there(trace: MakeTrace, seed: int) -> None:
     """Random programs: what a graph replays belongs to what it would if each node were a launch at its capture."""
     rng = random.Random(seed)
     ranges: list[Items] = []
@@ -350,11 +349,10 @@ def test_captured_is_as_if_launched_there(trace: MakeTrace, seed: int, threads: 
             launched += [Launch(at, at, 100 * node + again, thread), Kernel("k", begin, begin + 7, 100 * node + again)]
             replayed.append(Kernel("k", begin, begin + 7, 7_000 + again, graph_node=node))
     replayed += [graph_launch(700 + 10 * again, 7_000 + again) for again in range(3)]
-    eager_run, graph_run = (
-        read(trace(*items, name=name, duration=END), graphs, threads)
-        for items, name, graphs in ((launched, "eager.sqlite", "launched"), (replayed, "graph.sqlite", "captured"))
-    )
-    assert owners(graph_run) == owners(eager_run)
-    assert graph_run.op_outcome.tolist() == eager_run.op_outcome.tolist()
-    assert inside(graph_run) == inside(eager_run)
-    assert graph_run.ledger == eager_run.ledger
+    eager, graph = (trace(*items, duration=END) for items in (launched, replayed))
+    for threads in ("follow", "strict"):
+        eager_run, graph_run = read(eager, "launched", threads), read(graph, "captured", threads)
+        assert owners(graph_run) == owners(eager_run)
+        assert graph_run.op_outcome.tolist() == eager_run.op_outcome.tolist()
+        assert inside(graph_run) == inside(eager_run)
+        assert graph_run.ledger == eager_run.ledger
