@@ -134,7 +134,8 @@ def nested_report(seed: int) -> list[Item]:
 @pytest.fixture(scope="module")
 def nested(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Fifteen of them, with an iteration before all else and a kernel that nobody launched."""
-    folder, more = tmp_path_factory.mktemp("nested"), [Range("iter7", -5_000, -4_000), Kernel("gemm", 1, 2, 12345)]
+    folder = tmp_path_factory.mktemp("nested")
+    more: list[Item] = [Range("iter7", -5_000, -4_000), Kernel("gemm", 1, 2, 12345)]
     return [write(folder / f"{seed}.sqlite", [*nested_report(seed), *more], duration=2 * 10**15) for seed in range(15)]
 
 
