@@ -2,19 +2,16 @@
 
 from typing import Any
 
-from nsysprof import __version__
 from nsysprof.attribution.attribute import attribute
 from nsysprof.capture.failure import why_no_ranges
-from nsysprof.capture.outputs import Outputs
+from nsysprof.capture.outputs import Outputs, completed
 from nsysprof.capture.session import Staged
 from nsysprof.core.arena import default_limit
-from nsysprof.formats.run_record import file_facts, without_arguments, write_record
+from nsysprof.formats.run_record import file_facts, write_record
 from nsysprof.kernels.backends import BackendVerdict, judge_backends
 from nsysprof.kernels.rules import Rules
 from nsysprof.results.folder import give_names
 from nsysprof.scrub.scrub import scrub_report
-from nsysprof.scrub.secrets import machine_secrets, redacted
-from nsysprof.tools.driver import environment_hash
 from nsysprof.trace.report import open_report
 from nsysprof.trace.trace import KERNEL, Progress
 
@@ -36,10 +33,7 @@ def finish_capture(
     if scrubbed:
         sqlite = folder / "scrubbed.sqlite"
         scrub_report(staged.sqlite, sqlite, names=names)
-        record = redacted(without_arguments(record), machine_secrets())
-    record = {"schema": record["schema"], "nsysprof": __version__, **record}
-    if record["environment"] is not None:  # as it stands there, so that the hash can be checked
-        record["environment_hash"] = environment_hash(record["environment"])
+    record = completed(record, scrubbed=scrubbed)
     record["report"] = {
         "nsys_rep": file_facts(staged.report),
         "sqlite": {**file_facts(sqlite), "scrubbed": scrubbed},

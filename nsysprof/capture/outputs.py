@@ -9,11 +9,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
+from nsysprof import __version__
 from nsysprof.core.text import quote_path
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
+from nsysprof.formats.run_record import without_arguments
 from nsysprof.results.folder import give_names, refuse_taken
+from nsysprof.scrub.secrets import machine_secrets, redacted
+from nsysprof.tools.driver import environment_hash
 from nsysprof.tools.interrupts import Interrupt, interrupted, interrupts_ignored, interrupts_raised
 from nsysprof.tools.nsys import TOO_BIG
 
@@ -101,6 +106,16 @@ def making(outputs: Outputs, *, force: bool = False, endings: Sequence[str] = EN
                     shutil.rmtree(folder, ignore_errors=True)
                 if new:
                     outputs.folder.rmdir()  # where nothing came into it
+
+
+def completed(record: dict[str, Any], *, scrubbed: bool) -> dict[str, Any]:
+    """Complete a record: nsysprof's version, the hash of the environment and, if ``scrubbed``, no private data."""
+    if scrubbed:
+        record = redacted(without_arguments(record), machine_secrets())
+    record = {"schema": record["schema"], "nsysprof": __version__, **record}
+    if record["environment"] is not None:  # as it stands there, so that the hash can be checked
+        record["environment_hash"] = environment_hash(record["environment"])
+    return record
 
 
 def _keep(folder: Path, outputs: Outputs) -> dict[Path, Path]:

@@ -13,21 +13,19 @@ from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Any
 
-from nsysprof import __version__
 from nsysprof.capture.failure import last_message
 from nsysprof.capture.injection import Injection, Process, process_sentences, read_processes, why_nothing
-from nsysprof.capture.outputs import LOG, TORCH_ENDINGS, Outputs
+from nsysprof.capture.outputs import LOG, TORCH_ENDINGS, Outputs, completed
 from nsysprof.capture.program import check_program, failed_program, with_results, workload_results
 from nsysprof.capture.session import check_disk, overhead_of, run_plain
 from nsysprof.core.text import command_line, plural, visible
 from nsysprof.core.units import format_bytes
 from nsysprof.errors import NsysprofError
-from nsysprof.formats.run_record import file_facts, record_so_far, without_arguments, write_record
+from nsysprof.formats.run_record import file_facts, record_so_far, write_record
 from nsysprof.results.folder import give_names, refuse_taken
 from nsysprof.scrub.report_copy import copy_trace
-from nsysprof.scrub.secrets import machine_secrets, redacted
 from nsysprof.tools.child import Echo, Ended, run_child
-from nsysprof.tools.driver import ask_driver, environment_hash, fingerprint, gpu_states, rank_in_job
+from nsysprof.tools.driver import ask_driver, fingerprint, gpu_states, rank_in_job
 from nsysprof.tools.interrupts import Interrupt
 
 if TYPE_CHECKING:
@@ -165,10 +163,7 @@ def _published(
     force: bool,
 ) -> dict[str, Any]:
     """Complete a record, give the record and its traces their final names, and return the written record."""
-    if scrubbed:
-        record = redacted(without_arguments(record), machine_secrets())
-    record = {"schema": record["schema"], "nsysprof": __version__, **record}
-    record["environment_hash"] = environment_hash(record["environment"])
+    record = completed(record, scrubbed=scrubbed)
     sums = {what: sum(facts[what] for facts in traces.values()) for what in ("ops", "kernels", "ranges")}
     record["report"] = {"traces": list(traces.values()), **sums}
     written = folder / "published.json"

@@ -12,8 +12,7 @@ from pathlib import Path
 from shlex import join
 from typing import Any, TypeAlias
 
-from nsysprof import __version__
-from nsysprof.capture.outputs import LOG, Outputs
+from nsysprof.capture.outputs import LOG, Outputs, completed
 from nsysprof.capture.program import check_input, check_program, input_kept, workload_results
 from nsysprof.core.files import make_spreadsheet_safe
 from nsysprof.core.text import path_part, visible
@@ -31,18 +30,11 @@ from nsysprof.counters.ncu_run import (
 )
 from nsysprof.errors import NsysprofError
 from nsysprof.formats.counters import COUNTER_SCHEMA, METRICS, CounterRow, write_counter_csv
-from nsysprof.formats.run_record import file_facts, without_arguments, write_record
+from nsysprof.formats.run_record import file_facts, write_record
 from nsysprof.results.table import table
-from nsysprof.scrub.secrets import Secrets, machine_secrets, redacted
+from nsysprof.scrub.secrets import Secrets, machine_secrets
 from nsysprof.tools.child import Echo, run_child
-from nsysprof.tools.driver import (
-    PERMISSION_FIX,
-    ask_driver,
-    counters_kept_from_us,
-    environment_hash,
-    fingerprint,
-    gpu_states,
-)
+from nsysprof.tools.driver import PERMISSION_FIX, ask_driver, counters_kept_from_us, fingerprint, gpu_states
 from nsysprof.tools.nsight import chip_metrics, ncu_options, run_tool
 
 COUNTERS = table(
@@ -193,7 +185,6 @@ def count_program(
     rows, lost = counter_rows(first, others[0][0] if others else [])
     record = {
         "schema": COUNTER_SCHEMA,
-        "nsysprof": __version__,
         "name": outputs.name.removesuffix(".counters"),
         "started": started,
         "command": join(command),
@@ -304,15 +295,13 @@ def _staged(
     spreadsheet_safe: bool,
 ) -> Counted:
     """Write table and record, without secrets of the machine and its user."""
-    secrets = machine_secrets()
-    rows = without_secrets(rows, secrets)
+    rows = without_secrets(rows, machine_secrets())
     table, written = folder / "table.csv", folder / "record.json"
     write_counter_csv(rows, table)
     if spreadsheet_safe:
         make_spreadsheet_safe(table)
     reports = [f"{run['name']}{_REPORT}" for run in record["runs"]] if request.keep_reports else []
-    record = redacted(without_arguments(record), secrets)
-    record["environment_hash"] = environment_hash(record["environment"])
+    record = completed(record, scrubbed=True)
     record["csv"] = {"file": outputs.path(_TABLE).name, **file_facts(table)}
     write_record(written, record)
     return {_TABLE: table, _RECORD: written, **{f".{name}": folder / name for name in reports}}, rows, record
