@@ -20,7 +20,7 @@ from nsysprof.diagnosis.kinds import (
     Group,
     Kind,
     Remedy,
-    by_text,
+    by_culprit,
     copied_op,
     dialect_text,
     idling,
@@ -95,10 +95,10 @@ def _once(*purposes: int) -> Callable[[Case], Mask]:
 
 
 def _kind(name: str, claims: Callable[[Case], Mask], texts: dict[str, str] | None, *, once: bool = False) -> Kind:
+    words = by_culprit, text_of("culprit"), _CALL
     if texts is None:
-        return Kind(name, claims, by_text("culprit"), text_of("culprit"), _CALL, set_up=once)
-    words = (by_text("culprit"), text_of("culprit"), _CALL, _advise(texts))
-    return Kind(name, claims, *words, set_up=once, arithmetic=True)
+        return Kind(name, claims, *words, set_up=once)
+    return Kind(name, claims, *words, _advise(texts), set_up=once, arithmetic=True)
 
 
 _ALLOCATES = (purposes.ALLOCATE, purposes.FREE, purposes.MANAGED)

@@ -19,7 +19,7 @@ from nsysprof.diagnosis.kinds import (
     Group,
     Kind,
     Remedy,
-    by_text,
+    by_culprit,
     counted,
     dialect_text,
     each_step,
@@ -249,7 +249,7 @@ LATE_RANK = Kind(
 STREAMS = Kind(
     "stream-dependency",
     lambda case: _caused(case, OTHER_KERNEL),
-    by_text("culprit"),
+    by_culprit,
     text_of("culprit"),
     "the GPU waits for {cause}, which runs elsewhere: {amount}",
 )

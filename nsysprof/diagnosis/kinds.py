@@ -185,9 +185,9 @@ def removal(text: str, group: Group) -> Remedy:
     return Remedy(text, Changes(remove=[group.cause]))
 
 
-def by_text(column: str) -> Callable[[Case, Index], Ints]:
-    """Group pieces: pieces with equal text in a column of `PIECE` have one cause."""
-    return lambda case, rows: case.pieces[column][rows]
+def by_culprit(case: Case, rows: Index) -> Ints:
+    """Group pieces: pieces with the same culprit have one cause."""
+    return case.pieces["culprit"][rows]
 
 
 def text_of(column: str) -> Callable[[Case, int], str]:
