@@ -17,7 +17,6 @@ from nsysprof.commands.question import Question, give_answer
 from nsysprof.commands.report_options import option
 from nsysprof.core.text import plural
 from nsysprof.core.units import format_bytes
-from nsysprof.errors import NsysprofError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,6 +79,7 @@ def fleet(
     from nsysprof.fleet.range_iterations import Choice
     from nsysprof.fleet.text import fleet_text
     from nsysprof.formats.answers import FLEET_SCHEMA
+    from nsysprof.results.folder import why_not_writable
 
     check_dask(local=scheduler is None)
     pattern = rank_pattern(rank_from) if rank_from is not None else None
@@ -90,7 +90,7 @@ def fleet(
     asked = [file.name for file in files]
     folder = output or default_folder(names, asked)
     results = fleet_folder(folder, asked, **writing.of_folder)
-    unwritten = _unwritable(folder) if output is None and not resume else None
+    unwritten = why_not_writable(folder) if output is None and not resume else None
     kept = kept_in(_scratch() if unwritten else folder)
     _ = unwritten or writing.check(results)
     if not resume and not writing.force:
@@ -129,17 +129,6 @@ def _scratch() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="nsysprof-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def _unwritable(folder: Path) -> NsysprofError | None:
-    """Return why a folder that was not asked for cannot be written."""
-    from nsysprof.results.folder import writable_around
-
-    try:
-        writable_around(folder)
-    except NsysprofError as error:
-        return error
-    return None
 
 
 def _tasks(files: Sequence[ReportFile], choice: Choice, reading: options.ReadingOptions) -> list[ReportTask]:

@@ -196,15 +196,12 @@ class ResultOptions:
 
         If a folder that was not ``asked`` for cannot be created, return the reason instead of raising an error.
         """
-        from nsysprof.results.folder import writable_around
+        from nsysprof.results.folder import why_not_writable
 
         if self.as_json:
             return None
-        try:
-            writable_around(results.place)
-        except NsysprofError as error:
-            if not asked:
-                return error
+        if not asked and (error := why_not_writable(results.place)):
+            return error
         results.check()
         return None
 

@@ -338,6 +338,15 @@ def writable_around(place: Path, hint: str = OTHER_FOLDER) -> Path:
     return there
 
 
+def why_not_writable(place: Path) -> NsysprofError | None:
+    """Return the error of `writable_around`, or None if the place is writable."""
+    try:
+        writable_around(place)
+    except NsysprofError as error:
+        return error
+    return None
+
+
 def _is_about(path: Path, schema: str, report: Report) -> bool:
     """Return whether a document has that schema and is about this file, or about a copy with its name and size."""
     head = members_at_head(path)

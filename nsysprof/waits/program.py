@@ -14,7 +14,6 @@ from nsysprof.attribution.globs import find_matches
 from nsysprof.attribution.paths import merged_paths, range_paths
 from nsysprof.attribution.range_work import index_work
 from nsysprof.core.arrays import Array, Floats, Index, Ints
-from nsysprof.waits import edits
 from nsysprof.waits.account import wait_pieces
 from nsysprof.waits.culprits import LATE_PEER
 from nsysprof.waits.facts import Facts
@@ -136,10 +135,6 @@ class Program:
         for each in edit:
             each(edited)
         return self.spans.lengths(edited)
-
-    def lengths_without(self, cause: Cause) -> Ints:
-        """Return each step's length in ns, with a cause removed."""
-        return self.lengths_with(lambda network: edits.remove(network, cause))
 
     @cached_property
     def waits(self) -> dict[str, Array]:

@@ -11,11 +11,13 @@ import pytest
 
 from nsysprof.attribution.attribute import Attribution, attribute
 from nsysprof.attribution.paths import SLOWEST
+from nsysprof.core.arrays import Ints
 from nsysprof.errors import NsysprofError
 from nsysprof.kernels.classify import kinds_of
 from nsysprof.trace.report import open_report
 from nsysprof.waits.change import steps_of
 from nsysprof.waits.changes import Changes
+from nsysprof.waits.edits import remove
 from nsysprof.waits.facts import Facts, read_facts
 from nsysprof.waits.program import Program
 from nsysprof.waits.purposes import happens_once, purposes
@@ -23,6 +25,7 @@ from nsysprof.waits.ranges import choose_windows, pick_windows, step_times
 from nsysprof.waits.removals import OUTSIDE
 from nsysprof.waits.replay import replay
 from nsysprof.waits.stretch import stretch_of
+from nsysprof.waits.whole import Cause
 from nsysprof.waits.windows import Windows, blocking_communication
 from nsysprof.why.why import why
 from tests.conftest import MakeTrace
@@ -168,11 +171,15 @@ def rests_on(facts: Facts, windows: Windows) -> dict[str, list[Any]]:
     rows = np.unique(windows.range[windows.range >= 0])
     times = step_times(facts.attribution, rows, np.zeros(len(rows), np.int32), facts.communication)
     picked = [pick_windows(facts.attribution, windows, *how) for how in ((None, None), (SLOWEST, None), ((0, 2), 0))]
+
+    def without(cause: Cause) -> Ints:
+        return tried.lengths_with(lambda network: remove(network, cause))
+
     return {
         "network": [getattr(tried.network, name) for name in NETWORK],
         "times": [times, picked],
         "steps": [tried.spans, tried.residual, tried.doubt, pieces],
-        "causes": [[each, tried.wholes.alike(each), tried.lengths_without(each)] for each in causes],
+        "causes": [[each, tried.wholes.alike(each), without(each)] for each in causes],
         "stretch": [stretch.ops, stretch.launches, stretch.calls, stretch.asked, part.lengths_with(), part.residual],
         "calls": [purpose, happens_once(activity, purpose, np.sort(windows.start), np.sort(windows.end))],
         "blocking": [blocking_communication(trace, *held_up, *place) for place in places if place[0] >= 0],

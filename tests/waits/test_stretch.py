@@ -8,6 +8,7 @@ import pytest
 
 from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.kernels.classify import classify, load_rules
+from nsysprof.waits.edits import remove
 from nsysprof.waits.facts import read_facts
 from nsysprof.waits.program import Program
 from nsysprof.waits.ranges import choose_windows
@@ -63,7 +64,8 @@ def test_a_changed_stretch_gains_what_its_steps_gain_in_the_whole(trace: MakeTra
         waits, words = program.waits, program.facts.texts.words
         code = np.array([word.startswith("code in step") for word in words], bool)[waits["culprit"]]
         assert code.any()
-        return program.lengths - program.lengths_without(program.cause_of(code))
+        cause = program.cause_of(code)
+        return program.lengths - program.lengths_with(lambda network: remove(network, cause))
 
     assert gains(whole)[rows].min() > 100 * made.US
     assert (gains(part)[stretch.asked] == gains(whole)[rows]).all()
