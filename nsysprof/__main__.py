@@ -9,7 +9,7 @@ import sys
 def main() -> None:
     """Run the command line. Ctrl-C ends the program without a traceback at any time, even while Python starts or ends.
 
-    Ctrl-C stays ignored if the caller ignores it, as a shell does for a background job (``&``).
+    If the caller ignores Ctrl-C, the program does too: shells ignore it for background jobs (``&``).
     """
     listens = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if listens:

@@ -157,7 +157,7 @@ _command(
 
 
 def make_app(asked: str = "") -> typer.Typer:
-    """Build the command line with all commands, or with only the command ``asked``, which imports faster."""
+    """Build the command line with all commands, or with only the command ``asked``, because that imports faster."""
     app = typer.Typer(
         name="nsysprof",
         cls=_Workflow,

@@ -73,8 +73,9 @@ def break_down(
     ``merge``: globs that replace matching names in merged paths (None: no merging). ``select``: a glob that keeps
     ranges with a matching path, merged path or name, and all ranges inside them. ``skip``: the number of first
     instances to leave out of each repeated range (warm-up). ``instances``: the first and the last instance to keep of
-    each merged path, counted from 0. ``by``: how to split each row, one of `BY`. ``since`` and ``until`` (seconds, or
-    globs of range names) keep only the ranges between these times. The ledger and totals always cover the whole report.
+    each merged path, counted from 0. ``by``: the property by which to split each row, one of `BY`. ``since`` and
+    ``until`` (seconds, or globs of range names) keep only the ranges between these times. The ledger and totals always
+    cover the whole report.
 
     Raises `NsysprofError` if nothing matches ``select``, or if ``by`` is unknown.
     """

@@ -123,7 +123,9 @@ def counts_title(rows: ChartRows) -> str:
 
 
 def plan_kernel_breakdown(breakdown: Breakdown, rows: ChartRows) -> Bars:
-    """Plan two bars per row: busy time on a common axis, and busy and idle time as shares of the row's span."""
+    """Plan two bars per row. The first shows busy time on a common axis. The second shows busy and idle time as shares
+    of the row's span.
+    """
     by_family, scaled = _scaled_to_busy(rows)
     legend = group_legend(rows.groups, (rows.sum_ns.sum(axis=0) > 0).tolist())
     if rows.idle_ns.any():
@@ -236,7 +238,7 @@ def _time_notes(breakdown: Breakdown, rows: ChartRows, scaled: int) -> list[str]
 
 
 def breakdown_title(rows: ChartRows) -> str:
-    """State which range or kernel takes longest, with its share of the time and its largest parts."""
+    """State which range or kernel takes longest, its share of the time, and its largest parts."""
     named = rows.named
     busy = rows.busy_ns[named]
     first = int(named[np.argmax(busy)])
@@ -273,7 +275,7 @@ def _parts(sums: Ints, total: int, groups: OpGroups) -> str:
 
 
 def stack(values: Array, groups: OpGroups) -> tuple[list[Part], Array]:
-    """Make a stacked bar per row of ``values`` (a column per group); return the parts of the bars, and the end of each
+    """Make a stacked bar for each row of ``values``, which has a column per group; return the parts and the end of each
     bar.
     """
     right = np.cumsum(values, axis=1)

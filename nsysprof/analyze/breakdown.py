@@ -65,9 +65,8 @@ class Breakdown(Shown):
     With ``by``, all tables except the ledger begin with a column of that name: a pid, GPU, thread or stream.
     ``options``: the arguments of `break_down`. ``kinds``: the kind of each op name. ``merged_paths``: the merged path
     of each path. ``kept``: a mask of the range instances in the result. ``graphs``: the GPU ops of CUDA graphs, by the
-    range of their capture; None if no capture is known. ``parts``: the parts of a split result; for each part, the row
-    of each merged path in ``merged`` (-1: none). ``notes``: sentences about omissions and about work that no range
-    owns.
+    range that captured them; None if no capture is known. ``parts``: the parts of a split result, each with the row in
+    ``merged`` of every merged path (-1: none). ``notes``: sentences about omissions and about work that no range owns.
     """
 
     attribution: Attribution
@@ -149,7 +148,7 @@ class Breakdown(Shown):
 
     @cached_property
     def geometry(self) -> Launches | None:
-        """Return the launch parameters of GPU ops, or None if reader and trace differ in the number of ops."""
+        """Return the launch parameters of GPU ops, or None if report and trace have different numbers of ops."""
         return launches_of(self.attribution.trace)
 
     @cached_property
@@ -168,8 +167,8 @@ class Breakdown(Shown):
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """The `Diagnosis` of the `case`. If the recording is large, the case is dropped afterwards, because it takes a
-        hundred bytes per GPU op.
+        """The `Diagnosis` of the `case`. If the recording is large, the input of the diagnosis is dropped afterwards,
+        because it takes a hundred bytes per GPU op.
         """
         found = diagnose(self.case)
         if len(self.attribution.trace.ops) > MAX_OPS:
@@ -189,7 +188,7 @@ class Breakdown(Shown):
 
     @cached_property
     def case(self) -> Case:
-        """Return the input of the diagnosis: the program's steps or, without steps, the ``select`` ranges."""
+        """Return the input of the diagnosis: the program's steps or, without steps, the ranges chosen by ``select``."""
         attribution, kinds, apart = self.attribution, self.kinds, self.attribution.trace.apart
         select, merge = self.options["select"], self.options["merge"]
 
@@ -265,7 +264,7 @@ class Breakdown(Shown):
         return int(self.kept.sum())
 
     def instances_of(self, row: int) -> tuple[Attribution, Index]:
-        """Return the attribution behind a row of ``merged``, and the row's range instances."""
+        """Return the attribution from which a row of ``merged`` was computed, and the row's range instances."""
         for part, rows in self.parts:
             [path] = np.flatnonzero(rows[:-1] == row).tolist() or [-1]
             if path >= 0 and row >= 0:

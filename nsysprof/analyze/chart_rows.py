@@ -1,4 +1,4 @@
-"""Choose the rows of the bar charts: ranges that divide the time, or kernels if there are no ranges.
+"""Choose the rows of the bar charts: ranges that together account for the time, or kernels if there are no ranges.
 
 The rule of this module: Detected iterations do not count as ranges here, because they are not annotated. Start with the
 outermost merged ranges that have GPU work. If one of these ranges has at least `DOMINANT` of the op time and several
@@ -7,10 +7,11 @@ inner ranges, replace it by its inner ranges, and repeat. Work that the replaced
 the parts of a step. The chart never shows both a range and its only child. If there are many rows, the chart shows the
 `top` rows by busy time, longest first, and one row for all others.
 
-If there are measured ranges, the workloads' warm-up and checks join the row for all others.
+If there are measured ranges, warm-up and checks of workloads are counted in the row for all others.
 
-Calls. If all work of a row is in instances of its only child (`RUN::math` with twenty `iter*`), these instances are the
-calls of the row. Counts are per instance, so that ranges with different numbers of instances are comparable.
+Calls. If a row has only one child, which has all of its work (`RUN::math` with twenty `iter*`), the instances of the
+child are the calls of the row. Counts are per instance, so that ranges with different numbers of instances are
+comparable.
 """
 
 import re
@@ -43,7 +44,7 @@ class ChartRows:
     int64; ``ops`` and ``sum_ns`` int64, per row and group of ``groups``; ``busy_ns``, ``span_ns`` int64 (span 0:
     unknown); ``call_ns`` int64: the median busy time of a call, or of a launch of the kernel (0: unknown). ``rest`` is
     the row for all others, or None. ``owned_ns`` is the GPU op time of all ranges or all kernels. ``unit`` describes
-    the divisor of counts: "instance", with the calls' name if all rows share one name.
+    the divisor of counts: The word "instance", with the name of the calls if all rows have the same name.
     """
 
     of: str

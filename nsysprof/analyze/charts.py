@@ -106,7 +106,7 @@ def _nothing(breakdown: Breakdown) -> Message:
 
 
 def plan_timeline(answer: Timeline) -> Lanes:
-    """Plan the overview and, below it, the zoom, which has two panels if the host was far ahead of the GPU."""
+    """Plan the overview and, below it, the zoom. The zoom has two panels if the host was far ahead of the GPU."""
     zoom = answer.zoom
     overview = LanePanel(
         lanes=_overview_lanes(answer),

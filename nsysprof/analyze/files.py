@@ -34,9 +34,10 @@ def write_tables(
     """Write ``ranges.csv``, ``instances.csv``, ``kernels.csv``, ``analysis.json`` and the tables of summaries into an
     existing folder.
 
-    Files are written atomically. With ``packs``, large tables are compressed. Returns the paths, and notes on omitted
-    rows of ``analysis.json`` and on an omitted ``instances.csv``. Unless ``instances`` is set, ``instances.csv`` is
-    omitted if it would have more than `MAX_INSTANCES` rows, or if the results would be large compared with the report.
+    Files are written atomically. With ``packs``, large tables are compressed. Returns the paths of the files, and
+    notes: which rows ``analysis.json`` omits, and whether ``instances.csv`` is omitted. Unless ``instances`` is set,
+    ``instances.csv`` is omitted if it would have more than `MAX_INSTANCES` rows, or if the results would be large
+    compared with the report.
     """
     document = folder / "analysis.json"
     breakdown.attribution.trace.give_back()

@@ -35,9 +35,9 @@ def top_rows(
     ``by``: another column to choose by, or `time_ns` (the time on host or GPU, whichever is longer). ``sort`` orders
     rows with the same parent by a key of `SORTS`, or by `time` or `name`. ``depth`` limits the levels of the tree.
 
-    If a range has all the work of its outer range (``iter*`` in ``RUN::math::S4096``), both are shown but count as one
-    toward ``count``. A long chain of these ranges shows only its two ends. By default, rows with the same parent are in
-    order of first appearance. Rows of warm-up and checks (`preparing`) come last.
+    If a range has all the work of its outer range (``iter*`` in ``RUN::math::S4096``), both are shown, but the two
+    count as one range. A long chain of ranges with the same work shows only its two ends. By default, rows with the
+    same parent are in order of first appearance. Rows of warm-up and checks (`preparing`) come last.
     """
     merged = breakdown.columns("merged")
     parent, work = merged["parent"], merged["sum_ns"]
@@ -65,8 +65,8 @@ def top_rows(
 
 
 def annotated(merged: ColumnTable) -> bool:
-    """Return whether GPU work is annotated: at least one range of ``merged`` with GPU work comes from the program, not
-    from calls or detected iterations.
+    """Return whether GPU work is annotated: at least one range of ``merged`` with GPU work was opened by the program,
+    and is not a call or a detected iteration.
     """
     kind = merged.texts("kind").codes
     return bool(((merged["launches"] > 0) & ((kind == PUSH_POP) | (kind == START_END))).any())
@@ -89,9 +89,7 @@ def _inside_chain(parent: AnyInts, alike: Mask) -> Mask:
 
 
 def tree_order(parent: AnyInts, rows: Index) -> Index:
-    """Sort rows so that each row follows its parent or, if the parent is not a row, its nearest outer range among the
-    rows.
-    """
+    """Sort rows so that each row follows its nearest outer range among the rows."""
     chosen, children = set(rows.tolist()), dict[int, list[int]]()
     for row in rows.tolist():
         up = int(parent[row])

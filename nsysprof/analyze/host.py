@@ -27,7 +27,7 @@ _LABEL, _NAME = 34, 80  # characters
 
 @dataclass(frozen=True)
 class HostLane:
-    """The calls of one thread, sorted by start, and a value per column of the timeline.
+    """The calls of one thread, sorted by start, with values for each column of the timeline.
 
     ``start``, ``end`` int64 ns, ``kind`` uint8 (an index into `KINDS`) and the name of each call; ``busy_ns`` int64,
     the time in which a call runs; ``longest`` uint8: the kind that ran longest, `NOTHING` if no call ran; ``process``

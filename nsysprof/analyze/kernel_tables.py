@@ -20,13 +20,13 @@ from nsysprof.trace.trace import COPYING, KERNEL, MIGRATION, START_END, Ops, Tra
 def kernel_tables(
     part: Part, paths: tuple[Ints32, Ints32], *, unowned: bool, whole: bool = False, launches: Launches | None = None
 ) -> tuple[ColumnTable, ColumnTable]:
-    """Add up the work that each path of a part owns, a row per path (or merged path) and op name.
+    """Add up the work that each path of a part owns. The result has a row per path (or merged path) and op name.
 
     ``path`` int32, -1 for unowned work; ``name`` int32 into ``trace.op_names``; ``count`` ops; durations in ns:
     ``sum_ns, median_ns, min_ns, max_ns``; ``size_bytes`` copied or set; sorted by path, then by time. ``paths``: the
     path of each range instance, and the merged path of each path; ``unowned`` adds the rows of path -1. In the first
-    table, ``captured`` (int32) is the path in which the ops of a replayed CUDA graph were captured, -1 for none; ops
-    with different ``captured`` have separate rows. The first table also has the medians of `_launch_medians`; with
+    table, ``captured`` (int32) is the path in which the ops of a replayed CUDA graph were captured, -1 for none. Ops
+    captured in different paths have separate rows. The first table also has the medians of `_launch_medians`; with
     ``whole``, only the second table has them. With ``launches``, the first table also has ``launch``, the row of the
     longest launch, -1 for none.
     """
@@ -166,8 +166,8 @@ def family_table(
     """Add up ``path, family, group, ops, kernels, sum_ns`` in each merged path; families add up to the path's sum.
 
     ``merged_of`` is the merged path of each range instance, ``keep`` a mask of the instances to include. A range
-    contains the work that it and its inner ranges own, even if the inner ranges are not kept. Start/end ranges, and
-    ranges that partly overlap others, contain the work of the launches inside them.
+    contains the work that it and its inner ranges own, even if the inner ranges are not kept. Start/end ranges contain
+    the work of the launches inside them, and so do ranges that partly overlap others.
     """
     # A column for each family in a group, of those that there are.
     pair = np.array([FAMILIES.index(name) for name in kinds.family], np.int64) << 8 | groups.of

@@ -54,8 +54,8 @@ def totals(attribution: Attribution) -> dict[str, int]:
 
 
 def chosen_totals(attribution: Attribution, rows: Index) -> dict[str, int]:
-    """Add up range instances: the union of their spans (first to last GPU op), and the GPUs' busy time in this
-    union.
+    """Add up range instances: the union of their spans (from first to last GPU op), and the time in this union for
+    which GPUs are busy.
     """
     inside = attribution.inclusive
     rows = rows[inside.last_op_ns[rows] > inside.first_op_ns[rows]]

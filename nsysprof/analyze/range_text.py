@@ -149,8 +149,8 @@ def cpu_cells(row: Any, total: int) -> Cells:
 def cpu_notes(shown: ColumnTable) -> Iterator[str]:
     """Explain the columns of `cpu_cells`, for these rows of ``merged``."""
     yield (
-        "No range has GPU work. CPU: host time including inner ranges, summed over instances; share: "
-        "% of the outermost ranges' CPU time; itself: excluding inner ranges; each: median ± half "
+        "No range has GPU work. CPU: host time including inner ranges, summed over instances. Share: "
+        "% of the outermost ranges' CPU time. Itself: CPU time without inner ranges. Each: median ± half "
         "the IQR over instances."
     )
     yield from _ends_note(shown, "cpu")
@@ -170,7 +170,7 @@ def range_notes(shown: ColumnTable, waiting: Mask) -> Iterator[str]:
     """Explain the columns of `range_cells`, for these rows of ``merged``."""
     yield (
         "All columns include inner ranges. CPU (host time), span (first to last GPU op) and busy (GPU ops "
-        "running) are sums over instances; share: % of total GPU op time; each: median ± half the IQR over "
+        "running) are sums over instances. Share: % of total GPU op time. Each: median ± half the IQR over "
         "instances."
     )
     yield from _ends_note(shown, "span", "busy")

@@ -1,4 +1,4 @@
-"""Provide the source of every export: a breakdown, and the report data that only exports need."""
+"""Provide the source of every export: a breakdown, and report data that no other command needs."""
 
 from dataclasses import dataclass
 

@@ -161,7 +161,7 @@ class RecordTable:
 
 
 def record_tables(source: RecordSource) -> list[RecordTable]:
-    """Make the `TABLES` of a report. Until rows are requested, only sums over launches are computed."""
+    """Make the `TABLES` of a report. Rows are computed on request; until then, only sums over launches are."""
     trace = source.trace
     return [
         RecordTable(OPS, len(trace.ops), _ops(source)),

@@ -32,7 +32,7 @@ def _make(columns: Columns[_S], source: _S) -> dict[str, Column]:
 
 
 _PATH = "names from the outermost range to this range"
-_MERGED_PATH = "path without call ids; names that a merge glob matches are replaced by the glob (iter7 by iter*)"
+_MERGED_PATH = "path without call ids; a merge glob replaces each name that it matches (iter* replaces iter7)"
 _KIND = f"{', '.join(RANGE_KINDS[:-1])} or {RANGE_KINDS[-1]}"
 _LAUNCHES = "number of host calls that launched GPU work; this and later columns include inner ranges"
 
@@ -42,8 +42,8 @@ class PathRows:
     """A row for each of ``paths``; ``of`` int32 is the path of each range instance, ``keep`` a mask of the instances to
     include.
 
-    All counts and times except the exclusive sum include inner ranges. If start/end ranges of one path overlap,
-    launches, ops and their sum count only once, but CPU, span and busy time are still sums over instances.
+    All counts and times except the exclusive sum include inner ranges. If start/end ranges of one path overlap, each
+    launch and each op counts only once. CPU, span and busy time are still sums over instances.
     """
 
     attribution: Attribution
@@ -64,7 +64,7 @@ class PathRows:
         return np.bincount(self.of[self.instances], minlength=len(self.paths))
 
     def values(self, name: str) -> Array:
-        """Return a number per included instance: a column of `Totals`, or of the ranges themselves."""
+        """Return one number for each included instance, from a column of `Totals` or of the ranges."""
         ranges = self.attribution.trace.ranges
         if name == "cpu_ns":
             return (ranges.end - ranges.start)[self.instances]
@@ -188,7 +188,10 @@ _SUMS: Columns[PathRows] = {
     "busy_ns": ("time in which GPU ops run, summed over instances and GPUs", _total("busy_ns")),
     "sum_ns": ("total duration of the range's GPU ops", _total("sum_ns")),
     "exclusive_sum_ns": ("sum_ns without the GPU ops of inner ranges", _total("exclusive_sum_ns")),
-    "followed_sum_ns": ("part of sum_ns that worker threads without an open range launched", _total("followed_sum_ns")),
+    "followed_sum_ns": (
+        "part of sum_ns from GPU ops that worker threads without an open range launched",
+        _total("followed_sum_ns"),
+    ),
     "busy_median_ns": ("median of the instances' busy_ns", _of_instances("median", "busy_ns")),
     "busy_iqr_ns": ("interquartile range of the instances' busy_ns", _of_instances("iqr", "busy_ns")),
     "span_median_ns": ("median of the instances' span_ns", _of_instances("median", "span_ns")),
@@ -267,7 +270,7 @@ def merged_columns(rows: PathRows, texts: list[str], row: Ints) -> ColumnTable:
 
 @dataclass(frozen=True)
 class InstanceRows:
-    """Some range instances, a row each, with their `instance_numbers`, and the texts of all paths."""
+    """A row per chosen range instance, with its number (see `instance_numbers`); also the texts of all paths."""
 
     attribution: Attribution
     path: Ints32
@@ -377,8 +380,8 @@ _OF_KERNELS: Columns[KernelRows] = {
         _named(lambda rows: rows.kinds.cause),
     ),
     "captured_path": (
-        "path of the range that captured the kernels into a CUDA graph; empty for kernels outside graphs and for "
-        "captures outside every range or before the recording",
+        "path of the range that captured the kernels into a CUDA graph; empty outside graphs, and if the graph was "
+        "captured outside every range or before the recording",
         lambda rows: rows.captured,
     ),
     "size_bytes": ("number of bytes copied or set; 0 for kernels", _number("size_bytes")),

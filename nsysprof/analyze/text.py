@@ -161,7 +161,9 @@ def _gpu(gpu: Any) -> str:
 
 
 def messages(breakdown: Breakdown, *, every: bool = False) -> list[str]:
-    """Return messages of nsys that affect the numbers (with ``every``, all messages), and warnings of the analysis."""
+    """Return the warnings of the analysis, and the messages of nsys that affect the numbers. With ``every``, all
+    messages of nsys are returned.
+    """
     diagnostics = breakdown.attribution.trace.report.about.diagnostics
     if not every:
         diagnostics = tuple(each for each in diagnostics if _bears_on_numbers(each))[:_MAX_DIAGNOSTICS]

@@ -2,9 +2,9 @@
 
 A GPU lane is a stream or, if there are many streams, all streams of a process on a GPU. At most `MAX_LANES` lanes are
 drawn: the busiest lane of every GPU, then the busiest of the other lanes. The time of a lane is cut into columns, each
-with its busy time and the group of ops that ran longest. Range lanes show the outer levels of ranges, for up to
-`MAX_THREADS` threads that own GPU work. Each level has two lanes: ranges as executed on the host, and ranges projected
-onto the GPU (start of the first op to end of the last).
+with its busy time and the group of ops that ran longest. Range lanes show the outer levels of ranges for at most
+`MAX_THREADS` threads with GPU work. Each level has two lanes: ranges as executed on the host, and ranges projected onto
+the GPU (start of the first op to end of the last).
 """
 
 from collections.abc import Iterator
@@ -176,7 +176,7 @@ def choose_lanes(
     """Choose the streams of each lane, sorted by GPU, process and stream, with a note on omitted streams.
 
     If there are more than ``most_streams``, streams of one process and GPU share a lane. Migrations have their own
-    lanes. A lane with less than ``least_share`` of op time is left out, unless it is the busiest lane of its GPU.
+    lanes. A lane with less than ``least_share`` of op time is left out. The busiest lane of each GPU always stays.
     """
     total = np.zeros(len(trace.streams), np.int64)
     for part in slices(len(trace.ops)):
@@ -224,8 +224,8 @@ def ranked_threads(breakdown: Breakdown) -> tuple[list[int], int]:
     """Rank the active threads, most important first, and count the threads with GPU work in ranges.
 
     If no range has GPU work, all threads with ranges are counted. Threads with GPU work in ranges come first, sorted by
-    the work of their outermost ranges; the first thread of every process comes before any second thread. Other threads
-    with ranges follow, then threads that only launch.
+    the work of their outermost ranges. The first thread of every process comes before the second thread of any process.
+    Other threads with ranges follow, then threads that only launch.
     """
     attribution, trace, kept = breakdown.attribution, breakdown.attribution.trace, breakdown.kept
     thread, level = trace.ranges.thread, breakdown.paths.depth[breakdown.paths.of]

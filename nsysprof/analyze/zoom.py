@@ -47,7 +47,7 @@ class Zoom:
     some may be shown. ``ops``: ``start, end, name, stream`` (a code of ``trace.streams``) and ``own`` (False for ops
     launched elsewhere), sorted by start; ``left_out`` counts further ops launched elsewhere. ``launches``: start and
     end of the launching host calls. ``gaps``: intervals between the first and last op of the range in which no op of
-    the range runs. ``ranges``: ``start, end, level, path`` of the range itself (level 0) and of inner ones.
+    the range runs. ``ranges``: ``start, end, level, path`` of the range itself (level 0) and of inner ranges.
     ``host_start_ns`` and ``host_end_ns`` bound the host's activity: equal to the ops' bounds unless the host was far
     ahead of the GPU.
     """

@@ -58,9 +58,9 @@ class Attribution:
     ``inclusive``: a `Totals` that includes inner ranges; ``exclusive_sum_ns`` int64: the summed time of the ops that
     the range itself owns. ``ledger`` has a row per outcome; these rows cover all GPU ops of the trace.
 
-    ``sources`` is the choice of ``--ranges``. If ``graphs`` is ``captured``, ``trace`` is the trace of `as_captured`,
-    ``recorded`` is the trace with the real launches, and ``replay`` (int32) is the graph launch that replayed each GPU
-    op, -1 for ops without a known capture. Otherwise, both are None. ``options``: the options of commands that
+    ``sources`` is the choice of ``--ranges``. If ``graphs`` is ``captured``, ``trace`` is the result of `as_captured`,
+    and ``recorded`` is the trace with the real launches. ``replay`` (int32) is then the graph launch that replayed each
+    GPU op, -1 for ops without a known capture. Otherwise, both are None. ``options``: the options of commands that
     attribute in this way.
     """
 
@@ -137,7 +137,7 @@ class Attributed:
 
 
 def option_words(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Compose the options of a command that reads a report in the ``given`` way, without defaults."""
+    """Compose the options with which a command reads a report in the ``given`` way; defaults are left out."""
     asked = {name: str(given[name]) for name, usual in _USUAL.items() if given.get(name, usual) != usual}
     return tuple(f"--{name} {quote_path(value)}" for name, value in asked.items())
 
@@ -154,12 +154,12 @@ def attribute(
 
     An `Attribution` is returned unchanged.
 
-    ``threads`` is ``follow`` (work of worker threads belongs to the range open on another thread of the process, if
-    there is exactly one) or ``strict`` (work of a thread belongs only to ranges of this thread, as in nsys's
-    projection). Processes are attributed one by one; the run time is near-linear in the number of events. ``progress``
-    receives each task and its number of rows. If the report would take more than ``memory_limit`` bytes (None: no
-    limit), long columns go to scratch files. If ``graphs`` is ``captured``, the report must be open, and replayed ops
-    of a CUDA graph belong to the range that captured the graph (if the report has the capture).
+    If ``threads`` is ``follow``, work of worker threads belongs to the range open on another thread of the process, if
+    there is exactly one. If ``threads`` is ``strict``, work of a thread belongs only to ranges of this thread, as in
+    nsys's projection. Processes are attributed one by one; the run time is near-linear in the number of events.
+    ``progress`` receives each task and its number of rows. If the report would take more than ``memory_limit`` bytes
+    (None: no limit), long columns go to scratch files. If ``graphs`` is ``captured``, the report must be open, and
+    replayed ops of a CUDA graph belong to the range that captured the graph (if the report has the capture).
 
     ``ranges`` chooses among ``nvtx,mpi,openacc,found``; ``auto`` means NVTX ranges if there are any, otherwise all
     other kinds (see `choose_ranges`). If ``report`` is a trace, its own ranges are used.
@@ -356,8 +356,8 @@ def _open_elsewhere(nests: dict[int, tuple[int, Nest]], start: Ints, end: Ints) 
 def ranges_around(attribution: Attribution, thread: AnyInts, start: Ints, end: Ints, follows: Mask) -> Ints32:
     """Return the innermost range around each host call (a row of ``trace.ranges``), or -1.
 
-    ``thread`` are codes of ``trace.threads``, -1 for other threads. On a thread without an open range, a call marked in
-    ``follows`` gets the range that would own a launch at this time.
+    ``thread`` are codes of ``trace.threads``, -1 for other threads. If a thread has no open range, its calls that are
+    marked in ``follows`` get the range that would own a launch at this time.
     """
     trace, strict = attribution.trace, attribution.threads == "strict"
     out = np.full(len(start), -1, np.int32)

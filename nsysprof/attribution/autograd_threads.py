@@ -40,7 +40,7 @@ def autograd_threads(trace: Trace) -> Mask:
 def backward_brought_home(trace: Trace) -> Trace:
     """Return the trace with all backward ranges and their inner ranges moved to the thread that called backward.
 
-    The calling thread is the only other thread that has a range open during the whole backward pass and opens or closes
+    The calling thread is the only other thread that has a range open during the whole backward pass. It opens or closes
     no range meanwhile. If no thread or several threads meet this condition, or if two autograd threads work at the same
     time, ranges stay on their threads.
     """

@@ -1,7 +1,7 @@
-"""Find the forward range to which each backward operator and its GPU work belong.
+"""Find the forward range to which each backward operator belongs, together with its GPU work.
 
 A backward operator is matched with the forward operator that created its node in the autograd graph. The forward
-operator is the last earlier operator with an equal sequence number on the thread that assigned this number. The
+operator is the last earlier operator with the same sequence number, on the thread that assigned this number. The
 backward operator belongs to the innermost range around this forward operator, or to the forward operator itself if
 operators are ranges.
 """

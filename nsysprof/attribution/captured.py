@@ -11,9 +11,10 @@ from nsysprof.trace.variants import with_threads
 
 
 def as_captured(trace: Trace, captures: Captures) -> tuple[Trace, Ints32]:
-    """Return the trace with one launch per captured node, on the thread and at the time of the node's creation.
+    """Return the trace with one launch per captured node. The launch has the thread and the time at which the node was
+    created.
 
-    All replays of a node become ops of this launch. If all nodes of a graph launch are known, the launch has no ops
+    All replays of the node become ops of this launch. If all nodes of a graph launch are known, the launch has no ops
     left and is removed. If the creation of a node was not recorded, its ops are unchanged. Also returns the replay (a
     launch in ``trace``) of each op that was moved, -1 for other ops.
     """

@@ -22,7 +22,9 @@ _SET_SYNTAX = re.compile(r"[\\\[&~|]|-(?=-)")
 
 @dataclass(frozen=True)
 class Match:
-    """A merged path that a glob matches: its code, its text, and the text that each star, ``?`` or ``[]`` matches."""
+    """A merged path that a glob matches: its code, its text, and the part of the text that each star, ``?`` or ``[]``
+    matches.
+    """
 
     code: int
     text: str
@@ -30,8 +32,8 @@ class Match:
 
 
 def find_matches(merged: Paths, texts: Sequence[str], glob: str, file: str) -> list[Match]:
-    """Return the merged paths that equal a glob, or else all that the glob matches. If no path matches, return the
-    paths whose last name the glob matches.
+    """Return the merged paths that equal a glob; if there are none, return all paths that the glob matches. If no path
+    matches, return the paths whose last name the glob matches.
 
     If matching ranges are nested, only the outermost counts. Raises `NsysprofError` with similar names if nothing
     matches.
@@ -125,8 +127,8 @@ def pair_up(
     if not pairs:
         left, right = (listed([", ".join(match.stars) for match in side]) for side in (base, new))
         raise NsysprofError(
-            f"no range that matches {globs[0]!r} has a counterpart that matches {globs[1]!r}: their stars "
-            f"match {left} in the first glob and {right} in the second",
+            f"ranges that match {globs[0]!r} have no counterparts that match {globs[1]!r}: the stars stand for {left} "
+            f"in the first glob and for {right} in the second",
             "use the same number of stars in both globs; the nth star of each glob must match the same text",
         )
     done = {id(match) for pair in pairs for match in pair}

@@ -1,4 +1,4 @@
-"""Assign the work of CUDA graphs to the ranges in which they were captured."""
+"""Assign the work of CUDA graphs to the ranges in which the graphs were captured."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from nsysprof.trace.variants import only_ops
 class GraphWork:
     """The GPU ops of graphs, attributed to the ranges in which their graphs were captured.
 
-    ``captured``: for each op of the trace, whether its capture is known. ``inside``: an attribution of these ops alone,
-    each to the range that was open at its capture.
+    ``captured``: for each op of the trace, whether its capture is known. ``inside``: an attribution of only these ops;
+    the owner of each op is the range that was open at its capture.
     """
 
     captured: Mask
@@ -58,11 +58,11 @@ def graph_work(attribution: Attribution) -> GraphWork | None:
 
 @dataclass(frozen=True)
 class GraphCounts:
-    """Counts of a report's graph ops, by where the graphs were captured.
+    """Counts of the GPU ops in a report's CUDA graphs, by the place of their capture.
 
-    ``ops`` and ``kernels`` are GPU ops and kernels that are nodes of graphs. ``captured`` and ``captured_kernels`` were
-    captured in a range, ``outside`` were captured outside every range, and ``unknown`` have no recorded capture.
-    ``whole`` counts graph launches that were traced as a whole.
+    ``ops`` and ``kernels`` are GPU ops and kernels that are nodes of graphs. ``captured`` and ``captured_kernels``
+    count what was captured in a range, ``outside`` what was captured outside every range, and ``unknown`` what has no
+    recorded capture. ``whole`` counts graph launches that were traced as a whole.
     """
 
     ops: int
@@ -91,7 +91,7 @@ class GraphCounts:
             )
         if self.unknown:
             yield (
-                f"{plural(self.unknown, 'GPU op')} in CUDA graphs whose capture is not in the report "
+                f"{plural(self.unknown, 'GPU op')} in CUDA graphs without a recorded capture "
                 "(child graphs, conditional nodes, or a capture before the recording began): record the capture too"
             )
         if self.whole:

@@ -55,7 +55,7 @@ class _Rounds:
 def find_iterations(trace: Trace) -> OtherRanges:
     """Find the iterations of a trace as ranges of kind FOUND, with a warning that describes them.
 
-    Names are ``iteration 7`` and ``inner iteration 7``; iterations of a thread's second kind of loop are named
+    Names are ``iteration 7`` and ``inner iteration 7``; if a thread has a second kind of loop, its iterations are named
     ``iteration B 7``.
     """
     launches = trace.launches

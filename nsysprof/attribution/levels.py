@@ -53,8 +53,8 @@ class Level:
     recording. If no annotated level is the program's steps, iterations are detected and added to the ranges of
     ``attribution``. ``share``: the share of GPU busy time (of all GPUs, without warm-up) that these ranges cover; None
     if the GPUs were never busy. ``asked``: whether the user named the ranges, by the glob ``select``. ``options``: the
-    options of commands that ask about the same ranges. ``detected``: whether these are iterations beside annotated
-    ranges, for which `analyze` has no path.
+    options of commands that ask about the same ranges. ``detected``: whether these are iterations that were detected
+    although the program has annotated ranges; `analyze` has no paths for these iterations.
     """
 
     attribution: Attribution
@@ -87,7 +87,7 @@ class Level:
 
     @property
     def clause(self) -> str:
-        """Return a clause that names the steps, their number, and their share of the GPU's busy time."""
+        """Return a clause with the name of the steps, their number, and their share of the GPU's busy time."""
         if not len(self.rows):
             return "no step repeats: the whole recording"
         found = "found, not annotated; " * self.found
@@ -115,7 +115,8 @@ def _in_common(names: Sequence[str]) -> str:
 
 
 def preparation(parent: Ints32, names: Sequence[str]) -> Mask:
-    """Mark the paths of warm-up (if their own or an outer name says so) and of checks before a measurement.
+    """Mark the paths of warm-up and of checks before a measurement. Their own name, or the name of an outer range,
+    shows what they are.
 
     ``parent`` is the parent of each path, -1 at the top; ``names`` are the last parts of the paths. By the workloads'
     convention, checks are outermost ranges ``CHECK::`` beside ``RUN::``.
@@ -131,10 +132,10 @@ def choose_level(attribution: Attribution, select: str | None, merge_names: Sequ
     """Choose the ranges that the glob ``select`` matches; by default, the program's steps. All commands make the same
     choice.
 
-    The steps are the ranges of the outermost level (one merged name and depth) that meets two conditions: a path of the
-    level repeats at least `MIN_REPEATS` times, and the level has at least `MIN_SHARE` of GPU busy time after warm-up.
-    Copies to the GPU before the first step (weights, data sets) do not count for levels that are named like steps and
-    have at least a twentieth of GPU busy time. Ranges named like steps are preferred to other ranges, and steps to
+    A level is all ranges of one merged name and depth. The steps are the outermost level that meets two conditions. A
+    path of the level repeats at least `MIN_REPEATS` times. The level has at least `MIN_SHARE` of GPU busy time after
+    warm-up. Copies to the GPU before the first step (weights, data sets) do not count if the level is named like steps
+    and has at least a twentieth of GPU busy time. Ranges named like steps are preferred to other ranges, and steps to
     epochs. If no annotated level meets both conditions, iterations are detected. Raises `NsysprofError` if a glob
     matches nothing.
     """
@@ -302,8 +303,8 @@ class _Busy:
         return self._whole < _SLIVER * self._total or self.computes_nothing(rows)
 
     def computes_nothing(self, rows: Index) -> bool:
-        """Return whether the given ranges run only copies or collectives (an upload, a broadcast of parameters),
-        although the program also computes.
+        """Return whether the given ranges run only copies or collectives (such as an upload, or a broadcast of
+        parameters), although the program also computes.
         """
         trace = self.attribution.trace
         compute = np.array([not _COLLECTIVE.match(name) for name in trace.op_names], bool).take(trace.ops.name)
@@ -335,8 +336,8 @@ class _Busy:
     def share_of_level(self, rows: Index, codes: list[int], *, named: bool) -> float:
         """Return the share of busy time that a level covers.
 
-        If ranges are ``named`` like steps, the share includes launches of other threads while these ranges are open: a
-        backward pass on an autograd thread with its own ranges belongs to the step that waits for it.
+        If ranges are ``named`` like steps, the share includes launches of other threads while these ranges are open.
+        For example, a backward pass on an autograd thread with its own ranges belongs to the step that waits for it.
         """
         if self._whole <= 0:
             return 0.0

@@ -1,8 +1,8 @@
 """Find loops in a sequence of symbols, such as the launches of a thread, with their nesting and bounds.
 
 Consecutive equal symbols become one token. Then all repetitions of the shortest repeating period become one token, and
-so on for longer periods. So an inner loop looks the same in each round of the outer loop, however often it repeats.
-Interruptions shorter than half a period, such as an occasional extra kernel, are ignored.
+so on for longer periods. So an inner loop looks the same in each round of the outer loop, even if its number of rounds
+varies. Interruptions shorter than half a period, such as an occasional extra kernel, are ignored.
 """
 
 from dataclasses import dataclass
@@ -206,8 +206,9 @@ def _folded(fold: _Fold) -> tuple[Words, Ints]:
 
 @dataclass(frozen=True)
 class Chains:
-    """The loops of all folds, outer loops first: symbols ``[start, end)``; the fold; the loop's number in the fold; the
-    approximate number of rounds (``count``); and ``parent``, the innermost loop around each loop, -1 for none.
+    """The loops of all folds, outer loops first. Each loop covers the symbols ``[start, end)`` and is number ``chain``
+    of its ``fold``. ``count`` is the approximate number of its rounds, and ``parent`` is the innermost loop around it,
+    -1 for none.
     """
 
     folds: list[_Fold]
@@ -293,8 +294,8 @@ def _begin(fold: _Fold, places: Ints, symbols: Ints) -> Ints:
 
 
 def inner_rounds(chains: Chains, rows: Ints) -> tuple[Ints, Ints, Ints, Mask]:
-    """Return the rounds of the loops of one fold, counted from the start of each loop: int64 symbols ``[start, stop)``,
-    the number of the round in its loop, and whether the round is the last.
+    """Return the rounds in all loops of a fold, counted from the start of each loop. The columns are the symbols
+    ``[start, stop)`` (int64), the number of the round in its loop, and whether the round is the last.
     """
     fold = chains.folds[int(chains.fold[rows[0]])]
     chain = np.sort(chains.chain[rows])

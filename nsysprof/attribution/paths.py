@@ -266,9 +266,9 @@ def instance_numbers(path: Ints32, start: Ints) -> Ints:
 def warm_up(attribution: Attribution, merged_of: Ints32, skip: int) -> Mask:
     """Mark range instances that statistics exclude because the first ``skip`` repetitions are warm-up.
 
-    Instances repeat if more than ``skip`` of them have the same merged path and the same parent instance (or thread, at
-    the top). Only the outermost repetition counts: everything inside a kept instance is kept. ``merged_of`` is the
-    merged path of each range instance.
+    Instances count as repetitions if more than ``skip`` of them have the same merged path and the same parent instance
+    (at the top: the same thread). Only the outermost repetition counts: everything inside a kept instance is kept.
+    ``merged_of`` is the merged path of each range instance.
     """
     parent, ranges = attribution.parent, attribution.trace.ranges
     count = len(parent)

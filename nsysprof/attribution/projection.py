@@ -1,4 +1,6 @@
-"""Compute totals of many ranges at once, from sorted slices: counts, sums, first and last GPU op, and busy time."""
+"""Compute totals of many ranges at once from sorted slices. Totals are counts, sums, first and last GPU op, and busy
+time.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Cover:
     count: int
 
     def sums(self, per_launch: Array) -> Ints:
-        """For each path, return the sum of a column over the launches in its ranges."""
+        """For each path, return the sum of a column over all launches in the ranges of the path."""
         out = np.zeros(self.count, np.int64)
         for launches, path, low, high in self.parts:
             before = np.zeros(len(launches) + 1, np.int64)
@@ -51,7 +51,7 @@ class Cover:
 
 
 def cover(attribution: Attribution, rows: AnyInts, of: Ints32, count: int) -> Cover:
-    """Find the `Cover` of the ranges ``rows``, which have the paths ``of[rows]`` (all below ``count``).
+    """Find the `Cover` of the ranges ``rows``; their paths are ``of[rows]``, numbers below ``count``.
 
     A start/end range includes all threads of its process (under ``strict``, only its own thread). A push/pop range
     includes its own thread and the worker threads whose work is attributed to the range.
@@ -129,7 +129,8 @@ def overlapping(attribution: Attribution, of: Ints32, rows: AnyInts) -> Mask:
 
 
 def crossing(attribution: Attribution, depth: Ints32) -> Mask:
-    """Mark push/pop ranges that end earlier than a range that starts inside them (possible across domains).
+    """Mark push/pop ranges inside which another range starts but does not end (possible if the two have different
+    domains).
 
     ``depth`` is the number of ranges around each range; if ranges nest, exactly ``depth`` ranges are open when the
     range starts.
@@ -154,7 +155,7 @@ def crossing(attribution: Attribution, depth: Ints32) -> Mask:
 
 
 def added_up(attribution: Attribution, per_op: Array) -> Ints:
-    """Return the sum of a column over the GPU ops of each launch."""
+    """For each launch, return the sum of a column over the launch's GPU ops."""
     return sums(attribution.trace.ops.launch, per_op, len(attribution.trace.launches) + 1)[:-1]
 
 
@@ -325,7 +326,8 @@ def reach_so_far(work: RangeWork) -> Ints:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Instances cut at the first GPU op of each call: a piece per call with GPU work, sorted by instance and time.
+    """Instances, cut at the first GPU op of each call. Each call with GPU work has a piece; pieces are sorted by
+    instance and time.
 
     A piece lasts from ``start`` to ``end`` (int64 ns); ``call`` and ``window`` are the numbers of its call and its
     instance. ``of_op`` is the piece of each op, -1 in an instance without calls. The pieces add up to the instance's

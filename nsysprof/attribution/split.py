@@ -22,8 +22,8 @@ class Part:
 
     ``label`` is the pid, GPU, thread or stream, None for the whole report. ``keep`` marks the range instances of the
     part, and ``ops`` marks its GPU ops in ``attribution`` (None: all). ``graphs`` is the part's work in CUDA graphs
-    whose capture is known, or None. If ``attribution`` has only the ops of the part, ``rows`` are these ops as rows of
-    the whole trace.
+    whose capture is known, or None. If ``attribution`` has only the ops of the part, ``rows`` are the rows that these
+    ops have in the whole trace.
     """
 
     label: object

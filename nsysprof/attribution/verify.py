@@ -58,10 +58,10 @@ def verify(trace: Trace, nsys: Path | None = None) -> Verification:
     """Run ``nsys stats --report nvtx_gpu_proj_trace`` on the same file, and compare span, first GPU op and launch
     count of every NVTX range with GPU work.
 
-    There are two known reasons for differences: nsys leaves out ranges whose ending thread is recorded, and ends
-    unclosed ranges with the last NVTX event. CUDA graphs traced as a whole are left out on both sides, because nsys
-    leaves them out. Raises `NsysprofError` if nsys is not installed or lacks that report, or if the report is not an
-    SQLite file.
+    There are two known reasons for differences: nsys leaves out start/end ranges if the report names the thread that
+    ended them, and ends unclosed ranges with the last NVTX event. CUDA graphs traced as a whole are left out on both
+    sides, because nsys leaves them out. Raises `NsysprofError` if nsys is not installed or lacks that report, or if the
+    report is not an SQLite file.
     """
     report = trace.report
     if report.format != "sqlite":
@@ -122,7 +122,7 @@ def _projected(trace: Trace) -> tuple[dict[_Where, list[_Projected]], dict[_Wher
         places[row]: reason
         for marked, reason in (
             (ranges.unclosed, "the program never closed this range, so nsys ends the range at the last NVTX event"),
-            (ranges.moved, "nsys leaves out ranges whose ending thread is recorded"),
+            (ranges.moved, "nsys leaves out start/end ranges if the report names the thread that ended them"),
         )
         for row in np.flatnonzero(marked)
     }

@@ -56,7 +56,7 @@ class BenchDiff:
 
     @property
     def runs(self) -> int:
-        """The number of runs before or after, whichever is smaller."""
+        """The smaller of the numbers of runs before and after the change."""
         return min(self.before.runs, self.after.runs)
 
 
@@ -114,7 +114,8 @@ def diff_document(diff: BenchDiff) -> dict[str, Any]:
 def regressions(diff: BenchDiff, max_regress: float) -> pd.DataFrame:
     """Return the rows that became significantly worse, by more than ``max_regress`` (0.05: 5 %).
 
-    Times from single runs are ignored, because two runs of unchanged code often differ by more than their samples show.
+    Times from single runs are ignored, because two runs of unchanged code often differ more than the samples within a
+    run.
     """
     worse = diff.rows["verdict"].isin([SLOWER, MORE]) & (diff.rows["scope"] != WITHIN)
     return diff.rows[worse & (diff.rows["change"] > max_regress)]

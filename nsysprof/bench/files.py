@@ -101,10 +101,10 @@ def _texts(name: str, values: pd.Series[Any], size: str) -> pd.Series[Any]:
 def append_database(results: BenchResults, path: Path) -> bool:
     """Add the run to an SQLite database, which is created if missing; returns False if it already has the run.
 
-    The tables are ``runs`` (a row per run; key ``run`` is a hash of its file), ``results`` (a row per configuration
-    and backend, with the columns of ``results.csv``) and ``samples`` (every time in ns, for each ``set``: eager, aa,
-    graph). A run counts only if it has a row in ``runs``, which is written last: rows of an interrupted call are
-    replaced. Raises `NsysprofError` if the file is not a database or not writable.
+    The table ``runs`` has a row per run; its key ``run`` is a hash of the run's file. The table ``results`` has a row
+    per configuration and backend, with the columns of ``results.csv``. The table ``samples`` has every time in ns, for
+    each ``set``: eager, aa, graph. A run counts only if it has a row in ``runs``. This row is written last, so rows of
+    an interrupted call are replaced. Raises `NsysprofError` if the file is not a database or not writable.
     """
     import sqlite_utils  # noqa: PLC0415 (takes a tenth of a second)
 

@@ -203,7 +203,7 @@ def _aa(results: BenchResults) -> Iterator[str]:
 
 
 def priorities(results: BenchResults) -> pd.DataFrame:
-    """Return a row per shape with known limits, largest potential gain first.
+    """Return a row per shape whose limits are known; the shape with the largest potential gain is first.
 
     ``backend`` is the fastest, ``now_ns`` its latency (without launches if known), ``least_ns`` the lower bound from
     the GPU's peaks (`results.csv`), ``launching_ns`` the launch time of a call. ``first`` is the larger of two gaps
@@ -245,12 +245,12 @@ def first_words(results: BenchResults, row: Row) -> str:
 
 
 def mixed_rows(results: BenchResults) -> pd.DataFrame:
-    """Split each speed-up between backends of different dtypes into the effects of dtype and algorithm, a row per
-    shape.
+    """Split each speed-up between backends of different dtypes into the effects of dtype and algorithm; there is a row
+    per shape.
 
-    Columns: the size, base, new, ``from`` and ``to`` (names of base and new with dtypes), and three speed-ups with 95 %
-    intervals (``_low``, ``_high``): total = precision (base in the other dtype) × algorithm (new over base in one
-    dtype). Unmeasured parts are NaN.
+    Columns: the size, base, new, ``from`` and ``to`` (names of base and new with dtypes), and the speed-ups total,
+    precision and algorithm, with 95 % intervals (``_low``, ``_high``). Total = precision × algorithm: precision
+    compares base in both dtypes, and algorithm compares new with base in one dtype. Unmeasured parts are NaN.
     """
     shape, size = results.about.shape, results.about.size
     mixed = words.where(results.comparisons, kind="eager", mixed=True)

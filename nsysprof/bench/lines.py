@@ -51,7 +51,7 @@ _DASHES = ("solid", "dashed", "dash-dotted")  # a dtype after the other
 def backend_looks(backends: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return the colour and marker of each backend, all distinct.
 
-    A backend without a fixed colour and marker gets the pair of an unmeasured backend (rarest first), or another pair.
+    A backend without a fixed colour and marker gets the pair of a backend that was not measured, or another free pair.
     """
     free = [OTHER_LOOK, *(look for name, look in reversed(LOOKS.items()) if name not in backends)]
     known = [*LOOKS.values(), OTHER_LOOK]

@@ -31,9 +31,9 @@ _TURNED = {FASTER: SLOWER, SLOWER: FASTER}
 def comparison_frame(samples: BenchSamples, results: pd.DataFrame, rules: Rules) -> pd.DataFrame:
     """Make a row of `COMPARISONS` per pair of backends, configuration and ``kind`` ("eager", "graph").
 
-    All pairs of a kind are one family. ``least_effect`` is the largest of the value in the rules and, for eager calls,
-    the A/A differences of the two backends. A pair is any two measured points of one shape. If the shape ran in several
-    dtypes, the two points may differ in dtype (``mixed``).
+    All pairs of a kind are one family. ``least_effect`` is the value in the rules or, for eager calls, an A/A
+    difference of the two backends if that is larger. A pair is any two measured points of one shape. If the shape ran
+    in several dtypes, the two points may differ in dtype (``mixed``).
     """
     places = list(zip(results["configuration"], results["backend"], strict=True))
     aa = dict(zip(places, results["aa_verdict"], strict=True))

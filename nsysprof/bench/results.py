@@ -70,7 +70,7 @@ class BenchResults:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Return for each configuration (by id) the parts that differ from other configurations."""
+        """Return, by the id of the configuration, the parts in which each configuration differs from the others."""
         return self.shapes[1]
 
     def own(self, rows: pd.DataFrame, column: str = "backend") -> pd.DataFrame:
@@ -101,7 +101,8 @@ class BenchResults:
 
 
 def shape_labels(shapes: Sequence[BenchShape]) -> tuple[str, dict[str, str]]:
-    """Return the part that all shapes share (`B1 H8 D64 fp16 causal`), and the differing parts of each shape (`S1024`).
+    """Return the part that all shapes have in common (`B1 H8 D64 fp16 causal`), and for each shape the other parts
+    (`S1024`).
 
     The second result is a mapping from the shape's id; `default` means that the differing parts have their default
     values.

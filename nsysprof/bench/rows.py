@@ -66,7 +66,7 @@ def _allowed_for(frame: pd.DataFrame, warnings: list[str]) -> list[str]:
 
 
 def over_runs_of(samples: BenchSamples, kind: Kind) -> dict[tuple[str, str], OverRuns]:
-    """For each point that was measured in several runs, return its latency over the runs."""
+    """For each point that was measured in several runs, return the latency computed over all runs."""
     logs = {point.place: run_medians(point.by_run(kind)) for point in samples.measured}
     several = [point for point in samples.measured if len(logs[point.place]) > 1]
     values = [list(logs[point.place].values()) for point in several]

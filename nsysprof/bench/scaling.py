@@ -29,7 +29,7 @@ _MOST_UNSURE = 0.5  # an exponent that is no surer than this is not called by an
 
 @dataclass(frozen=True)
 class BenchSweep:
-    """Configurations that differ only in one size, and possibly in the dtype.
+    """Configurations that differ in only one size; their dtypes may also differ.
 
     ``axis`` is the varying column, ``fixed`` the other columns for a title (`B1 H8 D64 causal`), ``rows`` the rows of
     the results table in the order of the axis.
@@ -77,12 +77,12 @@ class PowerLaw:
 
 
 def is_named(growth: str) -> bool:
-    """Return whether the growth follows one power of the size, or lies between two powers."""
+    """Return whether the growth has a name: it follows one power of the size, or lies between two powers."""
     return growth not in (UNCLEAR, FEW_POINTS) and not growth.startswith(NO_SINGLE_POWER)
 
 
 def find_sweeps(results: pd.DataFrame, about: Described) -> list[BenchSweep]:
-    """Find the sweeps of a grid: over S first, then over other axes for shapes that no sweep covers.
+    """Find the sweeps of a grid. Sweeps over S come first; shapes that no such sweep covers get sweeps over other axes.
 
     Each remaining shape is its own sweep. So every configuration is in at least one sweep, and a full matrix is shown
     only along S.

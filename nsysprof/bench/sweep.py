@@ -239,9 +239,9 @@ class SweepJob:
 def open_sweep(job: SweepJob, *, resume: bool, force: bool) -> Iterator[SweepFile]:
     """Open the sweep in its folder, new or resumed, and lock it against other processes.
 
-    Raises `NsysprofError` if an unfinished sweep exists and neither ``resume`` nor ``force`` is given, if there is no
-    sweep to resume, or if the plan or machine differs from the unfinished sweep. An interrupt becomes an error that
-    names the kept files and the command to continue.
+    Raises `NsysprofError` if there is an unfinished sweep and neither ``resume`` nor ``force`` is given. Also raises it
+    if there is no sweep to resume, or if the plan or the machine differs from the unfinished sweep. An interrupt
+    becomes an error that names the kept files and the command to continue.
     """
     points = job.partial / POINTS
     if os.path.lexists(job.partial) and not resume and not force:

@@ -1,8 +1,8 @@
 """The tables of a benchmark; columns are an interface: add columns, but never rename one.
 
 Shares are fractions of 1. A share of bandwidth is empty if the cache is warm, or if an unfused backend would exceed 100
-% because its score matrices stay in the L2 cache. Sizes (batch to head_dim, and seq in the names of other columns) and
-flags (causal) are declared for attention. For other workloads, `columns_of` replaces these columns.
+% because its score matrices stay in the L2 cache. The columns of sizes (batch to head_dim) and flags (causal), and
+"seq" in other column names, are those of attention. For other workloads, `columns_of` replaces these columns.
 """
 
 import re
@@ -18,12 +18,11 @@ from nsysprof.results.table import Column, Table, table
 _SHAPE = "configuration that was measured"
 _RATES = "throughput at the median latency: 10^12 FLOP/s; 10^9 B/s of traffic; tokens (batch × seq) per second"
 _OF_BANDWIDTH = "memory bandwidth (data-sheet peak or measured), and the share that the call reaches"
-_COUNTED = "number of samples used, of samples left out because the GPU was throttled, and of outliers (which are kept)"
-_BOUND = (
-    "limiting resource: compute or memory, whichever takes longer at peak speed; bound_by: longer time ÷ shorter time"
-)
+_COUNTED = "number of samples used, samples left out (because the GPU was throttled), and outliers (which are kept)"
+_BOUND = "bound: compute or memory, whichever takes longer at its peak speed; bound_by: longer time ÷ shorter time"
 _ERROR = (
-    "for the output with the largest error ÷ tolerance: relative error vs. float64, tolerance, and error ÷ tolerance"
+    "relative error of an output vs. float64, its tolerance, and error ÷ tolerance; "
+    "of all outputs, the one with the largest error ÷ tolerance"
 )
 _MATRICES = "total size of the score matrices in this dtype; temporary and peak memory as multiples of this size"
 RESULTS = table(
@@ -33,7 +32,7 @@ RESULTS = table(
         "run workload device": "name of the run; workload; device (cuda or cpu)",
         "configuration backend batch heads seq head_dim dtype causal backward": _SHAPE,
         "status reason": (
-            "status: measured, unsupported, out of memory, wrong, or left out (if all samples were left out); "
+            "status: measured, unsupported, out of memory, wrong, or left out (no sample was kept); "
             "reason: why the configuration was not measured"
         ),
         "n left_out outliers": Column("", _COUNTED, cell=str),
@@ -76,7 +75,7 @@ RESULTS = table(
         "bound": _BOUND,
         "bound_by": Column("", _BOUND, cell=format_ratio),
         "least_ns": "lower bound on call time: time that the limiting resource needs at its peak",
-        "refused": "if a share is empty because it would exceed 100 %: the impossible value and the likely error",
+        "refused": "reason for an empty share: the value, which would exceed 100 %, and the likely error",
         "before_bytes inputs_bytes outputs_bytes temporary_bytes peak_bytes": "parts of the memory of one call",
         "score_matrix_bytes": _MATRICES,
         "temporary_matrices peak_matrices": Column("", _MATRICES, cell="{:.2f}".format),

@@ -62,7 +62,7 @@ def plan_matrix(plan: Mapping[str, Any], described: Mapping[str, Any], gpu_bytes
         "1 run: intervals exclude variation between runs; to include it, use --runs 3."
         if plan["runs"] == 1
         else f"{plan['runs']} runs, each in its own process, with {taken // plan['runs']} samples per run "
-        "in a new random order; the first run also checks the outputs and measures memory.",
+        "in a new random order. The first run also checks the outputs and measures memory.",
         "Memory: estimated peak memory of one call, computed from the shapes.",
     ]
     how = list(_wrapped(sentences, others=""))

@@ -113,7 +113,9 @@ def _speedup_without_crossover(results: BenchResults) -> str:
 
 
 def roofline_title(results: BenchResults) -> str:
-    """Name the % of the roof that the best backend and the baseline reach, without launches if measured."""
+    """State the % of the roof that the best backend and the baseline reach (without launches if launch time was
+    measured).
+    """
     part = _named(results, "peak_tflops")
     if part.empty:
         return "No roofline: the peaks of this device are unknown"
@@ -146,7 +148,7 @@ def violin_title(results: BenchResults) -> str:
 
 
 def selection_title(results: BenchResults, auto: pd.DataFrame, prefix: str) -> str:
-    """Count the shapes of ``auto`` at which another backend beats PyTorch's choice, and name the largest loss."""
+    """Count the shapes at which another backend beats PyTorch's choice (``auto``), and name the largest loss."""
     verdicts = auto[f"{prefix}verdict"]
     behind, unsure = auto[verdicts == FASTER], int((verdicts == TOO_FEW_SAMPLES).sum())
     few = f"; too few samples at {unsure} more" if unsure else ""

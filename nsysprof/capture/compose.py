@@ -50,10 +50,10 @@ def nsys_command(request: Request, out: Path, results: Path | None = None) -> li
     """Compose the ``nsys profile`` command that runs a program and writes the report ``out`` plus ``.nsys-rep``.
 
     The program writes its own measurements to ``results``. CPU sampling and the tracing of context switches stay off,
-    because they take time and answer other questions. Operating system calls are recorded: the cost is not measurable,
-    and these calls show why the CPU launches late (analysis/planted-faults). CUDA graphs are traced node by node,
-    because a graph traced as a whole hides its kernels. Raises `NsysprofError` for an invalid capture range, and for
-    arguments that would write the report to another place.
+    because both take time and do not help here. Operating system calls are recorded: the cost is not measurable, and
+    these calls show why the CPU launches late (analysis/planted-faults). CUDA graphs are traced node by node, because a
+    graph traced as a whole hides its kernels. Raises `NsysprofError` for an invalid capture range, and for arguments
+    that would write the report to another place.
     """
     given = {_name(one) for one in request.extra}
     if "--output" in given:
@@ -79,7 +79,7 @@ def nsys_command(request: Request, out: Path, results: Path | None = None) -> li
 
 
 def metrics_options(nsys: Nsys, frequency: int) -> tuple[str, str]:
-    """Return this nsys version's options for sampling the metrics of all GPUs ``frequency`` times per second."""
+    """Return the options with which this nsys samples the metrics of all GPUs ``frequency`` times per second."""
     devices = "--gpu-metrics-devices" if nsys.version >= (2025,) else METRICS_DEVICE
     return f"{devices}=all", f"--gpu-metrics-frequency={frequency}"
 

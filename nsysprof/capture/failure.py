@@ -95,7 +95,8 @@ def why_no_ranges(sqlite: Path) -> tuple[str, str] | None:
     """Explain why an export has no NVTX range, with a remedy; returns None if the export has a range, or if NVTX was
     not traced.
 
-    nsys stores the reason in diagnostics or, before 2024, in unreferenced strings, which scrubbing removes.
+    nsys stores the reason in diagnostics. Versions before 2024 store it in unreferenced strings, which scrubbing
+    removes.
     """
     with closing(sqlite3.connect(sqlite)) as database:
         database.text_factory = lambda raw: raw.decode("utf-8", "replace")

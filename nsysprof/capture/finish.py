@@ -19,7 +19,8 @@ from nsysprof.trace.trace import KERNEL, Progress
 def finish_capture(
     staged: Staged, outputs: Outputs, rules: Rules, progress: Progress, *, scrubbed: bool, names: bool, force: bool
 ) -> tuple[BackendVerdict, dict[str, Any], tuple[str, str] | None]:
-    """Read the capture, scrub it if requested, and rename its files; if anything fails, no file gets its final name.
+    """Read the capture, scrub it if requested, and give its files their final names; if anything fails, no file gets
+    one.
 
     Return the backends that ran, the record, and the reason if there are no ranges. Reading the whole export also
     proves that it is complete. Raises `NsysprofError` if the export cannot be read, or if the names are taken.

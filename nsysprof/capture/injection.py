@@ -51,7 +51,9 @@ class Injection:
         return self.record or self.modules or self.mark_steps or self.times
 
     def environment(self, folder: Path) -> dict[str, str] | None:
-        """Return the environment for a command whose processes report to ``folder`` (None: unchanged)."""
+        """Return the environment for a command. Processes of the command report to ``folder`` (None: the environment is
+        unchanged).
+        """
         if not self.needed:
             return None
         order = {
@@ -84,7 +86,7 @@ class _About(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Process:
-    """A process that imported torch: its own report, as in the record, and its trace if there is one."""
+    """A process that imported torch. It has a report about itself, as in the record, and a trace if one was written."""
 
     about: _About
     written: Mapping[str, Any] = field(repr=False)
@@ -134,8 +136,8 @@ def process_sentences(processes: Sequence[Process], injection: Injection) -> Ite
         about = each.about
         if about.state in ("recording", "writing"):
             yield (
-                f"{each.shown} was killed or ran out of disk space while it was {about.state}: torch's "
-                "profiler writes its trace only when the program ends, so this recording is lost"
+                f"{each.shown} was killed or ran out of disk space while {about.state}; the recording is lost, "
+                "because torch.profiler writes its trace only when the program ends"
             )
         if about.limited:
             yield f"{each.shown}: recorded until {about.stopped}; --steps A:B records a range of steps"

@@ -47,7 +47,7 @@ class Outputs:
 
 
 def outputs_of(named: str | None, default: str) -> Outputs:
-    """Choose the place of the results: in ``traces`` under the default or given name, or at the given path.
+    """Choose the place of the results: the given path or, for a name without a folder, the folder ``traces``.
 
     The endings of captured files are not part of the name: ``-o a.sqlite`` and ``-o a`` are the same. A path with a
     trailing slash is a folder. Raises `NsysprofError` for an impossible file name.

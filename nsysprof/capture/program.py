@@ -50,7 +50,7 @@ def workload_results(results: Path | None, program: Sequence[str]) -> dict[str, 
 
 
 def check_input(once: str, echo: Echo) -> None:
-    """Raise `NsysprofError` if a program is to run twice and the first run would consume its piped input.
+    """Raise `NsysprofError` if a program is to run twice, but its piped input would be empty in the second run.
 
     ``once`` is the option that runs the program once. If an open pipe is still empty, it may have no writer, as in many
     batch systems; ``echo`` then gets a message.

@@ -49,8 +49,8 @@ class Staged:
 def capture_program(request: Request, folder: Path, outputs: Outputs, command: Sequence[str], echo: Echo) -> Staged:
     """Run a program under nsys and make a report, all within ``folder``.
 
-    ``command`` is the user's command line, for the record. Raises `NsysprofError` (with the program's exit code if the
-    program failed) and `Interrupt`; log, recording and unfinished record are then in ``folder``, named by
+    ``command`` is the user's command line, for the record. Raises `NsysprofError` (with the exit code of a failed
+    program) and `Interrupt`. Log, recording and unfinished record are then in ``folder``, named by
     `nsysprof.capture.outputs`.
     """
     check_program(request.program[0], "nsys")
@@ -134,7 +134,9 @@ def _warned(echo: Echo) -> Echo:
 
 
 def report_processes(folder: Path, program: Sequence[str], injection: Injection, echo: Echo) -> list[dict[str, Any]]:
-    """Print which processes of a program were not recorded and why; return each process's own report."""
+    """Print which processes of a program were not recorded, and why; return the report that each process wrote about
+    itself.
+    """
     processes = read_processes(folder)
     for sentence in process_sentences(processes, injection) if processes else why_nothing(program)[:1]:
         echo(visible(f"warning: {sentence}") + "\n")

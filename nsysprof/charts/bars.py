@@ -1,4 +1,4 @@
-"""Draw rows of stacked bars with columns of numbers, and waterfalls from one total to another."""
+"""Draw rows of stacked bars with columns of numbers; also draw waterfalls from one total to another."""
 
 from collections.abc import Iterator, Sequence
 

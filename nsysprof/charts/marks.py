@@ -1,4 +1,4 @@
-"""Describe charts in plain numbers and words, without pandas or matplotlib: everything that is needed to draw them.
+"""Describe everything that is needed to draw charts, in plain numbers and words, without pandas or matplotlib.
 
 A plan may be drawn in another process, so it must be picklable and small.
 """
@@ -97,8 +97,8 @@ class Column:
 class Bars:
     """Rows of bars from top to bottom, with labels on the left and columns of numbers after the first panel.
 
-    ``rest`` is the row for all others, or None; ``strong`` rows have bold labels; ``row`` is the height of each row in
-    inches. If there is not enough space for all labels, some are left out.
+    ``rest`` is the row that combines all other rows, or None; ``strong`` rows have bold labels; ``row`` is the height
+    of each row in inches. If there is not enough space for all labels, some are left out.
     """
 
     heading: Heading
@@ -186,8 +186,8 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Waterfall:
-    """Steps that turn one total into another, in the unit of the axis: from ``before`` to ``after``, one step per
-    cause.
+    """The steps of a waterfall, one per cause, from the total ``before`` to the total ``after``, in the unit of the
+    axis.
 
     ``totals``: the first and the last bar as (busy, idle); ``total_texts``: the texts above these bars. ``texts`` and
     ``shares``: one per step, empty if nothing changes. ``title`` is above, ``label`` at the axis.
@@ -214,7 +214,7 @@ class Waterfalls:
 
 @dataclass(frozen=True)
 class Flag:
-    """The label of ``count`` boxes between ``start`` and ``end`` (ns); ``amount`` is the total time of these boxes.
+    """One label for ``count`` boxes between ``start`` and ``end`` (ns); ``amount`` is the total time of these boxes.
 
     If it fits, the label is written into the longest box, which extends from ``inner`` to ``outer``. Otherwise, the
     text ``aloft`` (if not empty) is written above the lane, and a vertical line connects text and boxes.

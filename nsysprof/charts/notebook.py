@@ -32,7 +32,7 @@ def view_of(answer: object, module: str, function: str) -> Any:
 
 
 class Shown:
-    """A result that notebooks show through the function `overview` in the charts module of its package."""
+    """A result with a notebook view, which the function `overview` in the charts module of its package makes."""
 
     def overview(self) -> Overview:
         """Return the view of the result in Python."""

@@ -42,7 +42,7 @@ class Places:
         self._whole += boxes
 
     def put(self, name: Box, line: Line | None) -> None:
-        """Keep names and lines away from this name, and keep names away from its connecting line."""
+        """Keep names and lines away from this name, and keep names away from the line between it and its mark."""
         self.mark(name)
         if line:
             self.take(*(Box(x - 0.02, x + 0.02, y - 0.02, y + 0.02) for x, y in _along(line)))
@@ -118,8 +118,8 @@ def around(point: Point, reach: float) -> Box:
 
 
 def push_apart(wanted: Floats, gap: float, end: float) -> Floats:
-    """Return positions from 0 to ``end``, at least ``gap`` apart, in the order of the ``wanted`` positions and close to
-    these.
+    """Return positions from 0 to ``end`` that are at least ``gap`` apart, as close as possible to the ``wanted``
+    positions and in their order.
     """
     order = np.argsort(wanted, kind="stable")
     groups: list[tuple[float, int]] = []  # middle and number of labels that touch

@@ -54,8 +54,8 @@ class Baseline:
     """Earlier calls.
 
     ``label`` is the file. ``gpus``: the names of the GPUs of the file, empty if not recorded. ``samples``: the `TIMES`
-    of each call. ``without_samples``: the ranges for which sums and medians are known, but not the individual calls, by
-    merged path and kind. ``needs``: the `needs_of_kernels` of ranges, by merged path and kind.
+    of each call. ``without_samples``: the ranges, by merged path and kind, whose sums and medians are known, but not
+    their individual calls. ``needs``: the `needs_of_kernels` of ranges, by merged path and kind.
     """
 
     label: str
@@ -67,7 +67,7 @@ class Baseline:
 
 
 def baseline_of(breakdown: Breakdown, steps: Sequence[int] = (), kernels: Sequence[int] = ()) -> Baseline:
-    """Return the calls of a report, which must be broken down like the report to check.
+    """Return the calls of a report, which must be broken down with the same options as the report to check.
 
     ``steps``: the rows timed as steps; ``kernels``: the rows with limits on kernel resources.
     """
@@ -194,7 +194,7 @@ def growths(
     """Compute the `Growth` of times, by row of ``samples`` and measure.
 
     ``tolerances``: a time is tested only if it grew by more than its tolerance. Holm's correction covers all limits,
-    including limits without a test, so that no limit breaks by chance. ``other_gpu``: the reason that times cannot be
+    even limits without a test, so that no limit breaks by chance. ``other_gpu``: the reason that times cannot be
     compared, if any. ``clock_step``: the resolution of the GPU clock, which can make a time seem to grow.
 
     Several baselines are runs of one program, in order. Each run is one sample: growth must exceed the differences
@@ -254,8 +254,8 @@ def _paced_by_host(samples: CallSamples, baseline: Baseline, key: tuple[str, str
     if min(shares) >= HOST_PACED:
         return ""
     return (
-        f"the GPU is busy for only {format_share(min(shares))} of this time; the rest is host time, and"
-        f" one baseline does not show how much host time varies between runs: {other}"
+        f"the GPU is busy for only {format_share(min(shares))} of this time, and one baseline does not show how much"
+        f" the rest (host time) varies between runs: {other}"
     )
 
 
@@ -284,9 +284,9 @@ def _over_captures(
     for key, base, each, p, test in zip(several, before, grown, adjusted, tested, strict=False):
         least = each.detectable(DEFAULT_RULES.alpha / len(tolerances))
         why = (
-            f"{format_ns(base.value)} (mean of {base.runs} baselines) to "
-            f"{format_ns(base.value * each.value)} (standard error of the growth: "
-            f"{format_share(each.error)}); smallest detectable growth: {format_share(least)}"
+            f"from {format_ns(base.value)} (mean of {base.runs} baselines) to {format_ns(base.value * each.value)}; "
+            f"standard error of the growth: {format_share(each.error)}; smallest detectable growth: "
+            f"{format_share(least)}"
         )
         slower = test and p < DEFAULT_RULES.alpha
         family = plural(len(tolerances), "comparison")

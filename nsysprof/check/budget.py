@@ -90,7 +90,9 @@ class Expression(str):
 
 @dataclass(frozen=True)
 class Forbidden:
-    """GPU ops that a range must not contain, ``by`` family or cause (``text``: a glob) or kernel (an expression)."""
+    """GPU ops that a range must not contain. ``by`` is family or cause (``text`` is then a glob) or kernel (``text`` is
+    then an expression).
+    """
 
     by: str
     text: str

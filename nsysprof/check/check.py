@@ -6,7 +6,7 @@
     def test_attention_keeps_to_its_budget():
         nsysprof.check("run.sqlite", "budget.toml").assert_ok()
 
-On failure, the assertion shows the table that ``nsysprof check`` prints.
+If the assertion fails, its message is the table that ``nsysprof check`` prints.
 """
 
 import os
@@ -142,8 +142,7 @@ def draft(
     memory_limit: int | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """Draft the TOML text of a budget that this report meets, with limits on counts and times that each ``baseline``
-    also meets.
+    """Draft a budget (TOML text) that this report meets; each ``baseline`` also meets its limits on counts and times.
 
     See `draft_budget`; the arguments are as in `check`.
     """

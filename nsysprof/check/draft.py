@@ -71,13 +71,14 @@ stat = "median"
 
 
 def draft_budget(breakdown: Breakdown, rules: Rules, others: Sequence[Breakdown] = ()) -> str:
-    """Return the TOML text of a budget that the report meets, with limits on counts and times that ``others`` also
-    meet. Ranges are sorted by path.
+    """Return a budget (TOML text) that the report meets; the reports ``others`` also meet its limits on counts and
+    times. Ranges are sorted by path.
 
-    The budget limits merged repetitions (``iter*``) that have GPU work and a name, in the outermost ``RUN::`` ranges
-    or, if there are none, in all outermost ranges. For an outermost range without such repetitions, the budget limits
-    its repeated parts, or the range itself if it has several calls or no repeated parts. If a report has no NVTX
-    ranges, the budget also limits the whole trace. Raises `NsysprofError` if there is nothing to limit.
+    The budget limits merged repetitions (``iter*``) that have GPU work and a name. They must be inside outermost
+    ``RUN::`` ranges or, if there are none, inside any outermost ranges. If an outermost range has no such repetitions,
+    the budget limits its repeated parts. If the range has several calls or no repeated parts, the budget limits the
+    range itself. If a report has no NVTX ranges, the budget also limits the whole trace. Raises `NsysprofError` if
+    there is nothing to limit.
     """
     chosen = _chosen(breakdown)
     rows = chosen[(breakdown.merged["merged_path"] != "").to_numpy()[chosen]]

@@ -73,7 +73,7 @@ class MatchedBudget(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """The values that limits are compared with, each computed once."""
+    """The values with which limits are compared; each value is computed once."""
 
     breakdown: Breakdown
     rules: Rules
@@ -141,7 +141,7 @@ class Facts:
 
     @cached_property
     def works(self) -> Mask:
-        """Mark the rows with GPU work in any call."""
+        """Mark the rows that have GPU work in at least one call."""
         works: Mask = self.breakdown.merged["launches"].to_numpy() > 0
         return np.append(works, self.breakdown.totals["span_ns"] > 0)
 
@@ -365,7 +365,7 @@ class _LimitedRange:
         )  # fmt: skip
 
     def growth(self, measure: str, allowed: float) -> Outcome:
-        """Check that the growth over the baseline is less than allowed, or is not significant."""
+        """Check that the growth over the baseline is at most the allowed growth, or not significant."""
         growth = self.facts.growths[self.row, measure]
         ok, evidence = None, growth.why
         if growth.by is not None:

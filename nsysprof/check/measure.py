@@ -56,7 +56,7 @@ class RangeFinder:
         return len(self.texts)
 
     def find(self, glob: str) -> Index:
-        """Return the rows whose merged path matches, or otherwise whose name matches, in order.
+        """Return, in order, the rows whose merged path matches; if there are none, return the rows whose name matches.
 
         If matching ranges are nested, only the outermost counts. A star also matches ``/``. `WHOLE_TRACE` matches the
         whole trace, unless a range has this name.
@@ -148,7 +148,7 @@ def call_samples(breakdown: Breakdown, more: Mapping[str, Floats] | None = None)
 def with_whole_trace(
     samples: CallSamples, breakdown: Breakdown, *, waits: bool = False, syncs: bool = False
 ) -> CallSamples:
-    """Return the samples, followed by one call for the whole trace, with the measures ``waits`` and ``syncs`` if
+    """Return the samples, and after them one call for the whole trace, with the measures ``waits`` and ``syncs`` if
     requested.
     """
     attribution, totals = breakdown.attribution, breakdown.totals
@@ -239,7 +239,8 @@ def slow_steps(breakdown: Breakdown, rows: Sequence[int]) -> dict[int, list[Chai
 def syncs_of_calls(breakdown: Breakdown) -> Floats:
     """Return the number of synchronizing host calls in each range instance, NaN if no host calls are recorded.
 
-    For a push/pop range, the calls on its thread count; for a start/end range, the calls on all threads of the process.
+    For a push/pop range, calls on its own thread count. For a start/end range, calls on all threads of the process
+    count.
     """
     [(part, _)] = breakdown.parts
     trace = part.attribution.trace

@@ -91,8 +91,8 @@ def _verdict(answer: BudgetCheck) -> str:
     if broken:
         return f"{report} breaks {format_count(broken)} of {limits} of {budget}"
     if untested:
-        return f"{report} breaks none of the {limits} of {budget}, but {format_count(untested)} could not be tested"
-    return f"{report} keeps to {budget}: {limits}"
+        return f"{report} breaks no limit of {budget}, but {format_count(untested)} of {limits} could not be tested"
+    return f"{report} meets {budget}: {limits}"
 
 
 def _held(answer: BudgetCheck) -> str:

@@ -42,7 +42,7 @@ class RecordingOptions:
     depth: Annotated[
         int | None,
         option(
-            "With --modules: number of module levels below the outermost module that get ranges [default: all].",
+            "With --modules: open ranges for modules at most N levels below the outermost module [default: all].",
             "N",
             min=0,
         ),

@@ -36,8 +36,8 @@ def compare(
         options.glob_option(
             "--range",
             (
-                "Compare each matching path between both reports [default: the outermost ranges], or "
-                "instances of a range in one report."
+                "With two reports: paths to compare [default: the outermost ranges]. With one report: the range "
+                "whose instances to compare."
             ),
         ),
     ] = None,

@@ -34,7 +34,9 @@ def hotspots(
     reading: options.ReadingOptions,
     writing: options.ResultOptions,
 ) -> None:
-    """Find the kernels of REPORT that take most of a step, the limit of each, and the possible saving per step."""
+    """Find the kernels of REPORT that take most of a step, what limits each kernel, and the time that it could save per
+    step.
+    """
 
     def question() -> Question[Hotspots]:
         from nsysprof.attribution.paths import DEFAULT_MERGE

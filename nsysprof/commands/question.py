@@ -37,7 +37,7 @@ class Question(Generic[A]):
     """A question that the package ``room`` answers: ``ask`` returns the result, and ``text`` formats it.
 
     ``doing`` is the text of the progress bar, ``earlier`` the name of an earlier result in messages. ``write`` makes
-    the ``files`` in a folder, the first of which is the document with ``schema``; ``page`` is a function in the
+    the ``files`` in a folder, and the first file is the document with ``schema``; ``page`` is a function in the
     package's `page.py`. ``drawn`` selects from the ``charts``. ``ending`` is the ending of the folder name (by default,
     ``room``). ``pictures``: the names of all picture files, needed if ``charts`` may be incomplete. ``notes``:
     what ``write`` left out.

@@ -84,8 +84,8 @@ StepsOption = Annotated[
 ThreadsOption = Annotated[
     Literal["follow", "strict"],
     option(
-        "GPU work launched by a thread without an open range: follow attributes it to the range open "
-        "on another thread; strict attributes it to no range, like nsys.",
+        "Owner of GPU work from threads without an open range: the range open on another thread (follow), "
+        "or no range, like nsys (strict).",
         "follow|strict",
     ),
 ]
@@ -192,7 +192,7 @@ class ResultOptions:
         return {name: value for name, value in vars(self).items() if name not in ("as_json", "full")}
 
     def check(self, results: ResultFolder, *, asked: bool = True) -> NsysprofError | None:
-        """If files will be written, raise an error for a folder that nsysprof did not create.
+        """If files are to be written into a folder that nsysprof did not create, raise an error.
 
         If a folder that was not ``asked`` for cannot be created, return the reason instead of raising an error.
         """
@@ -243,7 +243,9 @@ def folder_option(default: str) -> Any:
 
 
 def bytes_of(memory_limit: str | None) -> int:
-    """Return the bytes in `MemoryLimitOption`, or its default; raises `NsysprofError` for an invalid size."""
+    """Return the memory limit in bytes from `MemoryLimitOption`, or the default; raises `NsysprofError` for an invalid
+    size.
+    """
     from nsysprof.core.arena import default_limit, parse_size
 
     return default_limit() if memory_limit is None else parse_size(memory_limit)
@@ -252,7 +254,7 @@ def bytes_of(memory_limit: str | None) -> int:
 def options_unfolded(command: Callable[..., None]) -> Callable[..., None]:
     """Turn the fields of a command's dataclass parameters into options.
 
-    So options of several commands are declared once, and `--help` describes them in the same words everywhere.
+    So each option is declared once, and the `--help` of all commands describes it in the same words.
     """
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {

@@ -31,7 +31,11 @@ def scrub(
     names: Annotated[bool, option("Also remove paths and addresses from range and kernel names.", "--names")] = False,
     keep: Annotated[
         list[str] | None,
-        option("Keep this unknown table, TABLE.COLUMN or property; * matches any text; repeatable.", "NAME"),
+        option(
+            "Keep this table, TABLE.COLUMN or property although nsysprof does not know it; * matches any text; "
+            "repeatable.",
+            "NAME",
+        ),
     ] = None,
     nsys: NsysOption = None,
     as_json: JsonOption = False,
@@ -40,8 +44,8 @@ def scrub(
 
     Removed: environment variables, arguments, host, user and working folder, network addresses, ids of GPUs and
     adapters, other processes, the program's output, the folder part of paths, and unknown tables, columns and
-    properties. All texts also lose credentials (tokens of well-known services, private keys, password=…,
-    --password …, cookies, and user:…@host and the query in URLs), mail addresses, and host names with a domain.
+    properties. All texts also lose mail addresses, host names with a domain, and credentials: tokens of well-known
+    services, private keys, password=…, --password …, cookies, and the user, password and query in URLs.
 
     Kept by design: names of ranges, kernels, functions and CUDA calls (--names cuts paths and addresses out of them).
     These names may contain a customer's name, or an unmarked or base64-encoded password or key. Also kept: range

@@ -97,7 +97,8 @@ def _sizes(words: Iterable[str]) -> dict[str, Any]:
 
 
 def unlike_shapes(base: Selection, new: Selection) -> str:
-    """Describe the differences between the shapes of two sides (from run records or the names in range paths).
+    """Describe the differences between the shapes of two sides. Shapes come from run records or from the names in range
+    paths.
 
     For example, `S=1024 and S=4096, fp16 and bf16`; empty if the sizes that are known for both sides are equal.
     """

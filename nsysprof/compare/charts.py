@@ -1,4 +1,6 @@
-"""The charts of a comparison, and its waterfall ``gap.png`` from the time of one side to the time of the other."""
+"""The charts of a comparison, with the waterfall ``gap.png``: it starts at the time of one side and ends at the time of
+the other.
+"""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Time calls by five clocks: step, host, CUDA events, first to last GPU op, and busy time.
+"""Time calls in five ways: by step, on the host, by CUDA events, from first to last GPU op, and by busy time.
 
 Also sum the host calls and copies of whole traces per report.
 """
@@ -54,8 +54,8 @@ def clock_rows(
     """Return a row per pair and clock, and warnings about the samples on which verdicts are based.
 
     A pair consists of a name, the names of its sides (for warnings), and the samples of both sides. ``steps`` are the
-    resolutions of the GPU clocks (`clock_step`). ``recordings``: whether the sides are from two recordings, which
-    always differ.
+    resolutions of the GPU clocks (`clock_step`). ``recordings``: whether the sides are from two recordings; two
+    recordings always differ.
 
     The columns are ``pair`` and ``clock``, and for each side ``n, median_ns, iqr_ns, mean_ns, min_ns, max_ns``.
     ``ratio`` is the ratio of the medians (base/new), with an interval from ``ratio_low`` to ``ratio_high`` at the
@@ -186,7 +186,7 @@ def compare_totals(base: LoadedReport, new: LoadedReport) -> dict[str, pd.DataFr
 
 
 def totals_table(name: str, totals: pd.DataFrame, sides: Sequence[str], top: int) -> TextTable:
-    """Make a table of the first ``top`` rows of `compare_totals` and of the total, with count and time per side."""
+    """Make a table of the first ``top`` rows of `compare_totals`, and the total, with count and time per side."""
     whole = totals.drop(columns="name").sum().to_frame().T.assign(name="total")
     rows = pd.concat([totals.head(top), whole])
     counts = [dict.fromkeys(map(mean_text, pair)) for pair in rows[["base_count", "new_count"]].to_numpy()]

@@ -41,8 +41,8 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
     """Find the steps that two reports have in common, as an `Agreement`.
 
     Annotated steps with the same path form a pair, even if they run different kernels. Loops with different names form
-    a pair if they run the same kernels. Detected iterations form a pair if they launch the same kernels equally often;
-    these iterations then become ranges of the reports. If there is no pair, whole recordings are compared, if they have
+    a pair if they run the same kernels. Detected iterations form a pair if they launch the same kernels equally often.
+    The iterations then become ranges of the reports. If there is no pair, whole recordings are compared, if they have
     kernels in common.
     """
     levels = [choose_level(each.attribution, None, merge) for each in (first, last)]
@@ -69,10 +69,7 @@ def agree(first: LoadedReport, last: LoadedReport, merge: Sequence[str] | None) 
             for level in levels
         )
         notes = (
-            (
-                "whole recordings are compared, because no loop of one report runs the same kernels as a loop of the "
-                f"other: {loops}"
-            ),
+            (f"whole recordings are compared, because the reports have no loops that run the same kernels: {loops}"),
         )
     whole = [kernels_of(each, None) for each in reports]
     shares = shares_of(*whole)
@@ -101,7 +98,7 @@ def conditions(first: LoadedReport, last: LoadedReport) -> dict[str, tuple[str, 
 
 
 def same_version(one: str, other: str) -> bool:
-    """Return whether two versions are equal, as far as the shorter version goes (`12.4` and `12.4.1`)."""
+    """Return whether two versions are equal; parts that the shorter version lacks are ignored (`12.4` and `12.4.1`)."""
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
@@ -128,7 +125,9 @@ def _code(level: Level, path: str) -> int:
 
 
 def kernels_of(loaded: LoadedReport, level: Level | None) -> Kernels:
-    """Return the count, time (ns) and summed grid size of each kernel name, in the whole recording or in a level."""
+    """For each kernel name, return the count, the time (ns) and the sum of grid sizes, in the whole recording or in a
+    level.
+    """
     ops = loaded.trace.ops
     rows: Index = np.arange(len(ops))
     if level is not None:

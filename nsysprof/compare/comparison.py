@@ -58,10 +58,11 @@ class Comparison(Shown):
     ``clocks`` has the columns of `clock_rows`. ``evidence`` lists the kernels of each cause over all calls, in the
     columns ``pair, cause, side, kernel, math_unit, grid, count, sum_ns``. ``models`` has the expected work per call of
     both sides of each pair, if the shape is known. ``traffic`` has ``pair`` and ``cause`` and, for each side, the bytes
-    by that model and the bytes per second of the side's time. ``work`` has ``pair`` and the columns of `work_rows`.
+    that the model expects, and these bytes per second of the side's time. ``work`` has ``pair`` and the columns of
+    `work_rows`.
 
     ``sides`` contains the pairs as `Pair` objects, with all their GPU ops. ``options`` are the arguments of `compare`.
-    ``measured`` has, for each pair, the hardware counter measurement of each side, and is empty without counters; with
+    ``measured`` has, for each pair, the hardware counter measurement of each side, and is empty without counters. With
     counters, ``gaps`` also has the columns `traffic.COLUMNS` for each side. ``records`` are the run records of the
     reports, None for a report without one. ``conditions`` is the result of `conditions`, and ``totals`` is the result
     of `compare_totals` for whole traces.

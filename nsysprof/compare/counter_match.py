@@ -1,8 +1,9 @@
 """Match launches with hardware counters to the GPU ops of a report: by range, order within a call, and name.
 
 Counters come from another run of the same program with fewer calls. Launches of a counted call are matched with
-launches of a call in the report: by position if one sequence of launches contains the other; otherwise by name, grid
-and order, if both calls have equally many such launches. Several calls with counters are combined by their median.
+launches of a call in the report. They are matched by position if one sequence of launches contains the other.
+Otherwise, they are matched by name, grid and order, if both calls have equally many launches of this name and grid.
+Several calls with counters are combined by their median.
 """
 
 from collections import Counter
@@ -22,7 +23,7 @@ from nsysprof.trace.trace import KERNEL
 
 @dataclass(frozen=True)
 class CounterMatch:
-    """The counters of each GPU op of a side, in the order of the ops. ``of``: the index of the op's counters in
+    """The counters of each GPU op on one side, in the order of the ops. ``of``: the index of the op's counters in
     ``values``, -1 for none. ``values``: an array per metric, NaN if not measured. ``calls``: the number of counted
     calls behind each median.
     """

@@ -32,8 +32,8 @@ GAPS = table(
         "share": "share of the pair's difference; empty if the causes cancel each other",
         "evidence": "names of the kernels that take the most time of this cause",
         "cause_before": (
-            "name of the cause in earlier versions (`idle: waiting for the host` includes waits that a synchronization"
-            " exposed); the next version removes this column"
+            "name of the cause in earlier versions, where `idle: waiting for the host` included waits that a "
+            "synchronization exposed; the next version removes this column"
         ),
     },
     made_in="compare/gap_ledger.py",

@@ -109,7 +109,7 @@ class Difference:
 
     @cached_property
     def largest_cause(self) -> tuple[str, float] | None:
-        """Return the cause with the largest share of the difference, and this share, or None if there are no shares."""
+        """Return the cause with the largest share of the difference, and its share, or None if there are no shares."""
         if self.no_shares or self.gaps["share"].isna().all():
             return None
         largest = self.gaps.iloc[int(self.gaps["share"].argmax())]
@@ -233,7 +233,7 @@ def _elsewhere(difference: Difference, clocks: Mapping[str, Mapping[str, Any]]) 
     base, new = (format_ns(clocks[SPAN][f"{side}_median_ns"]) for side in SIDES)
     times = format_ratio(1 / clocks[SPAN]["ratio"])
     if where:
-        text = f"the GPU work of a step takes {times} as long from the first operation to the last ({base} to {new})"
+        text = f"the GPU work of a step, from first to last operation, takes {times} as long ({base} to {new})"
         yield f"{text}; the rest of the difference is time {where}, mostly {cause}"
 
 
@@ -361,8 +361,8 @@ def _skewed(pair: Mapping[str, Any], span: Mapping[str, Any]) -> Iterator[str]:
         if median > 0 and mean > MAX_RATIO_OF_EQUALS * median:
             yield (
                 f"{pair[f'{side}_name']} has a few slow {'steps' if pair['clock'] == STEP else 'calls'}: "
-                f"its mean ({format_ns(mean)}, the sum of the causes) exceeds its median "
-                f"({format_ns(median)}) by {format_share(mean / median - 1)}"
+                f"its mean of {format_ns(mean)} (the sum of the causes) exceeds its median of "
+                f"{format_ns(median)} by {format_share(mean / median - 1)}"
             )
 
 

@@ -1,8 +1,8 @@
 """The gap ledger: its rows explain why one side takes longer, and add up exactly to the time difference.
 
-A side's span is the time of its GPU ops, minus overlap, plus the gaps between the ops; the time of steps also includes
+A side's span is the time of its GPU ops, minus overlap, plus the gaps between the ops. The time of steps also includes
 the gaps before the first and after the last GPU op of each step. Every GPU op is assigned a cause and every gap a
-reason, so the rows of each side add up to its total time; times per call are rounded to whole nanoseconds such that
+reason, so the rows of each side add up to its total time. Times per call are rounded to whole nanoseconds such that
 they still add up.
 """
 
@@ -70,7 +70,8 @@ class Edges:
     """The time of steps outside the spans of their GPU ops: ``total_ns`` may be negative.
 
     ``pieces`` are the gaps before the first and after the last GPU op of a step, with the number of the ``step``.
-    ``ahead_ns``: how long GPU ops of the step ran before the previous step ended, or after the step itself ended.
+    ``ahead_ns``: the time for which GPU ops of the step ran outside it, before the previous step ended or after the
+    step itself ended.
     """
 
     pieces: IdlePieces
@@ -138,7 +139,8 @@ def _distinct(code: Ints32, launch: Ints32, count: int) -> Ints:
 
 
 def apportion(totals: Sequence[int], parts: int) -> list[int]:
-    """Divide each total by ``parts``, and round so that the results add up to the rounded quotient of the sum.
+    """Divide each total by ``parts``, and round the results so that they add up to the rounded value of sum ÷
+    ``parts``.
 
     The remainder after rounding down goes to the largest fractions; a total of 0 stays 0.
     """
@@ -181,16 +183,15 @@ def gap_rows(base: SideLedger, new: SideLedger) -> pd.DataFrame:
 
 
 def causes_cancel(gaps: pd.DataFrame) -> bool:
-    """Return whether the gains and losses of the causes are much larger than the pair's difference; ``gaps`` as in
-    `gap_rows`.
+    """Return whether the gains and losses of the causes mostly cancel, so that they are much larger than the pair's
+    difference; ``gaps`` as in `gap_rows`.
     """
     changes = gaps["delta_ns"]
     return bool(changes.abs().sum() > MAX_CHANGE_TO_DIFFERENCE * abs(int(changes.sum())))
 
 
 def no_shares_reason(pair: Mapping[str, Any], gaps: pd.DataFrame) -> str:
-    """Return the reason why the causes in a row of `Comparison.pairs` have no shares of its difference; empty if they
-    have shares.
+    """Return the reason why a row of `Comparison.pairs` shows no shares of the causes; empty if it shows shares.
 
     Causes add up to the difference of the means. Shares would be misleading if this difference is not significant, or
     if the medians differ in the other direction.
@@ -245,7 +246,8 @@ def evidence_rows(
 def evidence_texts(
     rows: pd.DataFrame, gaps: Gaps, work: RangeWork, edges: Edges | None = None, *, whole: bool = False
 ) -> dict[str, str]:
-    """Make one line per cause of a side: its kernels with count per call, math unit and grid, or its gaps.
+    """Make one line for each cause of a side. The line has the kernels (count per call, math unit and grid) or the gaps
+    of the cause.
 
     ``whole``: whether the side is a whole trace, without calls.
     """

@@ -106,7 +106,9 @@ class LoadedReport:
         return load_report(attribution, self.kinds, merge, self.runs)
 
     def title(self, code: int) -> str:
-        """Return the text of a merged path; a start/end range is marked if a push/pop range has the same text."""
+        """Return the text of a merged path. If a push/pop range has the same text as a start/end range, the latter is
+        marked.
+        """
         if code == WHOLE:
             return WHOLE_TRACE
         twin = self.merged.kind[code] == START_END and self.texts.count(self.texts[code]) > 1

@@ -2,8 +2,8 @@
 
 Unfused attention is a matrix product, a softmax and a matrix product, with only small kernels in between. In this
 sequence, the first product is Q·Kᵀ, the second is P·V, and the small kernels belong to the same attention. A fill
-before Q·Kᵀ builds the mask; a fill after the softmax handles rows without valid keys. Kernels outside such sequences
-(convolutions, backward passes, optimizers) keep the cause of their rule.
+before Q·Kᵀ builds the mask; a fill after the softmax handles rows without valid keys. Other kernels (convolutions,
+backward passes, optimizers) keep the cause that their rule gives them.
 """
 
 from collections.abc import Sequence

@@ -36,7 +36,7 @@ _WHOLE_PAIR = Match(WHOLE, WHOLE_TRACE, ()), Match(WHOLE, WHOLE_TRACE, ())
 
 @dataclass(frozen=True)
 class Pair:
-    """Two selections, the names of the pair and of both sides, and the common part of these names (``place``)."""
+    """Two selections, with names for the pair and for each side; ``place`` is the common part of the names."""
 
     name: str
     base_name: str
@@ -374,8 +374,8 @@ def _unlike(pair: Pair) -> Iterator[str]:
     if all(found) and min(alike := _shared_time(pair)) < MIN_ALIKE:
         shares = " and ".join(map(format_share, alike))
         yield (
-            "these loops were detected, not annotated, and may differ: kernels that run on both sides take "
-            f"{shares} of the loops' time"
+            "these loops were detected, not annotated, so they may not be the same loop: kernels that run on both "
+            f"sides take {shares} of the loops' time"
         )
     if shapes := unlike_shapes(*pair.sides):
         yield f"different shapes ({shapes}): the shape contributes to the difference"

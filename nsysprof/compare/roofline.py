@@ -70,7 +70,7 @@ class Roofline:
 
 
 def roofline(comparison: Comparison, pair: str | None = None) -> Roofline | None:
-    """Compute the `Roofline` of a pair (by default, the pair with the largest difference), or None without counters."""
+    """Compute the `Roofline` of a pair (by default, the pair with the largest difference); None without counters."""
     difference = comparison.differences[pair or comparison.largest]
     frames = [
         _side_points(side, selection, measured)
@@ -272,7 +272,7 @@ def _subtitle(comparison: Comparison, roofs: Roofline) -> str:
 def _why_none(roofs: Roofline | None) -> list[str]:
     if roofs is None or roofs.points.empty:
         refused = [f"{text}." for text in (roofs.refused.values() if roofs else ())]
-        nothing = "No roofline: no kernel of the pair with the largest difference has counters of memory traffic."
+        nothing = "No roofline: the counters have no memory traffic for the pair with the largest difference."
         return [nothing, *refused]
     return ["The counters hold no FLOPs.", "Measure them with:  nsysprof counters, without --quick"]
 

@@ -37,7 +37,8 @@ STEP, SPAN = "step", "span"  # the clocks by which calls are judged: as steps, o
 
 @dataclass(frozen=True)
 class SelectedCalls:
-    """A merged path with its instances, and the calls by which the time of the path is divided.
+    """A merged path with its instances and its calls; times per call are the time of the path divided by the number of
+    calls.
 
     ``per`` is the name of the calls. If each instance is one call, ``calls`` are the ``windows``. ``since``: the time
     from which the work of each window counts (None: all work). ``counted`` are the chosen calls (None: all).
@@ -224,7 +225,8 @@ class Selection(SelectedCalls):
 def complete_pieces(pieces: Pieces) -> Mask:
     """Mark the pieces that are samples of the span of a call.
 
-    The last of several calls is not a sample: no call follows, so the piece ends too early, at the end of the range.
+    The last of several calls is not a sample, because no call follows: its piece ends too early, at the end of the
+    range.
     """
     window = pieces.window
     last = np.append(window[1:] != window[:-1], True)[: len(window)]

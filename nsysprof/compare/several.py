@@ -65,16 +65,16 @@ def over_recordings(
     counts = f"{plural(len(unchanged), 'recording')} against {len(logs[1])}"
     interval = found.interval()
     text = (
-        f"over {counts}, {how}: {verdict} (p = {found.p:.2g}, t-test over runs; 95 % interval of new ÷ base "
-        f"{format_ratio(interval.low)} to {format_ratio(interval.high)}); recordings of one side differ by "
-        f"up to {format_share(float(np.expm1(noise)))}"
+        f"over {counts}, {how}: {verdict} (p = {found.p:.2g}, t-test over runs); new ÷ base: "
+        f"{format_ratio(interval.low)} to {format_ratio(interval.high)} (95 % interval); recordings of one side "
+        f"differ by up to {format_share(float(np.expm1(noise)))}"
     )
     more_of_both = "" if clear or len(known) > 1 else "; to decide, record both sides again: --also-base, --also-new"
     return OverRecordings(times, verdict, text + more_of_both)
 
 
 def to_record(pair: Pair) -> str:
-    """Return a sentence on the variation between calls, and on what to record to reach a verdict."""
+    """Return a sentence that states the variation between calls, and what to record for a verdict."""
     times = [side.samples.get(pair.clock, np.empty(0)) for side in pair.sides]
     noun = "steps" if pair.clock == STEP else "calls"
     spread = max((float(np.ptp(each)) / float(np.median(each)) for each in times if len(each) > 1), default=0)
@@ -116,6 +116,6 @@ def _like(attribution: Attribution, side: Selection, rules: Rules, merge: Sequen
     found = select_ranges(loaded, [calls], steps)[code]
     if not found.ledger.total_ns or (side.steps is not None and found.steps is None):
         raise NsysprofError(
-            f"{loaded.path}: {side.text!r} lacks GPU work or steps in this recording, but not in the other"
+            f"{loaded.path}: in this recording, {side.text!r} lacks GPU work or steps, unlike in the other recording"
         )
     return found

@@ -186,8 +186,8 @@ def next_command(difference: Difference, *, merged: bool) -> str:
 
 
 def gap_table(difference: Difference, top: int) -> TextTable:
-    """Make a table of the ``top`` causes of a pair, of all other causes combined, and of the total, in one unit; the
-    rounded figures add up to the total.
+    """Make a table of the ``top`` causes of a pair, all other causes combined, and the total. All figures have one unit
+    and, as rounded, add up to the total.
 
     ``values`` of the table are the times (ns) per cause.
     """

@@ -1,8 +1,8 @@
-"""Compute the bytes and FLOPs of selected ranges from hardware counters, per kernel and per cause; also compute rates,
-with the times of the report.
+"""Compute the bytes and FLOPs of selected ranges from hardware counters, per kernel and per cause. Rates are bytes and
+FLOPs divided by the times in the report.
 
-Times are from the report, because Nsight Compute slows kernels down in the run that it counts. A rate above the GPU's
-limit is refused.
+Times are from the report, because kernels run slower while Nsight Compute counts. A rate above the GPU's limit is
+refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ MIN_MATCHED_OF_CAUSE = 0.99
 MIN_MATCHED_OF_SIDE = 0.95
 MAX_NAMES = 4
 SUSPECTS = (
-    "the counters (they include bytes that hit the L2 cache without counters, and write-backs of earlier kernels)",
+    "the counters (they also count write-backs of earlier kernels, and reads that hit L2 in a run without counters)",
     "the memory bandwidth that the report records",
 )
 

@@ -1,4 +1,4 @@
-"""The ledger of work (launches, threads and moved bytes of each side), which complements the ledger of time."""
+"""The ledger of work: launches, threads and moved bytes of each side. It complements the ledger of time."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -62,9 +62,9 @@ def work_rows(base: Selection, new: Selection) -> pd.DataFrame:
     thread), NaN if not recorded.
 
     ``as_launched`` tells whether both sides launch with the same grids, blocks, registers and shared memory. ``ratio``
-    is the threads or bytes of the new side ÷ those of the base, in total or per launch (the ratio nearer to 1, because
-    a launch may be split). ``verdict`` describes the work of the new side: `less`, `same`, `more`, `other` (if only one
-    side has it) or `unknown`. Rows with the most time come first.
+    is the threads or bytes of the new side ÷ the threads or bytes of the base. It is the total or the ratio per launch,
+    whichever is nearer to 1, because a launch may be split. ``verdict`` describes the work of the new side: `less`,
+    `same`, `more`, `other` (if only one side has it) or `unknown`. Rows with the most time come first.
     """
     sides = [_amounts(side) for side in (base, new)]
     of_name = ["family", "math_unit"]
@@ -318,8 +318,8 @@ def _others(rows: pd.DataFrame, names: tuple[str, str]) -> Iterator[Doubt]:
         families = join_words(unknown.groupby("family")["new_ns"].sum().sort_values(ascending=False).index[:2].tolist())
         yield Doubt(
             UNJUDGED,
-            f"for {format_share(share)} of the kernel time of {names[1]}, it is unknown whether the work is the "
-            f"same: the grids of {families} kernels do not always grow with the work",
+            f"the work may differ in {families} kernels, which take {format_share(share)} of the kernel time of "
+            f"{names[1]}: the grids of these kernels do not always grow with the work",
         )
 
 

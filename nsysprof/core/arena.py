@@ -1,8 +1,8 @@
 """Memory for long columns: plain arrays or, beyond the memory limit of a report, arrays mapped from scratch files.
 
-The system can evict the pages of a mapped column at any time and read them again from the file. The same computation
-runs on both kinds of arrays and gives the same numbers. Scratch files have no name, so they disappear even if the
-program is killed.
+The system can evict the pages of a mapped column at any time and read them again from the file. Computations run in the
+same way on arrays in memory and on mapped arrays, and give the same numbers. Scratch files have no name, so they
+disappear even if the program is killed.
 """
 
 import mmap
@@ -39,7 +39,7 @@ class ColumnArena:
     """Allocator of columns: in memory if ``limit`` is None; otherwise in mapped scratch files, about ``limit`` bytes of
     which stay in memory.
 
-    ``roomy``: whether memory suffices for an analysis in parallel threads.
+    ``roomy``: whether there is enough memory for an analysis in parallel threads.
     """
 
     def __init__(self, limit: int | None = None, *, roomy: bool = True) -> None:
@@ -140,7 +140,7 @@ def give_back() -> None:
 def sort_groups(
     group: AnyInts, start: Ints, end: Ints, arena: ColumnArena, *, longest: bool = False
 ) -> tuple[Index, Ints]:
-    """Return the order of the rows by group, start and end, and the starts in this order.
+    """Return the order that sorts the rows by group, start and end; also return the starts in this order.
 
     With ``longest``, rows with equal starts are sorted longest first. Takes linear time if rows are already sorted by
     time, or consist of a few sorted tables.

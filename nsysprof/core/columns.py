@@ -103,7 +103,7 @@ def marked(rows: Any, count: int) -> Mask:
 
 
 def ranks(texts: Sequence[Any] | Array) -> Ints32:
-    """Return the rank of each value (such as a text) in sorted order; equal values are ranked by position."""
+    """Return the position that each value (such as a text) has in sorted order; equal values keep their order."""
     rank = np.empty(len(texts), np.int32)
     rank[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
     return rank
@@ -112,7 +112,7 @@ def ranks(texts: Sequence[Any] | Array) -> Ints32:
 class Coder:
     """Distinct int64 values in order of first appearance, and their codes.
 
-    A table of 2^16 slots finds the codes of nearly all values (in a few ns per row). New values, and values that share
+    A table with 2^16 slots finds the codes of nearly all values, in a few ns per row. New values, and values that share
     a slot, are found with `np.unique` and a dict.
     """
 
@@ -383,7 +383,9 @@ class ColumnTable:
 
 
 def ranked(table: ColumnTable, keys: Sequence[str], added: str) -> list[tuple[Any, ...]]:
-    """Return the sums of a column by ``keys``: tuples of the keys and the sum, largest sum first, then by keys."""
+    """Return the sums of a column by ``keys``, as tuples of the keys and the sum. The largest sum is first; equal sums
+    are sorted by keys.
+    """
     summed = table.summed(keys, [added])
     rows = zip(*(summed.columns[name].tolist() for name in (*keys, added)), strict=True)
     return sorted(rows, key=lambda row: (-row[-1], row[:-1]))
@@ -395,7 +397,7 @@ def numbers(column: Column) -> Array:
 
 
 def frame_of(table: str) -> cached_property[pd.DataFrame]:
-    """Make an attribute of an answer: the table of this name, from the answer's ``columns``, as a pandas DataFrame."""
+    """Make a property that returns the table of this name, from the answer's ``columns``, as a pandas DataFrame."""
     made = cached_property(lambda answer: answer.columns(table).frame())
     made.__doc__ = f"Return the table ``{table}`` as a pandas DataFrame."
     return made

@@ -24,7 +24,7 @@ else:
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Texts = Text | Annotated[list[Text], msgspec.Meta(min_length=1)]
-"""One text or several; `texts` makes a list of it."""
+"""One text or a list of texts; `texts` turns both into a list."""
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=2.0**62)]
 
@@ -42,8 +42,8 @@ def parse_as(value: Any, kind: type[_T], where: str, hint: str, *, cells: bool =
     """Convert a decoded value to a struct or other type; custom types have a classmethod ``read``.
 
     With ``cells``, numbers are given as texts, as in a CSV row. Raises `NsysprofError`; its message starts with
-    ``where`` and the field, such as `a.json: points[3].seq`. For an unknown key or word, the hint starts with the valid
-    keys or words, the most similar first.
+    ``where`` and the field, such as `a.json: points[3].seq`. If a key or word is unknown, the hint starts with the
+    valid keys or words; the most similar comes first.
     """
     try:
         return msgspec.convert(value, kind, dec_hook=_read, strict=not cells)

@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)").fullmatch
 def whole_file(path: Path, *, replace: bool = True) -> Iterator[Path]:
     """Yield a path for writing a file. The file gets its name when it is complete; after a failure, nothing is left.
 
-    The path is in a new private folder beside the file, so that writing does not follow another user's link. An
+    The path is in a new private folder beside the file, so that nothing is written through a link of another user. An
     existing file or link with this name is replaced; with ``replace=False``, `FileExistsError` is raised. An `OSError`
     names the file.
     """

@@ -19,7 +19,7 @@ _BLOCK = 256  # values that `slice_reduce` reduces beforehand
 
 
 def clip(start: Ints, end: Ints, begin: int, stop: int) -> tuple[Ints, Ints]:
-    """Clip intervals to a period, and return times relative to its start; no result has a negative length."""
+    """Clip intervals to a period, and return their times relative to the start of the period; no length is negative."""
     first = np.clip(start, begin, stop)
     return first - begin, np.clip(end, first, stop) - begin
 
@@ -199,11 +199,11 @@ def slice_reduce(ufunc: np.ufunc, values: Ints, low: Index, high: Index, empty: 
 
 @dataclass(frozen=True)
 class Overlaps:
-    """Pairs of overlapping intervals, for fast computation of the union of consecutive intervals.
+    """Pairs of overlapping intervals, from which the union of consecutive intervals can be computed fast.
 
     At every moment, the running intervals are sorted by index; ``ns`` is the time during which the two intervals of a
-    pair are neighbours. For any set of intervals that is contiguous at every moment, ``union length = sum of lengths -
-    sum of ns of the pairs in the set``.
+    pair are neighbours. If a set of intervals is contiguous at every moment, ``union length = sum of lengths - sum of
+    ns of the pairs in the set``.
     """
 
     first: Index
@@ -296,7 +296,7 @@ def _overlaps_by_sweep(start: Ints, end: Ints) -> Overlaps:
 
 
 def cover_before(start: Ints, end: Ints, moment: Ints) -> Ints:
-    """For each moment, return how much of the earlier time the disjoint, sorted intervals cover."""
+    """For each moment, return the earlier time that the intervals (disjoint and sorted) cover."""
     before = np.append(0, np.cumsum(end - start))
     place = np.searchsorted(start, moment, side="right")
     last_end = np.append(_FIRST, end)[place]
@@ -352,8 +352,8 @@ def column(times: Ints, edges: Ints) -> Ints:
 def time_per_group(start: Ints, end: Ints, group: Bytes, edges: Ints) -> Ints:
     """Sum the time of intervals in each (group, column): int64 ns of shape (groups, columns).
 
-    Most intervals are in one column. The columns that longer intervals fill are counted from the starts and ends of
-    these intervals.
+    Most intervals are in one column. If an interval fills whole columns, these columns are counted from its start and
+    end.
     """
     columns, groups = len(edges) - 1, int(group.max(initial=0)) + 1
     first, last = column(start, edges), column(np.maximum(end - 1, start), edges)

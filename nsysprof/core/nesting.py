@@ -1,4 +1,4 @@
-"""Nested intervals: enclosing intervals, sums over ancestors, and lanes without crossings.
+"""Handle nested intervals: find enclosing intervals, add up values of ancestors, and stack lanes without crossings.
 
 Like `intervals`, this module uses numpy on whole arrays. Parents are row numbers, -1 for none.
 """
@@ -128,7 +128,7 @@ def _over_ancestors(ufunc: np.ufunc, values: Array, empty: Any, parent: Ints32) 
 
 
 def outermost(parent: Ints32, marked: Mask) -> Mask:
-    """Keep the marks of rows without a marked ancestor."""
+    """Remove the mark of each row that has a marked ancestor."""
     within: Mask = np.append(ancestors_or_self(parent, marked), False)[parent]
     return marked & ~within
 

@@ -22,7 +22,7 @@ def cores() -> int:
 def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int
 ) -> Generator[Result, None, None]:
-    """Yield the results for all items in order. Each thread is at most one item ahead of the reader.
+    """Yield the results for all items in order. Each thread computes at most one item before the reader asks for it.
 
     With one thread, the reader's own thread computes each item on demand.
     """

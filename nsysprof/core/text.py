@@ -33,7 +33,7 @@ def _printable(character: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Put a text on one line for charts, without characters that have no glyph."""
+    """Put a text on one line for charts, and leave out characters without a glyph."""
     return " ".join("".join(map(_printable, text)).split()) or "(no name)"
 
 
@@ -75,7 +75,9 @@ def _ends(text: str, most: int, tail: int) -> tuple[str, str]:
 
 
 def shorten_all(texts: Sequence[str], most: int, shortened: Callable[[str, int], str] = shorten) -> list[str]:
-    """Shorten the names of one list so that they stay distinct: equal results show the differing part."""
+    """Shorten the names of one list so that they stay distinct: names that would become equal show the part in which
+    they differ.
+    """
     short = [shortened(text, most) for text in texts]
     alike: dict[str, list[int]] = {}
     for at, text in enumerate(short):
@@ -169,7 +171,9 @@ def join_first(texts: Sequence[str], most: int, shown: Callable[[str], str] = st
 
 
 def drop_repeats(sentences: Sequence[str]) -> list[str]:
-    """Merge sentences that differ only in numbers and the name before a colon: keep the first, with the count."""
+    """Merge sentences that differ only in numbers and in the name before a colon: keep the first sentence, and add the
+    number of merged sentences.
+    """
     alike: dict[str, list[str]] = {}
     for text in sentences:
         alike.setdefault(re.sub(r"\d[\d,.]*", "#", text.partition(": ")[2] or text), []).append(text)

@@ -1,4 +1,5 @@
-"""Count a program: run it under ncu once for its traffic and once for its work, and join both runs into one table.
+"""Count a program: run it under ncu twice (for its memory traffic, and for its FLOPs), and join both runs into one
+table.
 
 The columns of the table are an interface.
 """
@@ -68,7 +69,7 @@ COUNTERS = table(
 def in_ranges(rows: Iterable[NcuRow], select: str | None) -> list[NcuRow]:
     """Select the rows in ranges whose path or name matches a glob, and in their inner ranges (None: all rows).
 
-    Rows whose ranges are unclear are kept, because their ranges may match.
+    Rows with unclear ranges are kept, because their ranges may match the glob.
     """
 
     def matches(names: Sequence[str], glob: str) -> bool:
@@ -82,9 +83,9 @@ def counter_rows(first: Sequence[NcuRow], second: Sequence[NcuRow]) -> tuple[lis
     """Join the rows of the first run with their partners in the second run. Also return the number of rows without a
     partner.
 
-    A partner has the same process (by order of appearance), range, kernel, grid and block, and the same index among all
-    rows with these values. Order alone is not enough, because launches of several threads interleave differently in
-    each run.
+    A partner has the same process (by order of appearance), range, kernel, grid and block. Among all rows with these
+    values, it has the same index. Order alone is not enough, because launches of several threads interleave differently
+    in each run.
     """
     partners = dict(zip(_keys(second), (row.values for row in second), strict=True))
     rows: list[CounterRow] = []
@@ -253,8 +254,8 @@ def _warnings(record: Mapping[str, Any], options: Collection[str]) -> Iterator[s
     passes = max(record["runs"][0]["passes"], default=1)
     if passes > 1:
         yield (
-            f"counting traffic took {passes} passes on this GPU, so kernels were replayed: each kernel read "
-            "its inputs from DRAM, even inputs that the previous kernel had left in L2"
+            f"counting traffic took {passes} passes on this GPU, so ncu replayed each kernel. Each replay read "
+            "all inputs from DRAM, even inputs that the previous kernel had left in L2"
         )
     if record["missing"]:
         yield f"not counted, because this GPU has no metric for it: {', '.join(record['missing'])}"

@@ -1,9 +1,9 @@
 """The Nsight Compute metrics from which each column of the counters is computed, by chip and run.
 
 The *traffic* run requests only as many metrics as one pass can count. If a kernel is replayed, ncu saves and restores
-its memory between replays. This flushes the L2 cache, regardless of ``--cache-control``, so data that the previous
-kernel had left in L2 would have to be read from DRAM. Metrics that need several passes, above all FLOPs, do not depend
-on caches and are counted in a separate run, *work*.
+its memory between replays. These copies flush the L2 cache, regardless of ``--cache-control``. Data that the previous
+kernel had left in L2 would then be read from DRAM. Metrics that need several passes, above all FLOPs, do not depend on
+caches and are counted in a separate run, *work*.
 """
 
 import re

@@ -126,8 +126,8 @@ def _filters(select: str | None) -> Iterator[str]:
 def kernels_counted(echo: Callable[[str], None], *, program: bool) -> Iterator[Callable[[str], None]]:
     """Yield a function that receives the output of a run, and calls ``echo`` with the part to show.
 
-    Lines about single kernels are replaced by an occasional count, which becomes rarer as the number of kernels grows.
-    All output of a ``program`` is shown. The output of a workload is hidden, because ncu distorts the printed times.
+    Lines about single kernels are replaced by a count, which is shown more rarely as the number of kernels grows. All
+    output of a ``program`` is shown. The output of a workload is hidden, because ncu distorts the printed times.
     Warnings and errors of ncu are always shown, and the log has everything.
     """
     rest, count, following = "", 0, 1

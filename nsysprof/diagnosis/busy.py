@@ -24,7 +24,7 @@ _FULL = 0.75  # of the steps: more than is left where launching takes twice as l
 
 @dataclass(frozen=True)
 class Busy:
-    """The compute kernels of the steps of a ``place``: rows ``op`` of `Trace.ops`, sorted by start.
+    """The compute kernels in the steps of a ``place``: rows ``op`` of `Trace.ops`, sorted by start.
 
     ``alone``: for each kernel, the time (ns) in which no other kernel runs.
     """
@@ -60,8 +60,8 @@ class Busy:
         return rows[np.argsort(trace.ops.stream[rows], kind="stable")]
 
     def gained(self, op: Index, shorter: Ints, ns: int | None = None) -> int:
-        """Return the maximum gain over all steps if each GPU op took ``shorter`` ns less: the sum or the replayed gain,
-        whichever is less.
+        """Return the maximum gain over all steps if each GPU op were shorter by ``shorter`` ns: the sum of ``shorter``,
+        or the replayed gain if that is smaller.
 
         ``ns`` replaces the sum of ``shorter`` if ops run at the same time.
         """

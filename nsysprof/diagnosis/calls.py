@@ -251,7 +251,7 @@ def _fed(case: Case) -> Mask:
 
 
 def source_sleeps(case: Case, group: Group) -> bool:
-    """Return whether another thread's sleep sets the pace: most waits for input end soon after this sleep."""
+    """Return whether the sleep of another thread sets the pace, because most waits for input end soon after it."""
     calls, threads = case.facts.activity.calls, case.facts.attribution.trace.threads
     end, ns, thread = (case.pieces[name][group.rows] for name in ("end_ns", "ns", "thread"))
     sleeps = np.flatnonzero((case.purpose[:-1] == purposes.SLEEP) & (calls.end - calls.start >= np.median(ns) / 2))

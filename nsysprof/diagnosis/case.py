@@ -66,7 +66,7 @@ class Place:
 
     @property
     def unit_ns(self) -> float:
-        """The step time that amounts refer to: the median, or the mean of uneven steps."""
+        """The step time to which amounts refer: the median or, if steps are uneven, the mean."""
         return self.total_ns / self.steps if self.uneven else self.step_ns
 
     @property
@@ -163,7 +163,7 @@ class Case:
 
     @cached_property
     def long_code_ns(self) -> int:
-        """Return the length (ns) above which code between two calls is separate work, and not part of launching."""
+        """Return a length (ns): code between two calls that takes longer is separate work, not part of launching."""
         code = self.pieces["ns"][(self.pieces["thread"] >= 0) & (self.pieces["call"] < 0)]
         code = code[code < LONG_CODE_NS]
         usual = int(np.median(code)) if len(code) else 0
@@ -185,11 +185,11 @@ class Case:
 
     @cached_property
     def dialect(self) -> str:
-        """Return the language of the program: the first word of one of `DIALECTS`."""
+        """Return the language of the program, as the first word of an entry in `DIALECTS`."""
         return dialect(self.facts.attribution.trace).split()[0].split("-")[0]
 
     def waited(self, place: Place, rows: Index) -> Ints:
-        """Return how long the GPU waits in these pieces, for each step of a place."""
+        """For each step of a place, return how long the GPU waits in the given pieces."""
         at = np.full(len(self.windows), -1, np.int64)
         at[place.windows] = np.arange(place.steps)
         return sums(at[self.pieces["window"][rows]], self.pieces["ns"][rows], place.steps)
@@ -219,7 +219,7 @@ class Case:
 
     @cached_property
     def residual(self) -> Floats:
-        """Return the relative error of each steady step in a replay that uses typical delays of GPU ops."""
+        """Return the relative error of each steady step in a replay with typical delays instead of recorded delays."""
         return self.program.residual[self.rows]
 
     def known(self, place: Place) -> bool:
@@ -234,7 +234,7 @@ class Case:
         return gained[self.rows][place.windows]
 
     def without(self, place: Place, cause: Cause) -> Ints | None:
-        """Return the time (ns) that each step of a place saves without a cause, or None if unknown."""
+        """Return the time (ns) that each step of a place saves if a cause is removed, or None if unknown."""
         return self.shorter(place, lambda network: edits.remove(network, cause))
 
     def changed(self, place: Place, changes: Changes) -> Ints | None:

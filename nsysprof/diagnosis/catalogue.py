@@ -1,4 +1,4 @@
-"""List all kinds of findings: kinds of waits, and findings about other properties of steps."""
+"""List all kinds of findings: findings about waits, and findings about other properties of steps."""
 
 from collections.abc import Callable, Iterator
 

@@ -156,7 +156,7 @@ def set_up(case: Case) -> Iterator[tuple[str, int]]:
 def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding], recorded_ns: int) -> list[Finding]:
     """Return findings about a recording that is only a demo or a cold start: first its kind, then facts without advice.
 
-    If annotated steps repeat with more than a little work, or if GPUs are busy for long, the findings are returned
+    If annotated steps repeat and have more than a little work, or if GPUs are busy for long, the findings are returned
     unchanged.
     """
     trace = case.facts.attribution.trace
@@ -232,9 +232,9 @@ def _sets_up(trace: Trace, place: Place, inside: int) -> str:
 
 
 def outside_steps(case: Case, idle_ns: int, gap_ns: int, during: str) -> Iterator[Finding]:
-    """Find programs whose GPUs idle outside the detected steps for several times the length of all steps, in PyTorch
-    (whose detected steps are often the layers of a cold pass) or in one call that pins memory. See `Diagnosis` for the
-    times.
+    """Find programs whose GPUs idle outside the detected steps for several times as long as all steps take. They must
+    be PyTorch programs (whose detected steps are often the layers of a cold pass), or idle in one call that pins
+    memory. See `Diagnosis` for the times.
     """
     gpus = len({place.gpu for place in case.places})
     total = sum(place.total_ns for place in case.places) // max(gpus, 1)

@@ -1,4 +1,6 @@
-"""Find GPU waits while the launching thread runs long CPU code (neither a call nor part of launching)."""
+"""Find GPU waits during which the launching thread runs long CPU code. Such code is neither a call nor part of
+launching.
+"""
 
 import re
 from collections.abc import Iterable
@@ -293,7 +295,9 @@ def _file_call(case: Case, group: Group) -> str:
 
 
 def most_samples(found: CpuSamples | None, mine: Index | None) -> str:
-    """Return the innermost function in more than half of the samples ``mine`` (None: of all), or "" if unknown."""
+    """Return the innermost function that more than half of the samples ``mine`` (None: all samples) have in common, or
+    "" if unknown.
+    """
     if found is None:
         return ""
     mine = np.arange(len(found.time)) if mine is None else mine

@@ -74,11 +74,11 @@ class Diagnosis:
     ``early_share``: for a recording without steps, the share of time spent waiting in warm-up ranges; ``busiest``: the
     kernels with the most time, and their shares of the step time; ``several``: whether no single kernel leads these;
     ``recorded_ns``: the length of the recording; ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the
-    GPUs' busy time outside all steps; ``outside``: whether the GPUs' busy time outside all steps is mostly kernels or
-    copies, and for how long. ``idle_outside_ns``: mean idle time of a GPU outside detected steps, between the first and
-    last operations; ``gap_ns``: the longest gap in this time; ``during``: the CPU's activity during this gap;
-    ``mostly``: if there is no finding, the largest cause of waits in the steps, with its share; ``tried``: whether a
-    replay that reproduces the steps showed that no fix helps; ``launches``: the number of recorded launches;
+    GPUs' busy time outside all steps; ``outside``: the main kind of GPU work outside all steps (kernels or copies), and
+    its time. ``idle_outside_ns``: mean idle time of a GPU outside detected steps, between the first and last
+    operations; ``gap_ns``: the longest gap in this time; ``during``: the CPU's activity during this gap; ``mostly``: if
+    there is no finding, the largest cause of waits in the steps, with its share; ``tried``: whether fixes were tried in
+    a replay that reproduces the steps, and none of them helps; ``launches``: the number of recorded launches;
     ``before``: the longest range that ends before the first GPU operation, and its time in ns; ``lost``: by GPU, the
     number of later steps left out because nsys lost GPU operations (see `incomplete`).
     """

@@ -39,7 +39,7 @@ class Finding:
     is empty if there is none. ``total_ns``: the time of all steady steps; ``step_ns``: the step time that amounts refer
     to, see `Place.unit_ns`; ``culprits``: the culprits of the finding in ``why.csv``; ``recording_ns``: the part of the
     gain that may be profiling overhead; ``where``: the code with the cause, according to CPU samples; ``usual_ns``: the
-    loss of the median step if the mean loss is more than 1.5 times as large (otherwise 0).
+    loss of the median step, or 0 unless the mean loss is more than 1.5 times as large.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class Finding:
 
     @property
     def likely_ns(self) -> float:
-        """Return the gain for ranking findings: the gain without profiling overhead, or half of an upper bound."""
+        """Return the gain for ranking: the gain without profiling overhead, or half of an upper bound."""
         bound = self.basis == BOUND and not self.recording_ns
         return max(self.gain_ns - self.recording_ns, 0) * (_HALF if bound else 1.0)
 
@@ -87,7 +87,7 @@ class Finding:
         return f"docs/fixes.md#{self.kind}"
 
     def untried(self, **values: Any) -> Finding:
-        """Return the finding without a gain, with other ``values``."""
+        """Return the finding with other ``values`` and without a gain."""
         none: dict[str, Any] = {"change": (), "basis": UNTRIED, "gain_ns": 0, "gain_low_ns": 0, "gain_high_ns": 0}
         return replace(self, **none, **values)
 
@@ -185,7 +185,7 @@ def _same(cause: Finding, slow: Finding) -> bool:
 
 
 def scaled(finding: Finding, times: float, steps: int) -> Finding:
-    """Scale a finding that covers only some of the steps up to all ``steps`` (by the factor ``times``)."""
+    """Scale a finding about some of the steps by the factor ``times``, so that it covers all ``steps``."""
     names = ("lost_ns", "gain_ns", "gain_low_ns", "gain_high_ns", "total_ns", "recording_ns")
     values = {name: round(getattr(finding, name) * times) for name in names}
     return replace(finding, steps=steps, **values)

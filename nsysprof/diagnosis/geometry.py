@@ -75,7 +75,9 @@ _FULLER = {
 
 
 def geometry_findings(busy: Busy) -> Iterator[Finding]:
-    """Yield kernels whose grid or blocks are too small; a full GPU would save kernel time × idle share."""
+    """Yield kernels whose grid or blocks are too small. A full GPU would save the kernel time × the idle share of the
+    GPU.
+    """
     found = busy.case.launches
     if found is None or not found.sms or not len(busy.op):
         return
@@ -147,7 +149,7 @@ def held_warps(found: Launches) -> Floats:
 
 
 def part_used(found: Launches) -> Floats:
-    """Return the share of the GPU that each launch keeps busy: the product of the shares of SMs, warps and lanes."""
+    """Return the share of the GPU that each launch keeps busy: share of SMs × share of warps × share of lanes."""
     of_block = _warps(found)
     each = found.blocks / max(found.sms, 1)
     warps = np.minimum(np.maximum(each, 1) * of_block, np.where(each < 1, np.inf, held_warps(found)))

@@ -205,7 +205,9 @@ def _where(case: Case, op: int) -> str:
 
 
 def stream_findings(busy: Busy) -> Iterator[Finding]:
-    """Find kernels outside the main compute stream that leave most of the GPU idle while compute waits for them."""
+    """Find kernels in side streams that use only a small part of the GPU while compute in the main stream waits for
+    them.
+    """
     case, place, known = busy.case, busy.place, busy.case.launches
     if known is None or not known.sms or not len(busy.op):
         return

@@ -36,7 +36,7 @@ LAUNCHING = (LAUNCH, MEMSET, EVENT, QUERY, COPY)
 
 @dataclass(frozen=True)
 class Group:
-    """The pieces ``rows`` of the waits in a place that share one cause. ``waited``: the ns in each step."""
+    """The pieces of the waits in a place (``rows``) that have the same cause. ``waited``: the ns in each step."""
 
     place: Place
     cause: str
@@ -88,8 +88,8 @@ def counted(place: Place, kind: str, cause: str, text: str, remedy: str, lost_ns
 
 
 def usual_ns(place: Place, lost: Ints) -> float:
-    """Return the loss of the median step of a place if the mean loss is more than 1.5 times as large, because of a few
-    steps; otherwise 0.
+    """Return the loss of the median step of a place if a few steps make the mean loss more than 1.5 times as large;
+    otherwise return 0.
     """
     usual = float(np.median(lost))
     skewed = place.path != WHOLE and lost.sum() > SKEWED * usual * place.steps > 0 and often(place, lost) == EVERY
@@ -97,8 +97,8 @@ def usual_ns(place: Place, lost: Ints) -> float:
 
 
 def often(place: Place, waited: Ints) -> str:
-    """State in which steps the GPU waits for most of the time, given the time ``waited`` per step: every step, some
-    steps, or one.
+    """State which steps contain most of the waiting time: every step, some steps, or one step. ``waited`` is the time
+    per step.
     """
     some = waited >= HAS * waited.max()
     count = int(some.sum())
@@ -128,8 +128,8 @@ def repeats(case: Case, group: Group, alike: AnyInts) -> bool:
 
 
 def in_one_gap(case: Case, group: Group) -> bool:
-    """Return whether, in a recording without steps, nearly all of the wait is between two kernels, so that it is set-up
-    and not a loop.
+    """Return whether a wait is set-up and not a loop: in a recording without steps, nearly all of the wait is between
+    two kernels.
     """
     if group.place.path != WHOLE:
         return False
@@ -156,10 +156,10 @@ class Kind:
     cause; ``words`` gives the name of the cause. ``symptom`` is a sentence with the placeholders ``{amount}`` and
     ``{cause}``. ``remedies`` are the remedies to try. ``whole`` returns everything that disappears together with the
     cause. ``set_up``: the wait happens once, and is never ranked first. ``tried`` is False if no replay can remove the
-    cause. ``least_launches``: a finding needs steps with at least this many launches. ``least_share``: the loss of a
-    finding (or its wait, if it ``exposes`` other waits) must be at least this share of the step time. ``inflated``:
-    recording makes the wait longer. ``note``: the end of the sentence if there is no remedy. ``where``: a sentence
-    about the place of the cause. ``arithmetic``: without a replay, the wait is the upper bound of the gain.
+    cause. ``least_launches``: a finding needs steps with at least this many launches. ``least_share``: the least loss
+    of a finding, as a share of the step time; if a finding ``exposes`` other waits, its wait counts instead.
+    ``inflated``: recording makes the wait longer. ``note``: the end of the sentence if there is no remedy. ``where``: a
+    sentence about the place of the cause. ``arithmetic``: without a replay, the wait is the upper bound of the gain.
     """
 
     name: str
@@ -259,9 +259,7 @@ def most_in(case: Case, rows: Index, found: OtherRanges, *, launching: bool = Tr
 
 @made_once
 def messages(case: Case) -> Ints:
-    """For each piece, return the name, as a code of `Facts.texts`, of the recorded MPI call that takes most of it; 0
-    for none.
-    """
+    """For each piece, return the MPI call that takes most of the piece, as a code of `Facts.texts`; 0 for none."""
     trace, out = case.facts.attribution.trace, np.zeros(len(case.pieces["ns"]), np.int64)
     rows = np.flatnonzero(case.pieces["cause"] == LATE_HOST)
     found = trace.report.reader.other_ranges(trace, {"mpi"}) if len(rows) else NO_RANGES
@@ -311,7 +309,8 @@ def copied_op(case: Case) -> Ints:
 
 @made_once
 def launching(case: Case) -> Mask:
-    """Mark pieces in which the host launched, made other calls that do not wait, or ran little code between calls.
+    """Mark pieces in which the host was busy with launches, with other calls that do not wait, or with little code
+    between calls.
 
     Short waits for a lock are included, because autograd uses a lock to pass work between threads.
     """
@@ -323,7 +322,9 @@ def launching(case: Case) -> Mask:
 
 
 def fetched(case: Case, group: Group) -> Mask:
-    """Mark the pieces of a group in which unified memory pages migrate to a host that reads the GPU's results."""
+    """Mark the pieces of a group in which the host reads the GPU's results, so that unified memory pages migrate to the
+    host.
+    """
     trace, pieces = case.facts.attribution.trace, case.pieces
     named = np.array([*("DtoH" in name for name in trace.op_names), False], bool)
     begins = np.sort(trace.ops.start[named[trace.ops.name] & (trace.ops.kind == MIGRATION)])
@@ -350,7 +351,7 @@ _OPENMP = (
 
 
 def dialect_text(case: Case, texts: dict[str, str]) -> str:
-    """Return the text for the language of the program, or the text for ``cuda`` if this language has none."""
+    """Return the text for the language of the program; if there is none, return the text for ``cuda``."""
     if case.dialect == "openmp" and "openacc" in texts:
         text = texts["openacc"]
         for one, other in _OPENMP:

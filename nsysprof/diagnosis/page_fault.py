@@ -56,8 +56,8 @@ def _called(case: Case) -> list[str]:
 
 
 def known_fault_share(case: Case, place: Place) -> float:
-    """Return the share of step time in which kernels run while pages migrate to the GPU, or `fault_share` if this share
-    is tiny.
+    """Return the share of step time in which kernels run while pages migrate to the GPU; if this share is tiny, return
+    `fault_share`.
     """
     windows = case.windows.take(place.windows)
     found = paging(case.facts.attribution.trace, place.gpu, windows.start, windows.end)
@@ -66,8 +66,8 @@ def known_fault_share(case: Case, place: Place) -> float:
 
 
 def without_faults(case: Case, place: Place) -> tuple[Case, Place]:
-    """If only some steps wait for pages, return a case (and its place) with only the other steps, in which kernel times
-    contain hardly any waits.
+    """If only some steps wait for pages, return a case (and its place) without these steps; its kernel times contain
+    hardly any waits.
     """
     windows = case.windows.take(place.windows)
     found = paging(case.facts.attribution.trace, place.gpu, windows.start, windows.end)

@@ -225,7 +225,7 @@ def _by_metrics(means: Mapping[str, Mean], roofs: Roofs) -> Reached:
 
 
 def shares_of(busy: Busy, rows: Index) -> Mapping[str, float]:
-    """Return the shares of the peaks that some kernels reach, by the most reliable basis; empty if unknown."""
+    """Return the shares of the peaks that some kernels reach, from the most reliable source; empty if unknown."""
     found = Sources(busy, roofs_of(busy.case, busy.place), [rows]).of(0) if len(rows) else ()
     return next((each.shares for each in found if each.shares), {})
 

@@ -1,4 +1,6 @@
-"""Find matrix products that could be faster: in FP32 on CUDA cores, misaligned, or limited by reads of weights."""
+"""Find matrix products that could be faster: products in FP32 on CUDA cores, misaligned products, and products limited
+by reads of weights.
+"""
 
 import re
 from collections.abc import Iterator

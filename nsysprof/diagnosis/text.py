@@ -218,7 +218,7 @@ def kernels_first(diagnosis: Diagnosis) -> str:
 
 
 def names_several(diagnosis: Diagnosis) -> bool:
-    """Return whether the text names the busiest kernels, of which no single kernel takes most of the time."""
+    """Return whether the text names several busiest kernels, because no single kernel takes most of the time."""
     text = kernels_first(diagnosis) if diagnosis.findings else nothing_text(diagnosis)
     return diagnosis.several and diagnosis.busiest in text
 

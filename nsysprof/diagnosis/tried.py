@@ -1,4 +1,4 @@
-"""Find the GPU's waits in the steps of a program by cause, each with the remedy that gained most in a replay."""
+"""Find the causes of GPU waits in the steps of a program, each with the remedy that saved most in a replay."""
 
 import shlex
 import traceback

@@ -80,8 +80,8 @@ def pyarrow_parquet() -> Any:
 def write_parquet(tables: Sequence[RecordTable], about: Mapping[str, str], folder: Path) -> None:
     """Write each table as ``NAME.parquet`` into an existing folder: typed columns, dictionary-encoded texts, zstd.
 
-    Row groups have 262,144 rows. The metadata of each file contains ``about``, and the metadata of each column
-    contains its ``description``.
+    Row groups have 262,144 rows. The metadata of the file contains ``about``, and the metadata of each column contains
+    the ``description`` of the column.
     """
     parquet = pyarrow_parquet()
     metadata = {key: value.encode(errors="replace") for key, value in about.items()}

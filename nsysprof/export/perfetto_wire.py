@@ -1,4 +1,4 @@
-"""Encode many packets of a Perfetto trace at once, from pieces that are already encoded.
+"""Encode many packets of a Perfetto trace at once, by joining pieces that are already encoded.
 
 The fields of a protobuf message can be in any order, so the parts of a message can be encoded separately and
 concatenated. The protobuf library encodes every distinct part once, such as a kernel's name with its family. This
@@ -39,7 +39,7 @@ class Pieces:
         return Pieces(self.data, self.first[rows], self.size[rows])
 
     def spread(self, rows: AnyInts, count: int) -> Pieces:
-        """Return pieces for ``count`` rows: these pieces at the given ``rows``, and empty pieces at all others."""
+        """Return pieces for ``count`` rows: the given ``rows`` get these pieces, and all others get empty pieces."""
         first, size = np.zeros(count, np.int64), np.zeros(count, np.int64)
         first[rows], size[rows] = self.first, self.size
         return Pieces(self.data, first, size)

@@ -252,12 +252,12 @@ def _add_projection(out: list[Track], ranges: StreamRanges, stream: str, parent:
 
 @dataclass(frozen=True)
 class StreamRanges:
-    """The ranges of one thread with work on a stream: only start/end ranges if ``window``, otherwise only the other
-    ranges.
+    """The ranges of one thread that have work on a stream: only start/end ranges if ``window``, otherwise all except
+    these.
 
     ``row`` are rows of ``trace.ranges``, ascending; ``inside`` is the work of each range on that stream, including ops
-    that other threads launched for the range. Over all streams, launches, ops and sums add up to
-    `Attribution.inclusive`, except for launches with work in several streams.
+    that other threads launched for the range. The launches, ops and sums of all streams add up to
+    `Attribution.inclusive`, unless a launch has work in several streams.
     """
 
     thread: int

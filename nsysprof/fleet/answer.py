@@ -51,8 +51,8 @@ _MAX_RANKS_NAMED = 3  # in a warning
 
 @dataclass(frozen=True)
 class RankLane:
-    """The activity of one rank over time: ``start_ns`` and ``end_ns`` on the common clock, and, for bins of equal
-    length, the shares (0 to 1) of compute and of communication without compute.
+    """The activity of one rank over time: ``start_ns`` and ``end_ns`` are on the common clock. The time between them is
+    divided into equal bins, each with a share (0 to 1) of compute and a share of communication without compute.
     """
 
     rank: int
@@ -69,8 +69,8 @@ class Fleet(Shown):
     ``ranks``: a row per rank with the columns of ``ranks.csv``: identity, parts of its iteration time, collectives, and
     whether the rank is a straggler. ``paths``: a row per path and rank (``fleet.csv``). ``iterations``: a row per path
     and iteration with the distribution over ranks (``iterations.csv``). ``spread``: a row per path. ``outliers``:
-    exceptionally long iterations of single ranks. ``split``: mean ns per iteration of the slowest rank and of the
-    median rank, for each kind of time.
+    exceptionally long iterations of single ranks. ``split``: each kind of time, as mean ns per iteration, for the
+    slowest rank and for the median rank.
 
     ``iteration_path`` is the path of the iterations, `WHOLE` if nothing repeats. ``source``: how ranks were numbered;
     ``clock``: how clocks were aligned. ``lanes`` is a lane per rank on the common clock. ``failures`` are reports

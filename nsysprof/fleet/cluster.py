@@ -36,8 +36,8 @@ _REPORTS_AHEAD = 4
 
 @dataclass(frozen=True)
 class ClusterChoice:
-    """The machines that analyze the reports: a ``scheduler``, or local ``workers`` (None: one per CPU), each with at
-    most ``memory_bytes`` (None: an equal share of 80 % of the free memory that control groups allow).
+    """The machines that analyze the reports: a ``scheduler``, or local ``workers`` (None: one per CPU). Each worker
+    uses at most ``memory_bytes`` (None: an equal share of 80 % of the free memory that control groups allow).
     """
 
     workers: int | None = None

@@ -157,7 +157,9 @@ def kept_in(folder: Path) -> Path:
 
 
 def answer_file(kept: Path, task: ReportTask) -> Path:
-    """Return the file for the answer to a task: the name depends on file, size, time, options and version."""
+    """Return the file for the answer to a task. Its name depends on the report's file, size and time, the options, and
+    the version.
+    """
     name = task.file.name if task.file.is_url else os.path.realpath(task.file.name)
     key = {
         **asdict(task),

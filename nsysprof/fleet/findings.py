@@ -41,7 +41,7 @@ def fleet_findings(
 ) -> Iterator[str]:
     """Write the sentences, the most important first; the arguments are fields of a `Fleet`.
 
-    Sums are over usual iterations only, because one warm-up iteration would outweigh all others.
+    Sums cover only usual iterations, because one warm-up iteration can take longer than all others together.
     """
     iterations = iterations[iterations["path"] == path]
     timed = usual[usual["span_ns"] > 0]
@@ -165,7 +165,8 @@ class StragglerState:
 
 
 def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerState:
-    """Describe a fleet without a proven straggler: there is none, there may be one, or the data does not suffice.
+    """Describe a fleet without a proven straggler: there is no straggler, there may be one, or the data does not
+    suffice.
 
     The sentence says that there is no straggler only if this is proven. ``whole``: whole reports are compared, not
     iterations.
@@ -210,14 +211,16 @@ def straggler_state(ranks: pd.DataFrame, *, whole: bool = False) -> StragglerSta
         )
     why = f"{count} {'is' if whole else 'are'} too few" if few else "iterations differ too much"
     return StragglerState(
-        f"no straggler found, but a slowdown of {limit} cannot be ruled out: the largest ratio to "
-        f"the other ranks is {ratio}, and {why} to rule it out",
+        f"no straggler found, but a slowdown of {limit} cannot be ruled out, because {why}; the slowest "
+        f"rank takes {ratio} as long as the other ranks",
         "No straggler found",
     )
 
 
 def awaited_rank(ranks: pd.DataFrame) -> int | None:
-    """Find the rank that causes much more than its share of the waiting, or None if ranks hardly wait."""
+    """Find the rank that causes much more than its share of the waiting. The result is None if there is no such rank,
+    or if ranks hardly wait.
+    """
     total = int(ranks["caused_ns"].sum())
     if not total or total < _MIN_SHARE * _gpu_time(ranks):
         return None
@@ -259,9 +262,8 @@ def _awaited(ranks: pd.DataFrame, waiting: Waiting) -> Iterator[str]:
         least, longest = format_ns(int(most["collective_ns"])), format_ns(int(other["collective_ns"]))
         yield (
             f"rank {awaited} arrives last in {int(most['times_awaited']):,} of {count:,} iterations and "
-            f"causes {format_share(most['caused'])} of all waiting: it spends {least} in collectives, rank "
-            f"{int(other['rank'])} spends {longest}, of which {format_share(other['waits'])} is waiting; "
-            f"{amount}"
+            f"causes {format_share(most['caused'])} of all waiting; in collectives, rank {awaited} spends {least}, and "
+            f"rank {int(other['rank'])} spends {longest} ({format_share(other['waits'])} of it waiting); {amount}"
         )
         return
     if total / length < _MIN_SHARE:
@@ -334,7 +336,7 @@ def _overlap(ranks: pd.DataFrame) -> Iterator[str]:
 
 
 def middle_rank(count: int) -> str:
-    """Return the word for the median of ``count`` ranks (with two ranks: their mean)."""
+    """Return the word for the middle of ``count`` ranks: their median or, with two ranks, their mean."""
     return "mean of both ranks" if count == 2 else "median rank"
 
 

@@ -23,7 +23,7 @@ _URL = re.compile(r"\w[\w+.-]*(?:::\w[\w+.-]*)*://")
 
 @dataclass(frozen=True)
 class ReportFile:
-    """A report to read: the path or URL as given, and a text that changes whenever the file changes."""
+    """A report to read: its path or URL as given by the user, and a text that changes whenever the file changes."""
 
     name: str
     stamp: str

@@ -1,4 +1,4 @@
-"""The page of a fleet: findings, tables of ranks, ranges and iterations, charts, and identities of ranks."""
+"""The page of a fleet: findings, tables (ranks, ranges and iterations), charts, and the identities of ranks."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -161,7 +161,7 @@ def _ranges(fleet: Fleet) -> dict[str, Any] | None:
     # too many for a column each: the slowest, in order
     numbers = fleet.ranks["rank"][fleet.ranks.index.isin(slowest.index[:MAX_RANK_COLUMNS])].tolist()
     notes = [
-        "own each: median of the ranks' medians; max/min: slowest ÷ fastest rank; rank columns: ratio to "
+        "Own each: median of the ranks' medians. Max/min: slowest ÷ fastest rank. Rank columns: ratio to "
         f"the {middle_rank(len(fleet.ranks))}, shaded if slower or faster. All times exclude exposed "
         "communication."
     ]
@@ -215,7 +215,9 @@ def _iterations(fleet: Fleet) -> dict[str, Any] | None:
 def _outliers(fleet: Fleet) -> dict[str, Any] | None:
     if fleet.outliers.empty:
         return None
-    note = "expected: computed from the other ranks in this iteration and this rank's usual time; z: robust z-score."
+    note = (
+        "Expected: computed from the other ranks in this iteration and from this rank's usual time. Z: robust z-score."
+    )
     return show_columns(_OUTLIER_COLUMNS, fleet.outliers, note=note).html()
 
 

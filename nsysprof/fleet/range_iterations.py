@@ -1,4 +1,6 @@
-"""Find the iterations of every range path of one process: the iteration of each range, and sums per iteration."""
+"""Find the iterations of every range path in one process: which iteration each range belongs to, and sums per
+iteration.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

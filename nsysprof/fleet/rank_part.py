@@ -47,7 +47,7 @@ def rank_part(
     lacks: tuple[str, ...],
     choice: Choice,
 ) -> RankPart:
-    """Make the `RankPart` of a process with GPU work; ``communication``: per op name, whether it is communication.
+    """Make the `RankPart` of a process with GPU work; ``communication``: whether each op name is communication.
 
     ``facts`` explain why the GPU waits; ``lacks`` names the data that the trace lacks.
     """

@@ -38,14 +38,15 @@ _TO_SIGMA = 1.4826  # the median absolute deviation of normal samples times this
 def straggler_rows(own: pd.DataFrame) -> pd.DataFrame:
     """Judge each rank by its row of ``own``: ns per iteration, excluding exposed communication; NaN if missing.
 
-    Columns are ``rank``, and `RANKS` from ``ratio`` to ``compared``. ``low``, ``high``: for ranks with a ratio at least
-    `MIN_SLOWNESS` above 1, the interval of the ratio (at 95 % for all ranks together), or the minimum and maximum over
-    iterations if the rank is slower in each iteration.
+    Columns are ``rank``, and `RANKS` from ``ratio`` to ``compared``. ``low``, ``high``: the interval of the ratio (at
+    95 % for all ranks together), or its minimum and maximum over iterations if the rank is slower in each iteration.
+    Only ranks with a ratio at least `MIN_SLOWNESS` above 1 have these values.
 
     ``verdict`` is "slower", "not slower" or "not proven". A rank is slower if the interval is above 1 and the effective
-    number of iterations is at least `SURE_FROM`. A rank is also slower if it is slower in each of at least
-    `LEAST_SAMPLES` iterations (`_is_slower_in_each`). With five or more ranks, the robust z-score of the rank must also
-    reach `MIN_Z`. ``basis`` is the test. A rank is not slower if its ratio is significantly below 1 + `MIN_SLOWNESS`.
+    number of iterations is at least `SURE_FROM`. A rank also counts as slower if it is slower in every iteration and
+    there are at least `LEAST_SAMPLES` iterations (see `_is_slower_in_each`). With five or more ranks, the robust
+    z-score of the rank must also reach `MIN_Z`. ``basis`` is the test. A rank is not slower if its ratio is
+    significantly below 1 + `MIN_SLOWNESS`.
     """
     values: Floats = own.to_numpy(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -165,13 +166,13 @@ class Waiting:
 
     ``each`` has a row per rank and iteration: ``rank``, ``label``, ``collectives`` (the number of collectives),
     ``collective_ns`` (the time in collectives), ``waiting_ns`` (the part beyond the shortest time of any rank),
-    ``caused_ns`` (the time that other ranks waited because this rank arrived last), and ``late_peer_ns`` (the waiting
-    that blocked compute). ``late`` shows how long each rank waited for each other rank; its columns are ``rank, label,
-    peer, late_ns``.
+    ``caused_ns`` (how long other ranks waited because this rank arrived last), and ``late_peer_ns`` (the waiting that
+    blocked compute). ``late`` shows how long each rank waited for each other rank; its columns are ``rank, label, peer,
+    late_ns``.
 
     ``matched`` and ``unmatched`` count the collectives of all ranks with and without a counterpart on other ranks.
     ``offset_ns`` shows, for each rank, how far its clock is ahead of the first rank's clock; it is empty if nothing was
-    matched. ``spread_ns`` is half the width of the middle 90 % of the remaining differences between ends.
+    matched. ``spread_ns`` is half the width of the middle 90 % of the differences that remain between the ends.
     """
 
     each: pd.DataFrame
@@ -185,9 +186,9 @@ class Waiting:
 def find_waiting(ranks: Sequence[Ranked], path: str) -> Waiting:
     """Find the `Waiting` in the iterations of a range path.
 
-    The k-th collective of a communicator in an iteration is the same on all ranks that have collectives of the same
-    names in the same order; if ranks differ, the largest group with equal names is compared. If a trace names no
-    communicators, all collectives count as one communicator.
+    Within an iteration, the k-th collective of a communicator is the same on all ranks if the collectives of these
+    ranks have the same names in the same order. If ranks differ, only the largest group of ranks with equal names is
+    compared. If a trace names no communicators, all collectives count as one communicator.
     """
     labels: dict[str, int] = {}
     names: dict[str, int] = {}
@@ -289,7 +290,7 @@ def _rows(
 
 
 def iteration_rows(part: RankPart, path: str) -> Index:
-    """Return the rows of a part that are iterations of a path, or the path's row of totals if there are none."""
+    """Return the rows of a path's iterations in a part; without iterations, return the path's row of totals."""
     if path not in part.paths:
         return np.empty(0, np.intp)
     rows = np.flatnonzero(part.path == part.paths.index(path))

@@ -24,7 +24,7 @@ _PARTS = {
     "idle_host_ns idle_sync_ns idle_queue_ns": (
         "GPU idle time caused by launches, by synchronization, and by queue delay"
     ),
-    "blocking_ns": "part of exposed communication on which the next compute kernel depended; empty if unknown",
+    "blocking_ns": "part of exposed communication that delayed the next compute kernel; empty if unknown",
 }
 _TOTALS = {
     "cpu_ns": "total CPU time of the instances",
@@ -48,7 +48,7 @@ PATHS = table(
         **_TOTALS,
         **_PARTS,
         **_MEDIANS,
-        "relative": "own_median_ns of the rank (own_ns if empty) ÷ median of the same time over all ranks",
+        "relative": "own_median_ns of the rank ÷ median over all ranks; uses own_ns if own_median_ns is empty",
         "times_slowest": "number of iterations in which the rank is the slowest (excluding exposed communication)",
     },
     made_in="fleet/tables.py",
@@ -61,15 +61,13 @@ ITERATIONS = table(
         "iteration": "name or number of the iteration",
         "ranks": "number of ranks that have this iteration",
         "own_median_ns own_iqr_ns own_min_ns own_max_ns": (
-            "statistics over the ranks: time excluding exposed communication"
+            "time excluding exposed communication: statistics over the ranks"
         ),
         "max_over_min": "own_max_ns ÷ own_min_ns",
-        "own_mean_ns": "mean over the ranks: time excluding exposed communication",
-        "slowest_rank fastest_rank": (
-            "rank with the longest, and rank with the shortest time excluding exposed communication"
-        ),
+        "own_mean_ns": "time excluding exposed communication: mean over the ranks",
+        "slowest_rank fastest_rank": ("ranks with the longest and the shortest time, excluding exposed communication"),
         "span_median_ns span_iqr_ns span_min_ns span_max_ns": (
-            "statistics over the ranks: span (elapsed time from the first GPU op to the last)"
+            "span (elapsed time from the first GPU op to the last): statistics over the ranks"
         ),
     },
     made_in="fleet/tables.py",
@@ -144,7 +142,7 @@ class RankRows:
 
 
 def rank_rows(ranks: Sequence[Ranked]) -> RankRows:
-    """Collect the rows of all ranks, rank by rank. Paths are in the order of the rank with the most paths."""
+    """Collect the rows of all ranks, rank by rank. Paths are sorted as on the rank with the most paths."""
     longest = sorted(ranks, key=lambda one: -len(one.part.paths))
     paths, labels = (
         {text: code for code, text in enumerate(dict.fromkeys(chain.from_iterable(texts)))}
@@ -271,8 +269,8 @@ def spread_frame(paths: pd.DataFrame, iterations: pd.DataFrame) -> pd.DataFrame:
 
 
 def own_matrix(rows: RankRows, path: str) -> pd.DataFrame:
-    """Tabulate the times of a path's iterations, excluding exposed communication: a row per rank, a column per
-    iteration, NaN if missing.
+    """Make a table of the times of a path's iterations, excluding exposed communication. There is a row per rank and a
+    column per iteration; missing times are NaN.
     """
     code = rows.paths.index(path) if path in rows.paths else -1
     chosen = np.flatnonzero(rows.path == code)

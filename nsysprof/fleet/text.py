@@ -110,16 +110,20 @@ def rank_table(fleet: Fleet, top: int = 1 << 30, *, brief: bool = False) -> Text
     )
     what = "report" if fleet.iteration_path == WHOLE else f"iterations ({one_line(fleet.iteration_path, 60)})"
     notes = [
-        f"Shares: % of the time of the {what}. comm.: exposed communication (not overlapped by compute); "
-        "own: time excluding comm.; vs. others: own ÷ median own of the other ranks"
-        + ("." if fleet.iteration_path == WHOLE else ", median over iterations; slowest: number of iterations.")
+        f"Shares: % of the time of the {what}. Comm.: exposed communication (no compute runs meanwhile). "
+        "Own: time excluding comm. Vs. others: own ÷ median own of the other ranks"
+        + (
+            "."
+            if fleet.iteration_path == WHOLE
+            else " (median over iterations). Slowest: number of iterations in which the rank is the slowest."
+        )
     ]
     if ranks["gpu"].str.contains(",").any():
         notes.append("own: summed over the GPUs of the rank.")
     if waits:
         notes.append(
-            "waiting: % of the rank's collective time in which it waits for the last rank to arrive (which "
-            "spends the least time in collectives); awaited: % of all waiting that this rank causes."
+            "Waiting: % of the rank's collective time spent waiting for the last rank to arrive. "
+            "Awaited: % of all waiting that this rank causes."
         )
     if fleet.left_out:
         notes.append(f"Shares, waiting and awaited exclude {without_text(fleet.left_out)}.")
@@ -156,8 +160,8 @@ def _spread_table(fleet: Fleet) -> TextTable | None:
         own, slowest = spread_text(median, iqr, low, high, row["ranks"]), often if row["compared"] else ""
         rows.append({**row, "own": own, "slowest": slowest})
     note = (
-        "own each: time per instance excluding exposed communication (median of the ranks' medians ± half "
-        "the IQR; with fewer than 10 ranks: minimum–maximum); max/min: slowest ÷ fastest rank."
+        "Own each: time per instance excluding exposed communication, as median of the ranks' medians ± half "
+        "the IQR (with fewer than 10 ranks: minimum–maximum). Max/min: slowest ÷ fastest rank."
     )
     return show_columns(_SPREAD_COLUMNS, rows, note=note)
 

@@ -23,7 +23,8 @@ _INSIDE = 0.06  # of the axis: what a part needs for its time to be written on i
 
 
 def plan_forecast(answer: Forecast) -> Plan:
-    """Plan two bars (the critical path of a median step, now and with the change) and the interval of the forecast.
+    """Plan two bars and the interval of the forecast. The bars show the critical path of a median step, now and with
+    the change.
 
     Each bar ends at the median step time; the forecast bar has an interval.
     """

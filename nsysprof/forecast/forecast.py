@@ -69,11 +69,11 @@ class Forecast(Attributed, Shown):
     ``steps`` has a row per step of a path on a GPU: ``start_ns`` as recorded, ``base_ns`` and ``forecast_ns``, int64.
     The attributes ``base_ns`` and ``forecast_ns`` are the medians of these columns; ``low_ns`` and ``high_ns`` are the
     interval of the forecast. If ``as_profiled``, all times include profiling overhead; otherwise ``unprofiled`` says
-    how this overhead was removed. ``residual`` is the relative error of a replay that keeps only the lengths of GPU
-    ops; ``widened`` is the share by which each end of the interval is extended, for the errors of published forecasts.
-    ``before`` and ``after`` are the critical paths of one step (whose two times are nearest to the medians) without and
-    with the change. ``per_call_ns`` is the gain per call of the changed ranges, or None if there are no such ranges.
-    ``others`` has path, GPU and both medians of other steps.
+    how this overhead was removed. ``residual`` is the relative error of an unchanged replay that keeps only the lengths
+    of GPU ops; ``widened`` is the share by which each end of the interval is extended, to cover the errors of published
+    forecasts. ``before`` and ``after`` are the critical paths of one step, without and with the change; the two times
+    of this step are nearest to the medians. ``per_call_ns`` is the gain per call of the changed ranges, or None if
+    there are no such ranges. ``others`` has path, GPU and both medians of other steps.
     """
 
     attribution: Attribution
@@ -103,7 +103,7 @@ class Forecast(Attributed, Shown):
 
     @property
     def chosen(self) -> str:
-        """Return a clause with the steps and their coverage."""
+        """Return a clause that names the steps and the share of time that they cover."""
         return self.steps.clause
 
     @property
@@ -123,9 +123,7 @@ class Forecast(Attributed, Shown):
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """Return the diagnosis of the forecast steps, with the changes that would help (times include profiling
-        overhead).
-        """
+        """Return the diagnosis of the steps, with the changes that would help (times include profiling overhead)."""
         return diagnose(self.case)
 
     @property

@@ -38,7 +38,7 @@ class PathParts:
 
 
 def path_parts(facts: Facts, network: Network, times: Times, start: int, ops: Index, stop: int) -> PathParts:
-    """Return the parts of a step that lasts from ``start`` to the end of the last of ``ops``, or to ``stop``."""
+    """Return the parts of a step, which lasts from ``start`` to ``stop``, or to the end of the last op in ``ops``."""
     clock = clock_of(network)
     end = times.node[network.done[ops]] + network.length[ops]
     last = int(ops[np.argmax(end)])

@@ -53,11 +53,11 @@ class Unprofiled:
 def unprofiled_network(
     program: Program, spans: Spans, mine: Index, path: str, record: Path | None
 ) -> tuple[Network, Unprofiled | None]:
-    """Return the network without profiling overhead, and how the overhead was removed (None if no record has the time
-    without a profiler).
+    """Return the network without profiling overhead, and a description of how the overhead was removed (None if no
+    record has the time without a profiler).
 
-    The steps of the path become shorter by the ratio in the record. Raises `AbstainError` if no overhead per call gives
-    this step time.
+    The record has the ratio of step times without and with the profiler; the steps of the path become shorter by this
+    ratio. Raises `AbstainError` if no overhead per call gives this step time.
     """
     network = program.network
     beside = record or record_beside(program.attribution.trace.report.path)
@@ -73,7 +73,7 @@ def unprofiled_network(
     recorded = float(np.median((spans.windows.end - spans.windows.start)[mine]))
     if max(recorded, profiled_ns) > _OTHER_PROGRAM * min(recorded, profiled_ns):
         raise AbstainError(
-            f"profiled steps of {name} took {format_ns(profiled_ns)} in {beside}, but {format_ns(recorded)} "
+            f"profiled steps of {name} take {format_ns(profiled_ns)} according to {beside}, but {format_ns(recorded)} "
             "in this report: the program or the range differs",
             "--record FILE names another record; --as-profiled needs no record",
         )

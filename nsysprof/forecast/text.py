@@ -69,7 +69,7 @@ def _some_steps(answer: Forecast) -> str:
 
 
 def parts_table(answer: Forecast) -> TextTable:
-    """Make a table of the parts of a median step's critical path, now and with the change."""
+    """Make a table of a median step's critical path: its parts, now and with the change."""
     before, after = sum(answer.before.ns), sum(answer.after.ns)
     parts = [*zip(WORDS, answer.before.ns, answer.after.ns, strict=True)]
     rest = round(answer.base_ns) - before, round(answer.forecast_ns) - after
@@ -98,7 +98,7 @@ def facts_of(answer: Forecast) -> list[str]:
     out = [change_words(answer), *answer.notes, steps, answer.chosen, basis, known]
     if len(answer.base) > 1:
         level = f"at {format_share(answer.level)}" if answer.level else ""
-        wider = f", widened at each end by {format_share(answer.widened)} (p90 forecast error for this kind)"
+        wider = f"; each end is widened by {format_share(answer.widened)} (p90 error of such forecasts)"
         whence = f"interval {level} for the median step, from this run's steps{'' if answer.widened else ' alone'}"
         if set(REMOVALS) & set(answer.question):
             whence = (

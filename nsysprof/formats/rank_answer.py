@@ -32,9 +32,9 @@ class RankPart:
 
     ``paths``: merged paths, outermost first, preceded by `WHOLE`. A row is an iteration of a path: ``path`` int32;
     ``label`` int32 into ``labels`` (``step12``; ``#3`` is the fourth instance of an unnumbered range; empty: all
-    instances together); ``first_ns`` and ``last_ns`` of its ops; and ``columns`` as in `COLUMNS`: int64, times in ns,
-    summed over the instances of the row; the columns of `PARTS` are also summed over GPUs. Every path has a row with an
-    empty label for its totals.
+    instances together); ``first_ns`` and ``last_ns`` of its ops; and ``columns`` as in `COLUMNS` (int64, times in ns).
+    Columns are summed over the instances of the row, and the columns of `PARTS` also over GPUs. Every path has a row
+    with an empty label for its totals.
 
     ``iteration_path`` is the path of the iterations. Collectives sorted by start: ``collective`` int32 into
     ``collective_names``, ``communicator`` int32 into ``communicators``, ``collective_start``, ``collective_end``;
@@ -74,7 +74,7 @@ class RankPart:
 
 @dataclass(frozen=True)
 class ReportAnswer:
-    """A `RankPart` for each process of a report with GPU work, and the data that identify the ranks of these processes.
+    """A `RankPart` for each process with GPU work in a report, and the data that identify the ranks of these processes.
 
     ``start_utc_ns`` is the UTC time at which the clock of the report reads 0, None if not recorded; ``seconds`` and
     ``peak_bytes`` are the cost of the answer: wall time, and the peak memory of the worker so far.

@@ -106,8 +106,8 @@ def plain_steps(path: Path, steps: str) -> tuple[float, float, str] | None:
     """Return the median step times (ns) without and with the profiler from a run record, and the name of their range in
     the record.
 
-    ``steps`` is the merged path of the steps, which are a row of the record or the calls of an outer range. Returns
-    None if the record has no such times.
+    ``steps`` is the merged path of the steps. In the record, the steps are a range, or the calls of an outer range.
+    Returns None if the record has no such times.
     """
     rows = (parse_leniently(read_if_document(path, RUN_SCHEMA), RunRecord).overhead or {}).get("ranges")
     for row in rows if isinstance(rows, list) else []:

@@ -200,7 +200,7 @@ class BenchSamples:
         return self.clock_step / point.calls_of(kind)
 
     def rounding(self, point: BenchPoint, kind: Kind) -> float:
-        """Return the largest error (in logarithms) of a median due to the clock resolution; see `rounding_of`."""
+        """Return the largest error (in logarithms) that the clock resolution causes in a median; see `rounding_of`."""
         values = point.samples(kind)
         return rounding_of(self.step(point, kind), float(np.median(values))) if len(values) else 0.0
 

@@ -70,7 +70,7 @@ class Flag(_Column):
 
 
 class Choice(_Column):
-    """A shape property with a value. Names show the value after the prefix ``short``, unless it is the default."""
+    """A shape property with a value. Names show the prefix ``short`` and the value, unless the value is the default."""
 
     default: str | int | float
     short: str = ""

@@ -1,7 +1,8 @@
 """The minimal cost of PyTorch operators: FLOPs and bytes from the shapes and types of their inputs.
 
 A multiply-add counts as two FLOPs. Each input is read once and each result written once, regardless of caches. Softmax
-and norms count as five FLOPs per element; other operators count as one, except products, convolutions and attention.
+and norms count as five FLOPs per element. Products, convolutions and attention have their own formulas; all other
+operators count as one FLOP per element.
 """
 
 import math

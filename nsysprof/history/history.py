@@ -1,4 +1,6 @@
-"""Find levels of step times over runs: series of comparable runs, changes of level, and the parts of each change."""
+"""Find levels of step times over runs: group comparable runs into series, find changes of level, and split each change
+into parts.
+"""
 
 import os
 import re
@@ -46,8 +48,8 @@ class Change:
 
     ``low`` and ``high`` are the 95 % interval of ``ratio`` (after ÷ before). ``machine``: how the machine differs
     between the two levels. ``cause``: `MACHINE` if the machine differs or the commit is the same; `CLOCK` if all
-    kernels changed by the same factor and no recorded condition explains this factor; otherwise `PROGRAM`. ``ledger``:
-    the parts (ns) of the mean step at each level, largest difference first.
+    kernels changed by the same factor, which no recorded condition explains; otherwise `PROGRAM`. ``ledger``: the parts
+    (ns) of the mean step at each level, largest difference first.
     """
 
     run: int
@@ -98,7 +100,7 @@ class History(Shown):
 
     @cached_property
     def changes(self) -> list[tuple[Series, Change]]:
-        """Return all changes, newest first; changes at the same run are sorted by size."""
+        """Return all changes, newest first; several changes at one run are sorted by size."""
         every = [(each, change) for each in self.series for change in each.changes]
         return sorted(every, key=lambda each: (-each[1].run, -abs(np.log(each[1].ratio))))
 
@@ -126,7 +128,7 @@ def history(
     reading: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> History:
-    """Follow step times over many reports (local files, folders and globs), each counted as a run.
+    """Follow step times over many reports. Reports are local files, folders or globs, and each report counts as a run.
 
     ``select`` is a glob for the ranges that are steps; by default, the same ranges as in all commands. ``order`` is one
     of `ORDERS`: recorded start, name, file time, or the commit's place in the repository of the current folder.

@@ -1,4 +1,6 @@
-"""Measure one report as a run of a history: a small record with step times and their ledgers, work, and machine."""
+"""Measure one report as a run of a history. The run is a small record of step times and their ledgers, the work, and
+the machine.
+"""
 
 import re
 from collections.abc import Mapping

@@ -24,7 +24,7 @@ _READ = "SELECT path, stamp, digest, run, failed FROM runs WHERE asked = ? AND v
 
 
 class Store:
-    """Storage of runs in the SQLite file ``path`` (None: only in memory), separate for each value of ``asked``.
+    """Storage of runs in the SQLite file ``path`` (None: only in memory). Each value of ``asked`` has its own runs.
 
     Each run is a separate transaction, so that several processes can use one file. If the file cannot be used,
     ``notes`` has a message, and no error is raised.

@@ -50,7 +50,7 @@ CHANGES = table(
         "ratio": "after ÷ before",
         "low_ratio high_ratio": "95 % interval of ratio (each run counts as one sample)",
         "cause": (
-            "likely cause: program; machine (the machine changed too, or the commit did not change); or clock "
+            "likely cause: program, machine (the machine changed too, or the commit is the same), or clock "
             "(all kernels changed by the same factor)"
         ),
         "machine": "properties of the machine that changed",
@@ -59,7 +59,7 @@ CHANGES = table(
 )
 LEDGER = table(
     "history_ledger.csv",
-    "a row per change and part of a step; over the rows of a change, times add up to the mean step time",
+    "a row per change and part of a step; the times in the rows of a change add up to the mean step time",
     {
         "series": _SERIES,
         "run": _RUN,

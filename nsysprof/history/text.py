@@ -91,7 +91,7 @@ def change_text(answer: History, series: Series, change: Change) -> str:
 
 
 def parts_text(change: Change, most: int = _PARTS) -> str:
-    """Name the parts of a step that changed most in the direction of the change."""
+    """Name the parts of a step that contributed most to its change."""
     delta = change.after_ns - change.before_ns
     rows = [(name, after - before) for name, before, after in change.ledger]
     large = [row for row in rows if row[1] * delta > 0 and abs(row[1]) >= _LEAST_PART * abs(delta)]

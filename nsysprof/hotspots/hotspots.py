@@ -73,7 +73,7 @@ class Spot:
 
 @dataclass(frozen=True, repr=False)
 class Hotspots(Shown):
-    """The hot spots of the steps of a ``place``, the longest first, as ``spots`` and as the columns ``table``.
+    """The hot spots in the steps of a ``place``, longest first: as ``spots``, and as columns in ``table``.
 
     ``gpu`` is the GPU, with its ``limits``; ``known``: whether the operators' shapes are recorded; ``others``: paths
     and GPUs with less time; ``doubts`` are about counters.

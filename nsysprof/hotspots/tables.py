@@ -30,19 +30,19 @@ HOTSPOTS = table(
             cell=lambda x: "" if isnan(x) else format_share(x),
             align="r",
         ),
-        "unit": "compute peak with which flops_per_s is compared: tensor or CUDA cores, and data type",
+        "unit": "peak to which flops_per_s is compared: tensor or CUDA cores, and data type",
         "flops_per_s": "achieved FLOPs per second, from counters or operator shapes; empty if unknown",
         "bytes_per_s": (
             "achieved bytes per second, from counters, operator shapes (a lower bound) or GPU metrics; empty if unknown"
         ),
         "gain_ns": Column(
             "gain_ns",
-            "potential speedup: time saved per step (mean over all steady steps) if the kernel reached the best "
-            "throughput seen in practice",
+            "potential speedup: mean time saved per steady step if the kernel reached the best throughput seen "
+            "in practice",
             head="can save",
         ),
         "gain_basis": "source of gain_ns: replayed (a replay) or bound (an upper bound); empty if unknown",
-        "scale": "factor by which the kernel's time was scaled in the replay for gain_ns",
+        "scale": "kernel time in the replay for gain_ns ÷ recorded kernel time",
         "reason": "reason why the limit is unknown or implausible",
         **COLUMNS,
     },

@@ -91,7 +91,7 @@ def takes(spot: Spot, whole: str) -> str:
     """Describe the share of a kernel, and in how many steps it runs unless it runs in all."""
     if spot.share < _SEVERAL:
         return f"takes {format_share(min(spot.share, 1))} of {whole}" + f" and runs in {spot.some}" * bool(spot.some)
-    return f"has launches that add up to {spot.share:.3g} times {whole}, because several run at once"
+    return f"runs several times at once, so the sum of its times is {spot.share:.3g} times {whole}"
 
 
 def whole_words(answer: Hotspots) -> str:

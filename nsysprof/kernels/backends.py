@@ -73,7 +73,7 @@ class Observed:
 def judge_backends(attribution: Attribution, rules: Rules | None = None) -> BackendVerdict:
     """Make the `BackendVerdict` of an attributed report: empty if no range is named ``RUN::<backend>::…``.
 
-    A ``RUN::`` range inside another ``RUN::`` range belongs to the outer range. Requested names are compared
+    A ``RUN::`` range inside another ``RUN::`` range counts as a part of the outer range. Requested names are compared
     case-insensitively; ``auto``, and any name without a rule, agrees with any attention.
     """
     rules = rules or load_rules()
@@ -140,8 +140,8 @@ def work_inside(attribution: Attribution, rows: Index, number: Ints32, count: in
     """Return the GPU ops launched inside range instances, sorted: ``number``, ``name`` (a code), ``kind, count,
     sum_ns``.
 
-    Instances ``rows`` with the same ``number`` (given for every range, below ``count``) are counted together: a GPU op
-    counts only once for each number.
+    Instances (``rows``) with the same ``number`` are counted together, so a GPU op counts only once for each number.
+    Every range has a number below ``count``.
     """
     ops, names = attribution.trace.ops, max(len(attribution.trace.op_names), 1)
     parts = [_added_up(number[:0], ops.end[:0])]

@@ -1,8 +1,8 @@
 """Classify kernels by name (family, math unit, attention backend, cause), and group them for charts.
 
-The rules are data (`kernels.toml`); they are ordered, and the first match wins. Matching is fast because every
-expression requires a word, and names contain few distinct words. Each distinct word is compared with the words of the
-rules once; an expression is searched only in names that contain its word.
+The rules are data (`kernels.toml`); they are ordered, and the first match wins. Matching is fast for two reasons: every
+expression requires a certain word, and all names together contain few distinct words. Each distinct word of the names
+is compared with the words of the rules once. An expression is searched only in names that contain its word.
 """
 
 import re
@@ -165,8 +165,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 class OpGroups:
     """Groups of GPU ops: their ``labels``, and ``of`` (uint8), the group of each op name in the report.
 
-    ``by_name``: whether the first groups are kernel names, followed by all other kernels and the families of
-    `NO_KERNELS`; otherwise the groups are `FAMILIES`.
+    ``by_name``: whether groups are kernel names, followed by all other kernels and the families of `NO_KERNELS`.
+    Otherwise, the groups are `FAMILIES`.
     """
 
     labels: tuple[str, ...]

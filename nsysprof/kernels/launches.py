@@ -123,7 +123,7 @@ COLUMNS = {
 
 
 def launch_columns(known: Launches, rows: AnyInts) -> dict[str, Column]:
-    """Make the `COLUMNS` of the given launches (rows of ``known``, -1 for none)."""
+    """Make the `COLUMNS` for launches, which are given as rows of ``known`` (-1: no launch)."""
     none = rows < 0
     at = np.where(none, 0, rows)
     whole = {name: getattr(known, name) for name in ("registers", "shared", "dynamic_shared", "local_memory")}

@@ -143,8 +143,8 @@ def own_words(function: str) -> str:
 
 
 def is_plausible(function: str, words: str, only: Sequence[str]) -> bool:
-    """Return whether a function's name shows its purpose: if a library defines the function, or if all words of the
-    name are neutral or in ``only``.
+    """Return whether the name of a function shows its purpose. It does if a library defines the function, or if all
+    words of the name are neutral or in ``only``.
 
     The name `vectorAdd` shows an addition, but no single word of `explicit_euler_step` shows its purpose.
     """

@@ -1,8 +1,8 @@
 """Timelines packed into text for a page: a JSON header and compressed columns of numbers.
 
 Times are delta-encoded as varints, mostly one or two bytes each. A row of ops also has levels of detail, so that the
-page never draws more columns than pixels: each level divides the time into columns, with a busy share and the family
-that ran longest. ``parts/timeline_data.js`` decodes this.
+page never draws more columns than pixels. Each level divides the time into columns, each with a busy share and the
+family that ran longest. ``parts/timeline_data.js`` decodes this.
 """
 
 import base64
@@ -51,9 +51,9 @@ class PageRow:
 def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
     """Pack the rows over ``length`` ns as base64 of zlib; ``head`` adds facts to the header.
 
-    The content begins with the length of the header in four bytes (little-endian) and the header. Then follow, for each
-    row, its levels (finest first) and its columns: the delay of each mark after the previous mark, its length, and the
-    other columns.
+    The content begins with the length of the header in four bytes (little-endian) and the header. For each row, its
+    levels (finest first) and its columns follow. The columns are the delay of each mark after the previous mark, the
+    length of each mark, and the other columns.
     """
     body, about = [], []
     for row in rows:
@@ -82,7 +82,9 @@ def pack(rows: Sequence[PageRow], length: int, head: Mapping[str, Any]) -> str:
 
 
 def longest(start: Ints, end: Ints, most: int) -> Mask | None:
-    """Select the ``most`` longest marks, which a page draws individually; None if there are at most that many."""
+    """Select the longest marks (at most ``most``), which a page draws individually; None if there are at most that
+    many.
+    """
     if len(start) <= most:
         return None
     return marked(np.argpartition(start - end, most)[:most], len(start))

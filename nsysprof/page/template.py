@@ -25,9 +25,9 @@ _STYLES = {True: ("uPlot.min.css", "page.css"), False: ("page.css",)}
 
 
 def fill(template: str, *, with_timeline: bool = True, **values: Any) -> str:
-    """Fill a template with values; a page without a timeline needs no scripts for one.
+    """Fill a template with values; a page without a timeline gets no scripts for timelines.
 
-    A content security policy allows these scripts by hash and forbids all requests, so nothing else is run or loaded,
+    A content security policy allows these scripts by hash and forbids all requests. So nothing else is run or loaded,
     even if a range name contains code.
     """
     # no names that a report brings can be code: autoescape writes them out, in texts and in attributes

@@ -53,7 +53,7 @@ def write_csv(tables: Tables, path: Path, *, digits: int | None = None) -> None:
 
 
 def document_head(schema: str, report: Report) -> dict[str, Any]:
-    """Return the keys (with values) that each document about a report begins with."""
+    """Return the keys, with values, with which every document about a report begins."""
     return {"schema": schema, "report": describe_report(report), "nsysprof": __version__}
 
 

@@ -37,11 +37,11 @@ class ResultFolder:
 
     ``possible`` are the names of all files that the command may write; the first is the document that identifies the
     owner; ``wanted`` are the files of this run. ``is_ours`` tests whether that document has the same subject as this
-    run. Files of earlier nsysprof results are replaced even without ``force`` (unless ``asks`` is set), other files
-    only with ``force``; ``refusal`` and ``hint`` are the error message. ``inputs`` are never replaced. ``kept`` are
-    possible files that stay unchanged. ``earlier`` is the name of an earlier run in messages, and ``otherwise`` is the
-    hint if writing fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`. ``notes`` are more
-    sentences for `message`.
+    run. Other files are replaced only with ``force``. Files of earlier nsysprof results are also replaced without
+    ``force``, unless ``asks`` is set; ``refusal`` and ``hint`` are the error message. ``inputs`` are never replaced.
+    ``kept`` are possible files that stay unchanged. ``earlier`` is the name of an earlier run in messages, and
+    ``otherwise`` is the hint if writing fails. ``spreadsheet_safe`` passes tables through `make_spreadsheet_safe`.
+    ``notes`` are more sentences for `message`.
     """
 
     place: Path
@@ -207,7 +207,7 @@ def report_folder(place: Path, command: str, report: Report, schema: str, earlie
 
 @contextmanager
 def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -> Iterator[Path]:
-    """Yield a folder for results with individual names, such as a budget or a scrubbed copy.
+    """Yield a folder for results whose names the user chooses, such as a budget or a scrubbed copy.
 
     At the end, all files and folders in this folder get their final names, or none do. After a failure, the folder and
     its contents are removed. Raises `NsysprofError` as `refuse_taken` does (at the start and at the end), and if
@@ -235,7 +235,7 @@ def new_files(*finals: Path, force: bool = False, inputs: Sequence[Path] = ()) -
 
 
 def refuse_taken(final: Path, *, force: bool = False, inputs: Sequence[Path] = ()) -> None:
-    """Refuse a taken name early, before hours of work; with ``force``, refuse only the names of folders and of
+    """Raise an error for a taken name before hours of work are done; with ``force``, only for names of folders and of
     ``inputs``.
     """
     if os.path.lexists(final) and not force:

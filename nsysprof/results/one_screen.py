@@ -47,8 +47,8 @@ def answer_lines(
     """Format the text of a result, starting with its headline and ending with a newline.
 
     Texts (whose lines are already wrapped) are always shown completely. A screen of `LINES` lines shows as many table
-    rows as fit, beginning with the first table. The last line counts the omitted words, rows and ``notes`` (``more``).
-    With ``full``, all rows and the notes are shown.
+    rows as fit, beginning with the first table. The last line says how many words, rows and ``notes`` are omitted
+    (``more``). With ``full``, all rows and the notes are shown.
     """
     width = width or screen_width()
     texts = [markdown_list(each) if markdown and isinstance(each, str) else each for each in parts if each]

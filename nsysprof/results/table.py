@@ -116,7 +116,8 @@ class Table:
 
 
 def table(file: str, row: str, columns: Mapping[str, str | Column], made_in: str = "") -> Table:
-    """Declare a table. A key of ``columns`` is a name, or several names with the same meaning, separated by blanks.
+    """Declare a table. A key of ``columns`` is a column name, or several names (separated by blanks) that share one
+    description.
 
     A value is a description, or a `Column` with head, cell and alignment, whose name is the key.
     """
@@ -191,13 +192,13 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table whose cells are texts, for any display: ``align`` has an `l` or an `r` per column.
+    """A table whose cells are texts, ready for any display: ``align`` has an `l` or an `r` per column.
 
     ``last_apart``: whether the last row is a total; ``note`` is written below the table. ``values`` are the numbers
     behind the cells, if known. If not all columns fit, the ``spare`` columns are dropped first, in this order, and then
-    the last columns. With ``last_cut``, texts of the last column are cut to the remaining width; this column is dropped
-    before names in the first column are cut. Each column is at least ``after_head`` wider than its head. Names in the
-    first column keep at least ``least`` characters.
+    the last columns. With ``last_cut``, texts of the last column are cut to the remaining width. The last column is
+    dropped before names in the first column are cut. Each column is at least ``after_head`` wider than its head. Names
+    in the first column keep at least ``least`` characters.
     """
 
     head: Sequence[str]

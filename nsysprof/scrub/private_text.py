@@ -94,7 +94,7 @@ def without_addresses(text: bytes, *, ids_alone: bool) -> tuple[bytes, int]:
 
 
 def is_system(path: bytes) -> bool:
-    """Return whether a path begins with a folder that every machine has."""
+    """Return whether a path begins with a folder that exists on every machine, such as a system folder."""
     return _SYSTEM.match(path) is not None
 
 

@@ -170,7 +170,8 @@ class ReportCopy:
 
 @contextmanager
 def copied_report(source: Path, folder: Path) -> Iterator[ReportCopy]:
-    """Copy a report and its log into a folder, and open the copy without the parts that act when rows change.
+    """Copy a report and its log into a folder, and open the copy. Parts of the database that act when rows change are
+    dropped.
 
     Triggers, views, virtual tables and the samples of ANALYZE are dropped permanently, because users add them and nsys
     does not. Indexes are recreated at the end. Raises `OSError` with the name of the source if the source cannot be

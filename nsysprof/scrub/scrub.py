@@ -7,9 +7,9 @@ Private data in exports of nsys 2022 to 2025 is in these places:
   before 2023.3 ``EXPORT_META_DATA``: ``EXPORT_HOST``, ``EXPORT_USER``, ``EXPORT_PARAM_…`` paths.
 - ``TARGET_INFO_SYSTEM_ENV``: ``DeviceEnvironment`` (``A=b;C=d``, semicolons in it not escaped), ``Hostname``,
   ``SystemUID``, ``TargetInstallDir``, and JSON.
-- ``StringIds``: the environment of every process that nsys could inspect (NUL-separated, even of unprofiled processes;
-  no column refers to it); output of the program (``ProcessStreams``), files of /proc (``ANALYSIS_FILE``), messages with
-  paths, full paths of modules and Python sources.
+- ``StringIds``: the environment of every process that nsys could inspect, even of unprofiled processes (NUL-separated).
+  Also output of the program (``ProcessStreams``), files of /proc (``ANALYSIS_FILE``), messages with paths, full paths
+  of modules and Python sources.
 - ``PROCESSES``, ``ThreadNames``: all processes and threads of the machine.
 
 An allow-list (`nsysprof.scrub.allow_list`) names everything that stays; all other tables, columns and properties are

@@ -1,9 +1,9 @@
 """Find the secrets of a machine and its user, and remove them from text.
 
-All text is bytes, because reports contain environment variables that are not UTF-8. A *sure* secret looks like a secret
-(a path of at least two folders, a credential, a long value with digits) and is removed everywhere. Other secrets, such
-as the user ``root`` or the host ``gpu``, may be ordinary words: they are removed from text that nsys or the system
-wrote, but never from names of kernels and ranges.
+All text is bytes, because reports contain environment variables that are not UTF-8. A *sure* secret has the form of a
+secret (a path of at least two folders, a credential, a long value with digits). It is removed everywhere. Other
+secrets, such as the user ``root`` or the host ``gpu``, may be ordinary words. They are removed from text that nsys or
+the system wrote, but never from names of kernels and ranges.
 """
 
 import getpass
@@ -58,8 +58,8 @@ class Secrets:
     cuts: Counter[str] = field(default_factory=Counter)
 
     def add(self, secrets: Iterable[Secret]) -> None:
-        """Add secrets. A text from several places keeps its first kind, and is a sure secret if it is one in any of the
-        places.
+        """Add secrets. If a text occurs in several places, it keeps its first kind. It is a sure secret if it is one in
+        at least one place.
         """
         for secret in secrets:
             first = self.known.setdefault(secret.text, secret)
@@ -106,7 +106,7 @@ class Secrets:
 
 
 def secrets_of(kind: str, text: bytes) -> Iterator[Secret]:
-    """Find the secrets in a value of this kind; there are none if the value is too common."""
+    """Find the secrets in a value of this kind; a value that is too common contains none."""
     if kind == Kind.ID:
         text = text.strip().removeprefix(b"GPU-")
         if len(text) >= WEAK_FROM and len(set(text)) > 2:

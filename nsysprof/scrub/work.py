@@ -13,8 +13,8 @@ from nsysprof.scrub.secrets import Secrets, environment_secrets
 
 _UNKNOWN = {name: f"{name} unknown to nsysprof" for name in ("tables", "columns", "properties")}
 Form = Literal["name", "fact", "text"]
-"""What is removed: from names, credentials and known secrets; from facts about hardware, also ids; from texts, all
-private data."""
+"""The form of a value decides what is removed. A name loses credentials and known secrets. A fact about hardware also
+loses ids. A text loses all private data."""
 
 
 @dataclass(frozen=True)

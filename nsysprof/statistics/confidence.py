@@ -60,7 +60,7 @@ def median_interval(
     percentiles").
 
     A clock with resolution ``step`` rounds different times to equal samples, so each sample is moved at random within
-    its step. If more than half of the samples are equal, the position of the median within the step is unknown; the
+    its step. If more than half of the samples are equal, the position of the median within the step is unknown. The
     interval then extends to an edge of the step if all other samples are beyond this edge.
     """
     if order.effective < _MIN_SAMPLES:
@@ -85,15 +85,15 @@ def median_ratio(
 ) -> tuple[ConfidenceInterval, float]:
     """Compute the interval of the ratio of medians (second side over first side), and a p-value for a ratio of 1.
 
-    Each side is resampled separately; the distances of the limits from the median are combined as the root of the sum
-    of squares, in logarithms (Donner and Zou 2012, Closed-form confidence intervals, Statistical Methods in Medical
+    Each side is resampled separately. In logarithms, the distances of the limits from the median are combined as the
+    root of the sum of squares (Donner and Zou 2012, Closed-form confidence intervals, Statistical Methods in Medical
     Research 21, "MOVER"). Swapped sides give the reciprocal and the same p-value. Neither median may be 0; a limit of 0
     counts as half the smallest positive sample.
 
     Limits of independent samples are not widened here, because the limits of both sides are rarely wrong at once. If
-    samples are correlated, the distance of each limit from the median is widened for the degrees of freedom of Welch
-    and Satterthwaite, so a limit can lie outside the range of the samples. The p-value is from Student's t with the
-    degrees of freedom of the side with fewer blocks. If the p-value is below 1 - level, the interval excludes 1.
+    samples are correlated, each limit is moved away from the median, according to the degrees of freedom of Welch and
+    Satterthwaite. So a limit can be outside the range of the samples. The p-value is from Student's t with the degrees
+    of freedom of the side with fewer blocks. If the p-value is below 1 - level, the interval excludes 1.
     """
     limits, far = [], []
     for values, order in zip(sides, orders, strict=True):
@@ -221,8 +221,8 @@ def _bca_levels(values: Floats, medians: Floats, reach: float) -> Floats:
 def median_acceleration(values: Floats) -> float:
     """Return the acceleration of the median by the jackknife, which leaves out one sample at a time.
 
-    Leaving out one sample can give only three medians (for even n only two, equally often, so the acceleration is 0).
-    These medians are computed directly, without leaving out samples.
+    If one sample is left out, only three medians are possible (for even n only two, equally often, so the acceleration
+    is 0). These medians are computed directly, without leaving out samples.
     """
     n = len(values)
     half = n // 2
@@ -244,10 +244,10 @@ DELTA_WORDS = ((0.147, "negligible"), (0.33, "small"), (0.474, "medium"), (np.in
 def shift_of(
     sides: tuple[Floats, Floats], orders: tuple[Dependence, Dependence], level: float
 ) -> tuple[float, ConfidenceInterval]:
-    """Compute the Hodges-Lehmann shift, with the interval of differences that the rank test does not reject.
+    """Compute the Hodges-Lehmann shift, with its interval: the differences that the rank test does not reject.
 
     The half width of the interval in ranks is a quantile times the standard deviation of U (Hollander, Wolfe and
-    Chicken 2014, section 4.3), which grows as the effective number of samples shrinks.
+    Chicken 2014, section 4.3). This standard deviation grows as the effective number of samples shrinks.
     """
     m, n = (len(sample) for sample in sides)
     middle = (m * n + 1) / 2
@@ -301,8 +301,8 @@ def delta_of(
 ) -> tuple[float, ConfidenceInterval]:
     """Compute Cliff's delta with the asymmetric interval of Feng and Cliff (2004).
 
-    The interval is Wilson's interval for a share with ``1 / scale`` observations; for samples that do not overlap
-    (variance 0), the number of observations is the size of the smaller sample.
+    The interval is Wilson's interval for a share with ``1 / scale`` observations. If samples do not overlap (variance
+    0), the number of observations is the size of the smaller sample.
     """
     base, new = sides
     ordered_base, ordered_new = np.sort(base), np.sort(new)

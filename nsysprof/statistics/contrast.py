@@ -204,7 +204,7 @@ def contrasts_over_runs(
     ``paired``: runs with the same number on both sides are from one process, so ratios are taken within runs.
     ``roundings``: the result of `rounding_of` for each side. Ratio, interval and p-value are from `over_runs` over all
     pairs; shift and delta are means over the runs, with intervals of Student's t over the runs. "No clear change"
-    requires an effective n of at least `summary.SURE_FROM` on both sides.
+    requires that both sides have an effective n of at least `summary.SURE_FROM`.
     """
     common = [_common(*pair) if paired else pair for pair in pairs]
     several = [place for place, (base, new) in enumerate(common) if min(len(base), len(new)) > 1]
@@ -301,9 +301,9 @@ def judge(contrasts: Sequence[Contrast], rules: Rules | Sequence[Rules] = DEFAUL
     be so far apart that dependence does not matter (`_worth`). The verdict is also "no clear change" if the difference
     is about one clock tick, or smaller than the drift of either side within its run.
 
-    In simulations without a smallest meaningful effect, at most 5 of 100 pairs of samples from one source are declared
-    different, over runs and within one run (table in docs/statistics.md). A result within one run holds for that run
-    only: sides that are not sampled alternately can differ by the state of the machine.
+    In simulations, at most 5 of 100 pairs of samples from one source are declared different, over runs and within one
+    run (table in docs/statistics.md). These simulations used no smallest meaningful effect. A result within one run
+    holds for that run only: sides that are not sampled alternately can differ by the state of the machine.
     """
     adjusted = holm([one.p for one in contrasts])
     each = [rules] * len(contrasts) if isinstance(rules, Rules) else rules
@@ -391,7 +391,7 @@ def _unclear(one: Contrast, rules: Rules) -> str:
     """Explain why a contrast with enough samples shows no clear change; empty if it shows a clear change."""
     effect, apart = noise_of(one.ratio), abs(one.new_median - one.base_median)
     p = f"p = {one.adjusted_p:.2g} ({one.test}, corrected for {plural(one.family, 'comparison')})"
-    drifts = f"the samples of one side drift by {format_share(one.drift)}, more than the sides differ"
+    drifts = f"the samples of one side drift by {format_share(one.drift)}, more than the difference between the sides"
     for holds, why in (
         (effect < rules.least_effect, f"below the smallest meaningful effect of {format_share(rules.least_effect)}"),
         (apart < _MIN_STEPS * rules.clock_step, "the medians differ by only about the clock resolution"),
@@ -424,7 +424,7 @@ def _worth(gap: float, orders: tuple[Dependence, Dependence]) -> tuple[float, fl
 
 
 def word_by_verdict(clear: str, unclear: str, verdict: str) -> str:
-    """Choose the words of a headline or chart title that the verdict supports.
+    """Choose the words for a headline or chart title according to the verdict.
 
     ``clear`` is used if there is a difference, ``unclear`` if there is no clear difference.
     """

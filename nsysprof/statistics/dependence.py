@@ -44,9 +44,9 @@ class Dependence:
     def sure(self) -> bool:
         """Return whether an interval of the median is reliable; docs/statistics.md has the simulations.
 
-        A reliable interval needs `_SURE_N` samples and an effective n of at least a third of ``n``, both by the
-        autoregression (which best distinguishes mild from strong dependence) and by ``effective`` (which detects
-        regimes).
+        A reliable interval needs `_SURE_N` samples and an effective n of at least a third of ``n``. The effective n is
+        measured in two ways: by the autoregression, which best distinguishes mild from strong dependence, and by
+        ``effective``, which detects regimes.
         """
         worth = min((1 - self.phi) / (1 + self.phi), self.effective / self.n)
         return self.n >= _SURE_N and worth >= _SURE_WORTH
@@ -159,7 +159,7 @@ def shortfall(phi: float, n: int, block: int, statistic: Statistic) -> float:
 
     The samples are modelled as a monotone function of a Gaussian first-order autoregression ``phi``. Blocks show too
     little variance, because they cut dependence at their ends, and because deviations are from the mean of the same
-    samples: without dependence, the result is the familiar n / (n - 1).
+    samples. Without dependence, the result is the familiar n / (n - 1).
     """
     correlation = _correlation(phi, n, statistic)
     true = _mean_variance(phi, n, statistic)

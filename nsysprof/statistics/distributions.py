@@ -1,4 +1,4 @@
-"""Compute quartiles of many groups at once, probabilities and quantiles of distributions, and the rank test.
+"""Compute the quartiles of many groups at once, the probabilities and quantiles of distributions, and the rank test.
 
 scipy also has these functions, but would be a third of the installed size. Tests compare the results with scipy's.
 """
@@ -195,7 +195,7 @@ def split_p(first: float, second: float) -> float:
 def rank_test(one: Floats, other: Floats) -> float:
     """Return the two-sided p-value of the Mann-Whitney test, NaN if all values are equal.
 
-    The p-value is exact (all orders are counted) if a side has at most 8 values and all are distinct; otherwise it is
+    The p-value is exact (all orders are counted) if a side has at most 8 values and all are distinct. Otherwise, it is
     from the normal distribution, corrected for ties and continuity.
     """
     first, second = len(one), len(other)

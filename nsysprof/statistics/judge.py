@@ -72,10 +72,10 @@ def judge(span: Ints, fitted: Floats | None = None) -> Judgement:
     """Judge steps by their times in ns (in order, never 0); ``fitted`` is the known expected time of each step.
 
     A step is slow if its distance above the level exceeds a limit. In a recording without slow steps, the longest step
-    exceeds the limit with probability `ALPHA`, if times have an exponential tail through the upper quartile and octile
-    of the recording. If the limit exceeds ten times the level, times vary too much to judge. The level is a running
-    median after period and changes are removed. Heavy tails raise the limit, and slow changes of step time move the
-    level.
+    exceeds the limit with probability `ALPHA`. This assumes that times have an exponential tail through the upper
+    quartile and octile of the recording. If the limit exceeds ten times the level, times vary too much to judge. The
+    level is a running median after period and changes are removed. Heavy tails raise the limit, and slow changes of
+    step time move the level.
     """
     count = len(span)
     known = np.ones(count) if fitted is None else fitted

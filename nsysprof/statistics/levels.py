@@ -2,7 +2,7 @@
 
 Optimal partitioning (Jackson et al. 2005, pruned as by Killick et al. 2012) of logarithms. Noise is estimated from the
 runs: neighbours mostly differ only by noise, and so do runs of one state. A level of one or two runs may be a
-disturbance, so it must differ much more than a longer level, and is dropped if the next runs reverse the change. If a
+disturbance, so it must differ much more than a longer level. It is dropped if the next runs reverse the change. If a
 slope explains the runs as well as levels do, the change is a drift. The thresholds come from simulations
 (analysis/history).
 """
@@ -95,7 +95,9 @@ def find_levels(
 
 
 def newest_level(logs: Sequence[float]) -> Sequence[float]:
-    """Return the logarithms of the newest level's runs, without odd runs if enough others remain to show noise."""
+    """Return the logarithms of the runs of the newest level. Odd runs are left out if enough other runs remain to show
+    the noise.
+    """
     if len(logs) < LEAST_RUNS:
         return logs
     levels = find_levels(np.array(logs))

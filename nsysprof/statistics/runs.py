@@ -3,8 +3,8 @@
 Samples of one process vary less than samples of several processes, because processes differ in memory layout, launching
 core and GPU temperature. So the medians of the runs are averaged and compared, and dependence between the samples of a
 run does not matter. Few runs show little about the variation between runs. An interval must be valid for its own point,
-so it uses almost no data of other points. A test among many points shrinks each variance towards the common variance,
-and passes only if the interval excludes 1.
+so it uses almost no data of other points. A test among many points shrinks each variance towards the common variance.
+The test passes only if the interval excludes 1.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class OverRuns:
     """The mean of a logarithm over ``runs``, with its standard error.
 
     ``freedom``: the degrees of freedom of Student's t for the mean divided by its error. ``shared``: error and degrees
-    of freedom of the test, with the variance between runs shrunk towards the common variance. ``rounding``: half the
-    width of the 95 % interval of the error (in logarithms) that the clock resolution causes in all runs alike.
+    of freedom of the test, with the variance between runs shrunk towards the common variance. ``rounding``: the error
+    (in logarithms) that the clock resolution causes in all runs alike, as half the width of its 95 % interval.
     ``sure``: whether the interval is reliable, which requires `LEAST_PER_RUN` samples in each run.
     """
 
@@ -138,10 +138,10 @@ def run_medians(samples: Mapping[int, Floats]) -> dict[int, float]:
 def over_runs(logs: Sequence[Sequence[float]], roundings: Sequence[float] | None = None) -> list[OverRuns]:
     """Average the logarithms of each quantity over its runs (at least two); each of ``logs`` is one quantity.
 
-    The interval uses the variance of the quantity itself, plus a third of a degree of freedom from all quantities, so
-    that medians that agree by chance do not make the interval narrow. The test uses variances that are shrunk towards
-    the common variance (`moderated_variances`). If there is only one quantity, its own variance is used. ``roundings``:
-    see `rounding_of`.
+    The interval uses the variance of the quantity itself, plus a third of a degree of freedom from all quantities.
+    Otherwise, medians that agree by chance would make the interval narrow. The test uses variances that are shrunk
+    towards the common variance (`moderated_variances`). If there is only one quantity, its own variance is used.
+    ``roundings``: see `rounding_of`.
     """
     roundings = roundings or [0.0] * len(logs)
     counts = np.array([len(each) for each in logs])
@@ -178,8 +178,8 @@ def moderated_variances(variances: Floats, freedoms: Floats) -> tuple[Floats, Fl
     variances follow a scaled inverse chi-squared distribution, the mean and variance of the log sample variances
     determine its scale and degrees of freedom. A t test with the sum of both degrees of freedom is then exact. The
     variances never get more degrees of freedom than all variances have together. No variance is assumed to be below
-    half of the common variance: if runs have two states, medians of few runs can agree by chance, which this
-    distribution does not model.
+    half of the common variance. The reason: if runs have two states, medians of few runs can agree by chance, which
+    this distribution does not model.
     """
     count, all_freedom = len(variances), float(freedoms.sum())
     if count < 2:

@@ -26,13 +26,13 @@ class Summary:
 
     ``interval``: the interval of the median. ``cv``: the standard deviation over the mean; None for one sample or a
     mean of 0. ``p5`` to ``p95``: quantiles, interpolated linearly between neighbours. ``outliers``: the number of
-    samples that are below the first or above the third quartile by more than three times the interquartile range (Tukey
-    1977: far out) and by more than 1 % of the median, so that a clock tick is not an outlier. ``order``: the dependence
+    samples that are far outside the quartiles, by more than three times the interquartile range (Tukey 1977: far out).
+    The distance must also exceed 1 % of the median, so that a clock tick is not an outlier. ``order``: the dependence
     of samples on earlier samples. ``drift``: how much the samples grow or shrink. ``warnings``: a line for each doubt
     about the numbers.
 
     If `sure`, 95 % intervals contain the true median in 93 to 97 of 100 samples from most simulated sources (table in
-    docs/statistics.md); all numbers hold only for the run that was sampled.
+    docs/statistics.md). All numbers hold only for the run that was sampled.
     """
 
     n: int
@@ -141,7 +141,7 @@ def clock_step(durations: Ints) -> int:
     """Estimate the clock resolution from durations; returns 0 if the durations show none.
 
     The clocks of many GPUs advance in ticks of 32 ns, and conversion to the host's clock shifts each duration by 1 to 2
-    ns; long durations are left out, because conversion shifts them more. The result is the largest tick that divides
+    ns. Long durations are left out, because conversion shifts them more. The result is the largest tick that divides
     nearly all distinct durations.
     """
     known = np.unique(durations[(durations > 0) & (durations < _MAX_DURATION)])

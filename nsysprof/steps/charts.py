@@ -25,7 +25,7 @@ _OTHER_KINDS = {WARM_UP: TINTS[0], FAST: TINTS[2], CLOCK: TINTS[3], LOST: TINTS[
 
 
 def plan_steps(answer: Steps) -> Plan:
-    """Plan the paths with the most time in slow steps; if no step is slow, only the path with the most time."""
+    """Plan the paths with the most time in slow steps or, if no step is slow, the path with the most time."""
     report = answer.attribution.trace.report
     if not answer.chains:
         sentence = "The chosen ranges launched no GPU work, so there are no steps to time."

@@ -60,14 +60,16 @@ def findings(answer: Steps) -> list[Finding]:
 
 
 def findings_one_by_one(answer: Steps) -> list[Finding]:
-    """Return the findings to print one by one; with many paths, warm-up is left out, because a table shows it."""
+    """Return the findings to print one by one. If there are many paths, findings about warm-up are left out, because a
+    table shows warm-up.
+    """
     found = findings(answer)
     few = len(answer.chains) <= _FEW_PATHS
     return [each for each in found if few or each.kind != CLASSES[WARM_UP]]
 
 
 def classes_of(answer: Steps, chain: Chain) -> list[tuple[int, ColumnTable]]:
-    """Return the explained slow steps (rows of `Steps.steps`), grouped by class, cause and responsible code."""
+    """Return the explained slow steps (rows of `Steps.steps`) by class, cause and responsible code."""
     rows = answer.columns("steps").take(chain.rows)
     out = []
     for code in SLOW_ONES:

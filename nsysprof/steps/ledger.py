@@ -26,8 +26,8 @@ _CLOCK_KERNELS, _CLOCK_SHARE, _CLOCK_EXCESS, _CLOCK_SPREAD = 3, 0.8, 0.7, 3.0
 class Excess:
     """Ledgers of steps, sorted by step: a row per cause, activity and culprit (codes of `Facts.words`).
 
-    ``slow_ns`` is the time of the step in the row; ``typical_ns`` is the mean over the typical steps, in whole ns; the
-    values in a step's rows add up to the mean step time (rounded down).
+    ``slow_ns`` is the time of the step in the row; ``typical_ns`` is the mean over the typical steps, in whole ns. In
+    the rows of a step, the values of ``typical_ns`` add up to the mean step time (rounded down).
     """
 
     step: Index
@@ -85,8 +85,8 @@ class Excess:
 def excess_of(facts: Facts, windows: Windows, odd: Index, typical: Index, level: Floats | None) -> Excess:
     """Make the ledgers of the steps ``odd``, each compared with the `NEAR` nearest steps of ``typical``.
 
-    The distance between two steps is counted in rows or, if step names determine a ``level``, is the ratio of their
-    levels. ``odd`` and ``typical`` are ascending rows of ``windows``.
+    The distance between two steps is the number of rows between them or, if step names determine a ``level``, the ratio
+    of their levels. ``odd`` and ``typical`` are ascending rows of ``windows``.
     """
     if not len(odd) or not len(typical):
         none = np.empty(0, np.int64)
@@ -164,7 +164,8 @@ def _rows(facts: Facts, windows: Windows) -> Mapping[str, Ints]:
 
 
 def same_for_all_kernels(excess: Excess, steps: Index) -> Mask:
-    """Mark steps that are slow because of the GPU's clock, not the program: all kernels take longer.
+    """Mark steps that are slow because of the GPU's clock, and not because of the program. All kernels in these steps
+    take longer.
 
     The test: most of the excess is compute, and at least three kernels slow down by the same percentage, within a
     factor of `_CLOCK_SPREAD`.

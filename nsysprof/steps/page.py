@@ -1,4 +1,4 @@
-"""Make the page of `nsysprof steps`: findings, chart, largest slow class minus typical steps, slow steps, and paths."""
+"""Make the page of `nsysprof steps`: findings, chart, extra time of the largest slow class, slow steps, and paths."""
 
 from collections.abc import Sequence
 

@@ -65,7 +65,7 @@ class Chain:
 
     @property
     def slow_share(self) -> float:
-        """Return the share of steps after warm-up that are slow for reasons other than the GPU's clock."""
+        """Return the share of slow steps after warm-up; steps that are slow because of the GPU's clock do not count."""
         return len(self.of(*SLOW_ONES)) / max(self.judged, 1)
 
 

@@ -23,8 +23,8 @@ STEPS = table(
         "name": "name of the range as recorded",
         "start_ns": Column(
             "start_ns",
-            "time from which the step is measured: end of the previous step, or start of this step on the CPU if the "
-            "GPU ran other work in between",
+            "start of the step time: end of the previous step, or start of this step on the CPU if the GPU ran other "
+            "work in between",
             head="start",
         ),
         "span_ns": Column(
@@ -35,18 +35,18 @@ STEPS = table(
         "before_ns": "GPU idle time before the range begins (between steps); part of the span",
         "busy_ns": "part of the span in which the GPU is busy",
         "expected_ns": (
-            "expected step time at this position, computed from the level, the pattern and the numbers in step names"
+            "expected step time, computed from the current level, the repeating pattern and the numbers in step names"
         ),
         "class": (
             "class of the step: typical, warm-up, slow, periodic, second kind, fast, clock, or lost (nsys lost GPU "
             "operations)"
         ),
-        "typical_ns": "for an atypical step: mean time of the typical steps with which the step is compared",
+        "typical_ns": "mean time of the typical steps to which an atypical step is compared",
         "excess_ns": Column(
             "excess_ns", ("time above typical_ns; the rows of the step's ledger add up to this time"), head="excess"
         ),
         **_NAMED,
-        "culprit_ns": "part of the excess that the largest cause explains",
+        "culprit_ns": "part of excess_ns that the largest cause explains",
         "clock_hz": "mean GPU clock during the step; empty if not sampled",
         **dict.fromkeys(
             STEP_METRICS,
@@ -57,7 +57,7 @@ STEPS = table(
 )
 LEDGER = table(
     "steps_ledger.csv",
-    "a row per atypical step, cause and culprit (responsible code); the rows of one step add up to its excess",
+    "a row per atypical step, cause and culprit (responsible code); the rows of a step add up to its excess_ns",
     {
         **_PLACE,
         "cause": "compute, or the cause of the wait (same values as in why.csv)",
@@ -65,7 +65,7 @@ LEDGER = table(
         "culprit": _NAMED["culprit"],
         "slow_ns": Column("slow_ns", "time of this row in the atypical step", head="slow"),
         "typical_ns": Column(
-            "typical_ns", "mean time of this row in the typical steps with which the step is compared", head="typical"
+            "typical_ns", "mean time of this row in the typical steps to which the step is compared", head="typical"
         ),
         "delta_ns": Column("delta_ns", "slow_ns − typical_ns", head="slow minus typical"),
     },

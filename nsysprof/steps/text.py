@@ -1,4 +1,4 @@
-"""Format slow steps as text: findings, paths, largest slow class minus typical steps, and the slowest steps."""
+"""Format slow steps as text: findings, paths, extra time of the largest slow class, and the slowest steps."""
 
 from typing import Any
 
@@ -95,7 +95,9 @@ def _path_cells(answer: Steps, chain: Chain) -> list[str]:
 
 
 def ledger_table(answer: Steps, top: int) -> TextTable | None:
-    """Show slow minus typical times for the slow class with the most excess; returns None if no step is slow."""
+    """Show how much longer the parts of slow steps take than in typical steps, for the slow class with the most excess;
+    returns None if no step is slow.
+    """
     every = [(chain, rows) for chain in answer.chains for _, rows in classes_of(answer, chain)]
     if not every:
         return None

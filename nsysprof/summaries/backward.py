@@ -14,7 +14,7 @@ from nsysprof.summaries.summary import Answer, Asked, Summary
 
 BACKWARD = table(
     "backward.csv",
-    "a row per merged path with operators that have a backward pass; each row includes inner ranges",
+    "a row per merged path whose operators have a backward pass; each row includes inner ranges",
     {
         "merged_path": Column("", "merged path of the forward range", "range", lambda text: one_line(text, 56)),
         "instances": Column("", "number of instances of the range"),

@@ -43,7 +43,7 @@ UTILISATION = table(
 
 
 def gaps(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: ARG001 (all summaries are made alike)
-    """Find long gaps, with a finding if any, and utilization over time; returns None without GPU work."""
+    """Find long gaps and the utilization over time, with a finding if there are gaps; returns None without GPU work."""
     trace = attribution.trace
     parts, long, names = [], [], device_labels(trace)
     for at, number in enumerate(names):

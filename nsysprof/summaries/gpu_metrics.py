@@ -27,8 +27,8 @@ from nsysprof.trace.trace import Trace
 
 METRICS = table(
     "gpu_metrics.csv",
-    "a row per sampled GPU, metric and subject: the whole recording (whole), a merged range path "
-    "(range), a kernel longer than a sample (kernel), or a family of shorter kernels (family)",
+    "a row per sampled GPU, metric and subject. Subjects: the whole recording, merged range paths, kernels longer "
+    "than a sample, and families of shorter kernels",
     {
         "what": "subject of the row: whole, range, kernel or family",
         "name": "merged path, kernel or kernel family; empty for the whole recording",
@@ -41,8 +41,8 @@ METRICS = table(
         "high": "upper end of the 95 % confidence interval of the mean",
         "samples": "number of samples from which the mean was computed",
         "basis": (
-            "method: samples (mean of the samples in time_ns), regression (on each kernel's share of each "
-            "sample), or unknown"
+            "how the mean was computed: samples (mean of the samples in time_ns), regression (of the samples on the "
+            "shares of kernels in them), or unknown"
         ),
         "reason": "reason why the mean is unknown",
     },
@@ -126,8 +126,8 @@ def step_metrics(trace: Trace, gpu: int, start: Ints, end: Ints) -> dict[str, Fl
 
 
 def drawn_metrics(trace: Trace) -> Iterator[tuple[str, int, GpuSamples, Floats]]:
-    """Yield the metrics for timelines: label, process that uses the GPU, the GPU's samples, and each sample's
-    percentage.
+    """Yield the metrics for timelines: the label, the process that uses the GPU, the samples, and the percentage of
+    each sample.
     """
     labels, numbers = device_labels(trace), trace.gpu_numbers
     for gpu, samples in trace.samples.items():
@@ -178,8 +178,8 @@ def gpu_metrics(attribution: Attribution, asked: Asked) -> Answer | None:
         columns[name] = Texts(np.arange(len(values)), values) if text else np.array(values)
     shown, wide = _wide(rows)
     note = (
-        "mean % of the maximum while the kernels run, ± half the 95 % interval (hidden if ± 1 or less); "
-        "empty: unknown (see table gpu_metrics)"
+        "Mean % of the maximum while the kernels run. After ±: half the 95 % interval, if above 1. "
+        "Empty: unknown (see table gpu_metrics)"
     )
     return Answer({METRICS.file: ColumnTable(columns)}, _finding(trace, labels, rows), shown, wide, note)
 
@@ -249,8 +249,8 @@ def means_of(samples: GpuSamples, lines: Sequence[tuple[Ints, Ints]]) -> list[Ma
     """Return the mean of each metric while each group of kernels runs; ``lines`` has the disjoint intervals (ns) of
     each group.
 
-    Means come from samples inside the intervals or, for shorter kernels, from a regression, so the groups must cover
-    all GPU work.
+    Means come from samples inside the intervals. For shorter kernels, means come from a regression, so the groups must
+    cover all GPU work.
     """
     shares = [_shares(samples, line) for line in lines]
     total = np.sum(shares, axis=0)
@@ -319,7 +319,7 @@ def _judged(fit: Floats, *shifted: Floats) -> Mean:
     low, high = min(mean - wide, *ends), max(mean + wide, *ends)
     if high - low > 2 * _WIDE or high < -1 or low > 101:
         text = (
-            f"the interval spans {high - low:.0f} percentage points: concurrent work varies too little to "
+            f"the interval is {high - low:.0f} percentage points wide: concurrent work varies too little to "
             "tell kernels apart"
         )
         return _unknown(text, int(count))

@@ -62,7 +62,7 @@ MEMORY = table(
 
 
 def gpu_memory(trace: Trace) -> dict[str, tuple[int, Ints, Ints]]:
-    """Return the recorded memory of each GPU, by GPU label: a process that used the GPU (an index into
+    """Return the recorded memory of each GPU, by GPU label. The values are a process that used the GPU (an index into
     ``trace.processes``), the times (ns) at which the live bytes changed, and the live bytes (of kinds `ON_GPU`) after
     each change.
     """
@@ -109,10 +109,9 @@ def memory(attribution: Attribution, asked: Asked) -> Answer | None:
     hidden = {"instances", "allocations", "releases", "kept_bytes", "kept_in", *([] if several else ["gpu"])}
     shown = tuple(column for column in MEMORY.columns if column.name not in hidden)
     note = (
-        "live at end: live bytes when the last instance ends; peak: most live bytes during an instance; "
-        "owned: bytes that the range itself allocated and that are live at the overall peak; grows by: steady growth "
-        "per "
-        "instance."
+        "Live at end: live bytes when the last instance ends. Peak: most live bytes during an instance. "
+        "Owned: bytes that the range itself allocated and that are live at the overall peak. Grows by: steady growth "
+        "per instance."
     )
     return Answer({MEMORY.file: rows}, _finding(rows), shown, rows, note)
 

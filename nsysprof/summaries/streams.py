@@ -33,8 +33,8 @@ STREAMS = table(
 _PIECE = 1 << 17  # stretches of work at a time where temporaries would be large
 _REAL = 0.01  # of the work of the stream with the most: one with less is not worth a table
 _NOTE = (
-    "of span: busy time ÷ the report's span; overlap: share of busy time in which another stream of the GPU "
-    "is also busy; thread: the thread that launched the most GPU time."
+    "Of span: busy time ÷ the report's span. Overlap: share of busy time in which another stream of the GPU "
+    "is also busy. Thread: the thread that launched the most GPU time."
 )
 
 

@@ -1,4 +1,4 @@
-"""Define a summary: its tables, the function that makes them, and the part that is printed."""
+"""Define a summary: its tables, the function that makes the tables, and the part of the tables that is printed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

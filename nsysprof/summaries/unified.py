@@ -69,8 +69,9 @@ KERNELS = table(
 
 @dataclass(frozen=True)
 class UnifiedMemory:
-    """The result of `unified_memory`: the rows of ``unified.csv``; the rows of ``unified_kernels.csv``, here for all
-    kernels, sorted by covered share; and the migration time, summed over GPUs.
+    """The result of `unified_memory`. ``events`` are the rows of ``unified.csv``. ``kernels`` are the rows of
+    ``unified_kernels.csv`` for all kernels, sorted by covered share. ``busy_ns`` is the migration time, summed over
+    GPUs.
     """
 
     events: ColumnTable

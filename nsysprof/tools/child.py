@@ -54,9 +54,9 @@ def run_child(command: Sequence[str], log: Path, echo: Echo, environment: Mappin
 
     ``environment`` defaults to nsysprof's own.
 
-    The first interrupt is forwarded to the command, which may need time to end (nsys writes its data); the second
-    interrupt kills the command and all its children. Raises `Interrupt` after an interrupt, and `NsysprofError` if the
-    command cannot be started.
+    The first interrupt is forwarded to the command, which may need time to end, because nsys writes its data. The
+    second interrupt kills the command and all its children. Raises `Interrupt` after an interrupt, and `NsysprofError`
+    if the command cannot be started.
     """
     stopping = _Stopping(echo)
     # Without a buffer: what does not go onto a full disk must not wait for the file to be closed.
@@ -138,7 +138,7 @@ class _Output:
         self._thread.start()
 
     def finish(self, interrupts: Sequence[int]) -> None:
-        """Wait for the end of the output, but not for processes that outlive the child and keep the pipe open."""
+        """Wait for the end of the output; do not wait for processes that outlive the child and keep the pipe open."""
         self._thread.join(_SILENCE_S)
         while self._busy and not interrupts:  # the terminal is what holds it up
             self._thread.join(0.1)
@@ -288,7 +288,8 @@ class LauncherWatch:
         self._since, self._ticks = -_IDLE_S, -_IDLE_TICKS
 
     def waits_for_ever(self) -> bool:
-        """Return whether nothing will end this nsys: its launcher and the launcher's children are gone, and nsys idles.
+        """Return whether this nsys would run forever: its launcher and the launcher's children have ended, and nsys
+        idles.
 
         A launcher may also die of its program's signal; then nsys continues and ends. Returns False for other programs,
         and on systems other than Linux.

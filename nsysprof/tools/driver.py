@@ -1,5 +1,5 @@
-"""The NVIDIA driver: GPUs and their state from ``nvidia-smi``, CUDA version, access to hardware counters; and a
-fingerprint of machine and software, with a hash that shows whether two captures are comparable.
+"""Describe this machine: the GPUs and their state from ``nvidia-smi``, the CUDA version, and the access to hardware
+counters. A fingerprint of machine and software has a hash that shows whether two captures are comparable.
 """
 
 import hashlib
@@ -178,7 +178,7 @@ def fingerprint(nsys: Nsys | None, driver: Driver | None, workload: Mapping[str,
 
 
 def environment_hash(environment: Mapping[str, Any]) -> str:
-    """Return the first 16 digits of the SHA-256 of a fingerprint, independent of key order."""
+    """Return the first 16 digits of a fingerprint's SHA-256, which does not depend on the order of keys."""
     text = json.dumps(environment, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

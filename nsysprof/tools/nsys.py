@@ -119,7 +119,7 @@ def find_importer(nsys: Nsys | None = None) -> Path | None:
     """Find the QdstrmImporter of an nsys; returns None if it is not installed.
 
     nsys looks for the importer in ``../host-linux-x64``. Debian separates nsys's own folder from the host folder, so
-    nsys does not find the importer and writes only a .qdstrm; this function also tries Debian's place, and Nsight
+    nsys does not find the importer and writes only a .qdstrm. This function also tries Debian's place, and Nsight
     Compute's ``../linux-desktop-glibc_*-x64``.
     """
     exe = "QdstrmImporter.exe" if sys.platform == "win32" else "QdstrmImporter"
@@ -140,7 +140,8 @@ def import_stream(stream: Path, out: Path, nsys: Nsys, *, timeout: float = 3600)
     The report gets its name when it is complete.
 
     Raises `NsysprofError` if there is no importer, or if the importer refuses the stream or lacks a library (the error
-    names the package). The hint does not say how to resume, because only the caller knows where the stream is kept.
+    names the package). The hint of the error does not say how to resume, because only the caller knows where the stream
+    is kept.
     """
     importer = find_importer(nsys)
     if importer is None:

@@ -30,7 +30,7 @@ class OpDetails:
     All columns are int64. ``correlation`` is 0 if not recorded. ``grid`` and ``block`` are three numbers packed into
     one (see `grid_text`), 0 if not recorded. All other fields are -1 if not recorded: ``registers`` per thread;
     ``static_shared`` and ``dynamic_shared``, in bytes of shared memory per block; ``local_memory``, in bytes per
-    thread. ``sum`` is static plus dynamic shared memory, if only the sum was recorded.
+    thread. ``sum`` is the sum of static and dynamic shared memory, if only the sum was recorded.
     """
 
     correlation: Ints
@@ -174,7 +174,7 @@ class CallList:
         return len(self.start)
 
     def of_thread(self, tid: int) -> slice:
-        """Return the rows of a thread, by its globalTid."""
+        """Return the rows of a thread, which is given by its globalTid."""
         code = int(np.searchsorted(self.threads, tid))
         if code == len(self.threads) or self.threads[code] != tid:
             return slice(0, 0)
@@ -364,7 +364,7 @@ class MemoryEvents:
     end: Ints
 
     def over_time(self, rows: Mask) -> tuple[Ints, Ints]:
-        """Return the times at which the allocated bytes change, and the bytes from each time on."""
+        """Return the times at which the number of allocated bytes changes, and the number after each change."""
         time, size = self.time[rows], np.cumsum(self.change[rows])
         last = np.append(time[1:] != time[:-1], True)[: len(time)]
         return time[last], size[last]

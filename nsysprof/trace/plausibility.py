@@ -1,4 +1,4 @@
-"""Check a trace for data that is impossible on a GPU; the results are warnings."""
+"""Check a trace for data that is impossible on a GPU, and return warnings about such data."""
 
 import re
 from collections.abc import Iterator
@@ -65,9 +65,9 @@ def _of_streams(trace: Trace) -> Iterator[str]:
         most = float((lanes.sum[full] / span[full]).max())
         share = int(lanes.sum[full].sum()) / int(lanes.sum.sum())
         yield (
-            f"{len(full):,} of {np.count_nonzero(lanes.ops):,} streams run several GPU ops at once, so their op "
-            f"time is up to {format_share(most)} of elapsed time; sums count overlapping time more than once (these "
-            f"streams have {format_share(share)} of GPU op time)"
+            f"{len(full):,} of {np.count_nonzero(lanes.ops):,} streams run several GPU ops at once, so sums count "
+            f"overlapping time more than once: the op time of a stream is up to {format_share(most)} of elapsed time "
+            f"(these streams have {format_share(share)} of GPU op time)"
         )
 
 

@@ -11,7 +11,7 @@ from nsysprof.trace.plausibility import doubts
 from nsysprof.trace.trace import Progress, Reader, Report, Trace
 
 READERS: list[str] = ["nsysprof.trace.kineto.reader:KinetoReader", "nsysprof.trace.nsys.reader:NsysReader"]
-"""Readers as `module:class`: the first one that recognizes a file reads it; the last one rejects all other files."""
+"""Readers as `module:class`. The first reader that recognizes a file reads it; the last reader rejects all others."""
 
 
 def open_report(

@@ -76,8 +76,8 @@ class Ranges:
 
     ``thread`` is a code of `Trace.threads`; ``start`` and ``end`` are int64 ns; ``kind`` is an index into
     `RANGE_KINDS`, and ``name`` is an index into `Trace.range_names`. ``unclosed`` tells whether the program never
-    closed the range, which then ends with the session. ``moved`` tells whether it is a start/end range whose ending
-    thread is recorded.
+    closed the range, which then ends with the session. ``moved`` tells whether it is a start/end range for which the
+    report names the thread that ended it.
     """
 
     thread: AnyInts
@@ -163,9 +163,9 @@ class Reader(ABC):
     invented.
 
     ``format`` is the name of the format in `analysis.json`, ``recorder`` the recording program. ``endings`` are file
-    name endings; if files differ only in the ending, the file with the first of these endings is read; ``annotations``
-    is the kind of ranges that programs make; ``recording`` is the command that records these ranges and GPU work. A
-    subclass decides in `claims` which files it reads.
+    name endings, sorted by preference: if files differ only in the ending, the file with the first ending is read;
+    ``annotations`` is the kind of ranges that programs make; ``recording`` is the command that records these ranges and
+    GPU work. A subclass decides in `claims` which files it reads.
     """
 
     format: str
@@ -193,7 +193,9 @@ class Reader(ABC):
         """Estimate the number of rows that `trace` and attribution report to the progress bar."""
 
     def bytes_needed(self, enough: int) -> int:
-        """Estimate the memory (bytes) that an analysis takes; an upper bound suffices if it is at most ``enough``."""
+        """Estimate the memory (bytes) that an analysis takes. If an upper bound is at most ``enough``, the bound
+        suffices.
+        """
         return 0
 
     def other_ranges(self, trace: Trace, sources: Collection[str]) -> details.OtherRanges:
@@ -331,12 +333,12 @@ class Trace:
 
     ``threads`` and ``processes`` are the sorted globalTids and globalPids (int64); ``thread_process`` maps threads to
     processes. ``session_end`` is the end of unclosed ranges, in ns; ``unread``: the tables with missing rows;
-    ``no_work``: why there are no ops, empty if there are ops; ``never_popped`` counts ranges left out of ``ranges``:
-    never-popped ranges inside a never-popped range of the same name; ``call_names``: names of CUDA calls, without
-    CUPTI's version suffixes; ``other_calls``: calls outside ``launches``, None if unknown; ``arena`` allocates the long
-    columns; ``named_threads``: names that the program set through NVTX, by globalTid; ``opened_on``: codes of the
-    threads that opened the ranges, None if ranges were not moved to other threads. ``geometry``: the launch parameters
-    of GPU ops, if all of them are recorded.
+    ``no_work``: why there are no ops, empty if there are ops; ``never_popped`` counts ranges that ``ranges`` omits:
+    ranges that were never popped, inside a range of the same name that was never popped either; ``call_names``: names
+    of CUDA calls, without CUPTI's version suffixes; ``other_calls``: calls outside ``launches``, None if unknown;
+    ``arena`` allocates the long columns; ``named_threads``: names that the program set through NVTX, by globalTid;
+    ``opened_on``: codes of the threads that opened the ranges, None if ranges were not moved to other threads.
+    ``geometry``: the launch parameters of GPU ops, if all of them are recorded.
     """
 
     report: Report
@@ -379,7 +381,9 @@ class Trace:
 
     @cached_property
     def thread_names(self) -> dict[int, str]:
-        """Return thread names by globalTid, from NVTX, otherwise from the system; the report must be open."""
+        """Return thread names by globalTid. Names from NVTX are preferred to names from the system; the report must be
+        open.
+        """
         return {**self.report.reader.thread_names(), **self.named_threads}
 
     def thread_codes(self, tids: Ints) -> Ints:
@@ -439,7 +443,9 @@ class Trace:
         return int(np.lexsort((self.op_name_rank, -total))[0])
 
     def settled(self, order: Index, *values: AnyInts) -> Index:
-        """Break ties between ops sorted by ``values``: by start, end, name, launch and stream, not by file order."""
+        """Break ties between ops sorted by ``values``. Ties are broken by start, end, name, launch and stream, not by
+        the order in the file.
+        """
         equal = np.ones(max(len(order) - 1, 0), bool)
         for value in values:
             equal &= value[1:] == value[:-1]

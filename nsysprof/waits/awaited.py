@@ -64,7 +64,7 @@ def bucket(size: AnyInts) -> AnyInts:
 def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> Ints:
     """For each piece of host time, return the copy that the call made or waited for, or -1.
 
-    A call waited for a copy if both ended together and the copy ran during at least half of the piece.
+    A call waited for a copy if call and copy ended together, and the copy ran during at least half of the piece.
     """
     out, copies = ops.made[time.call].astype(np.int64), ops.copies
     if len(copies) == 0:
@@ -80,7 +80,7 @@ def copies_of(trace: Trace, ops: OpsOfCalls, time: HostTime) -> Ints:
 
 
 def examples(trace: Trace, ops: OpsOfCalls, copied: Ints) -> Ints:
-    """For each copy that a launch made, return the copy that represents all copies with the same description."""
+    """For each launch that made a copy, return one copy that stands for all copies with the same description."""
     launch = pick(trace.ops.launch, copied)
     return ops.example[launch].astype(np.int64)
 

@@ -1,4 +1,6 @@
-"""Split the gaps between GPU ops (of a range, or of a process on a GPU) by the reason why the GPU waits."""
+"""Split the gaps between GPU ops by the reason why the GPU waits. The ops are those of a range, or of a process on a
+GPU.
+"""
 
 from dataclasses import dataclass
 
@@ -99,7 +101,8 @@ class IdlePieces:
 def idle_pieces(
     attribution: Attribution, facts: WaitFacts, start: Ints, end: Ints, op: AnyInts, thread: AnyInts | None = None
 ) -> IdlePieces:
-    """Split each gap (from ``start`` to ``end``, at which ``op`` starts) by the reason why the GPU waits.
+    """Split each gap by the reason why the GPU waits. A gap lasts from ``start`` to ``end``, and ``op`` starts at its
+    end.
 
     If ``op`` is -1, the GPU waited only for the host ``thread`` (a code of `Trace.threads`). Ops replayed by CUDA
     graphs count as launched by the replay, regardless of their attribution.

@@ -31,7 +31,7 @@ class AbstainError(NsysprofError):
 
 @dataclass(frozen=True)
 class Changes:
-    """The changes to make together, as written on the command line.
+    """The changes to make together, in the form of command-line options.
 
     The metadata of a field describe the option: its ``value`` (empty for a flag) and its description (``about``).
     """

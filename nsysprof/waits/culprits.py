@@ -1,4 +1,4 @@
-"""Find the responsible code for each piece of a wait: host calls and code, copies, collectives."""
+"""Find what is responsible for each piece of a wait: a host call, host code, a copy or a collective."""
 
 import re
 from functools import partial

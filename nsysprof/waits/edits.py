@@ -74,8 +74,8 @@ def launch_as_graph(network: Network, start: AnyInts, first: AnyInts, stop: AnyI
     """Replace all host work between the moments ``first`` and ``stop`` with one launch that takes ``ns`` nanoseconds.
 
     Both moments of a pair are on one thread, and the host work at these two moments is replaced, too. ``start`` are the
-    moments of the new launches, which are the beginnings of the ranges. GPU ops launched in between then follow each
-    other like the ops of a CUDA graph.
+    moments of the new launches, which are the beginnings of the ranges. GPU ops that were launched between the two
+    moments then follow each other like the ops of a CUDA graph.
     """
     inside = marked(expand_ranges(first, stop - first + 1), len(network.time))
     editable(network, "gaps")[inside & (network.node < 0)] = 0
@@ -105,7 +105,9 @@ def merge_ops(network: Network, trace: Trace, op: AnyInts, first: Mask, length: 
 
 
 def leave_out(network: Network, first: AnyInts, stop: AnyInts, op: AnyInts) -> None:
-    """Remove all host work from the moments ``first`` to ``stop`` of each row, and the time of the GPU ops ``op``."""
+    """Remove all host work between the moments ``first`` and ``stop`` of each row, and set the time of the GPU ops
+    ``op`` to 0.
+    """
     hurry(network, expand_ranges(first, stop - first + 1), 0)
     editable(network, "length")[op] = 0
     node = network.start[op]

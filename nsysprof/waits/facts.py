@@ -89,8 +89,8 @@ class Facts:
 
     @cached_property
     def told_sizes(self) -> AnyInts:
-        """Return the size of each copy as printed (bytes): its size if all copies of this direction and about this size
-        are equal, otherwise minus their median; 0 if it is unknown.
+        """Return the size of each copy as printed (bytes). It is the exact size if all copies of this direction and
+        about this size are equal, otherwise the negative median of their sizes; 0 if it is unknown.
         """
         if self.whole is not None:
             facts, some = self.whole
@@ -112,7 +112,9 @@ class Facts:
 
     @cached_property
     def reasons(self) -> Reasons:
-        """Return the dependency for which each GPU op waited; in large recordings, only in the replayed stretches."""
+        """Return the dependency for which each GPU op waited. In large recordings, only ops in the replayed stretches
+        have one.
+        """
         return reasons(self.attribution.trace, self.dependencies)
 
     @cached_property

@@ -42,10 +42,10 @@ def threads_to_blame(
 ) -> tuple[Index, Ints, Ints, Ints32]:
     """Return intervals of host time with the responsible thread of each: ``(piece, start, end, thread)``.
 
-    A piece ends at its ``launch``, or belongs to the given ``thread`` if the launch is -1. The launching thread is
-    usually responsible. PyTorch hands backward work to an autograd thread: until the owning range begins, a worker that
-    has not launched for this range waits for the range's thread. While workers launch for a range, its thread waits for
-    the last worker. Before the first call and range of a thread, the thread of the latest launch of its process is
+    A piece ends at its ``launch``. If the launch is -1, the piece belongs to the given ``thread``. The launching thread
+    is usually responsible. PyTorch hands backward work to an autograd thread. A worker that has not yet launched for a
+    range waits for the thread of this range until the range begins. While workers launch for a range, its thread waits
+    for the last worker. Before the first call and range of a thread, the thread of the latest launch of its process is
     responsible.
     """
     trace = attribution.trace
@@ -202,8 +202,8 @@ def exposed_by(
     or -1.
 
     This call is the last earlier synchronizing call of the launching thread, or of the ``thread`` for which that thread
-    works. A call does not count if, at a later launch, the host was again ahead of the GPU by `SLACK_NS` plus a tenth
-    of the wait: then something else drained the GPU queue. Calls that ended before ``since`` do not count either.
+    works. A call does not count if the host was ahead of the GPU again at a later launch, by `SLACK_NS` plus a tenth of
+    the wait. In this case, something else drained the GPU queue. Calls that ended before ``since`` do not count either.
     """
     launches, calls = trace.launches, activity.calls
     out = np.full(len(launch), -1, np.int64)

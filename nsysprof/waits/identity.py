@@ -26,8 +26,9 @@ class Replay:
     ``behind_launch_ns`` after its launch. ``residual`` (float64) is the error of each window's replayed end, as a share
     of the window's span.
 
-    A GPU takes 1.1 µs or 2.1 µs from kernel to kernel: a median would equal one of these two values, and be 10 µs wrong
-    over a chain of 20 kernels. So the constants are means of the delays up to `LATENCY` times the lower quartile.
+    A GPU takes 1.1 µs or 2.1 µs from kernel to kernel. A median would equal one of these two values, and would be 10 µs
+    wrong over a chain of 20 kernels. So each constant is the mean of the delays, without delays above `LATENCY` times
+    the lower quartile.
     """
 
     path: int
@@ -42,7 +43,7 @@ class Replay:
 def replays(trace: Trace, why: Reasons, windows: Windows) -> list[Replay]:
     """Replay at most `MAX_WINDOWS` windows of each path and GPU; paths with more than `MAX_ALL` ops are left out.
 
-    An op starts a constant time after its last dependency ends or its call returns, whichever is later; ops that start
+    An op starts a constant time after its last dependency ends or its call returns, whichever is later. Ops that start
     before the window keep their recorded start. The run time grows nearly linearly with the number of replayed ops.
     """
     ops = trace.ops

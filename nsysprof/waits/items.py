@@ -20,9 +20,9 @@ class Items:
     """The items that streams process, in order: ops, event records, and waits for events (``op`` -1).
 
     ``of_op`` is the item of each op; ``before``: the previous item in the same stream, -1 for none; ``record``: for a
-    wait, the item that records the event, -1 for none; ``time``: the time of the item; ``key``: twice a time, at least
-    as large as the keys of all dependencies of the item; ``marks``: the items that are not ops, sorted by the time of
-    their calls.
+    wait, the item that records the event, -1 for none; ``time``: the time of the item; ``key``: a sort key (twice a
+    time) that is not below the key of any dependency of the item; ``marks``: the items that are not ops, sorted by the
+    time of their calls.
     """
 
     op: Ints32

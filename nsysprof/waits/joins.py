@@ -1,4 +1,4 @@
-"""Find the points at which the host waits for the GPU, for space in a queue, or for another thread."""
+"""Find the moments at which the host waits: for the GPU, for space in a queue, or for another thread."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields

@@ -19,8 +19,8 @@ _COLLECTIVE = re.compile(r"(?i)all_?reduce|all_?gather|reduce_?scatter|cross_dev
 
 
 def collective_ops(trace: Trace, communication: Mask, found: Collectives) -> Index:
-    """Select the kernels that all ranks enter and leave together: by kernel name or, if collectives were ``found``, by
-    the collective's name; ``communication``: whether each op name is a collective.
+    """Select the kernels that all ranks enter and leave together, by kernel name or, if collectives were ``found``, by
+    the name of the collective; ``communication``: whether each op name is a collective.
     """
     named = [
         talks and bool(_COLLECTIVE.search(name)) for talks, name in zip(communication, trace.op_names, strict=True)
@@ -54,11 +54,11 @@ class Peers:
 
 
 def find_peers(trace: Trace, communication: Mask, collectives: Collectives) -> Peers | None:
-    """Match the collectives of the ranks of a trace (each rank is a process on a GPU); returns None if no two ranks
-    share any.
+    """Match the collectives of all ranks in a trace; each rank is a process on a GPU. Returns None if no two ranks have
+    a collective in common.
 
     Ops of the same name on different ranks are one collective if their ends differ by at most half of the shortest
-    duration: no rank can end the next collective before all ranks have left the first one.
+    duration. This holds because no rank can end the next collective before all ranks have left the first one.
     """
     ops = trace.ops
     rows = collective_ops(trace, communication, collectives)

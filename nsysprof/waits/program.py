@@ -1,5 +1,5 @@
-"""A recorded program in which changes can be tried: network and steps are built once; each change edits and replays a
-copy.
+"""A recorded program in which changes can be tried. Network and steps are built once; each change edits and replays a
+copy of the network.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -88,10 +88,10 @@ def compiles(range_name: str) -> bool:
 
 
 def purposes(trace: Trace, activity: HostActivity) -> Bytes:
-    """Return the purpose of each row of ``activity.calls`` as an index into `PURPOSES`; the last entry (no call) is
-    `IN_CODE`.
+    """Return the purpose of each row of ``activity.calls`` as an index into `PURPOSES`. The last entry, which stands
+    for "no call", is `IN_CODE`.
 
-    The longest call before the first op of a GPU created the CUDA context if it takes at least 1 ms, and ten times as
+    The longest call before the first op of a GPU created the CUDA context, if it takes at least 1 ms and ten times as
     long as other calls of the same name. The first launch of a kernel loads the kernel if it takes at least 50 µs, and
     ten times as long as usual launches. Calls on a thread that captures a CUDA graph belong to the capture.
     """
@@ -113,8 +113,8 @@ def purposes(trace: Trace, activity: HostActivity) -> Bytes:
 def happens_once(activity: HostActivity, purpose: Bytes, start: Ints, end: Ints) -> Mask:
     """Mark the calls that are one-time set-up; ``purpose`` is the result of `purposes`.
 
-    A call, such as a graph capture, is not set-up if calls of the same name occur in at least half of the steps
-    (``start`` to ``end`` in ns, sorted).
+    A call, such as a graph capture, is not set-up if calls of the same name occur in at least half of the steps. Steps
+    last from ``start`` to ``end`` (ns, sorted).
     """
     calls, out = activity.calls, np.isin(np.arange(len(PURPOSES)), SET_UP)[purpose]
     rows = np.flatnonzero(out[:-1])

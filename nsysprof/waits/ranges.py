@@ -64,9 +64,9 @@ def windows_of(level: Level, communication: Mask) -> Chosen:
 class StepTimes:
     """The time interval of each step across all its GPUs, sorted by path and start; steps do not overlap.
 
-    ``range`` is a row of `Trace.ranges`, and ``path`` is as given. A step lasts from ``start`` (the end of the previous
-    step, or ``begin`` if no pause belongs to the step) to ``end``; the range instance begins at ``begin`` (all int64
-    ns). ``steady`` is True for steps that are not warm-up.
+    ``range`` is a row of `Trace.ranges`, and ``path`` is as given. A step lasts from ``start`` to ``end``, and its
+    range instance begins at ``begin`` (all int64 ns). ``start`` is the end of the previous step, or ``begin`` if no
+    pause belongs to the step. ``steady`` is True for steps that are not warm-up.
     """
 
     range: Ints
@@ -92,8 +92,8 @@ class StepTimes:
 def step_times(attribution: Attribution, rows: Index, path: Ints32, communication: Mask) -> StepTimes:
     """Find the `StepTimes` of range instances, each with its ``path``; see `step_windows`.
 
-    A path is left out if fewer than `MIN_REPEATS` of its instances have GPU work, or if compute of other ranges takes
-    more than a tenth of its time (as in parts of a step).
+    A path is left out if fewer than `MIN_REPEATS` of its instances have GPU work. It is also left out if compute of
+    other ranges takes more than a tenth of its time, as in parts of a step.
     """
     attribution = attribution.launched
     windows, of_line = step_windows(attribution, rows, path, communication)
@@ -149,7 +149,7 @@ def pick_windows(
     """Pick windows of each path and GPU by number (from 0), or the slowest window; also return a description.
 
     Without ``skip``, warm-up and windows that lack GPU ops are left out (see `steady`), unless ``instances`` are
-    numbers; with ``skip``, the first ``skip`` windows are left out. Raises `NsysprofError` if no window is left.
+    numbers. With ``skip``, the first ``skip`` windows are left out. Raises `NsysprofError` if no window is left.
     """
     default = skip is None and instances in (None, SLOWEST)
     kept = steady(attribution.trace, windows) if default else np.ones(len(windows), bool)

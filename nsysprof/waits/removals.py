@@ -100,8 +100,8 @@ def calls_of(program: Program, glob: str) -> Cause:
 
 
 def code_of(program: Program, glob: str) -> Cause:
-    """Return code between calls as a `Cause`: code whose innermost range matches a glob, also on threads that work for
-    such ranges.
+    """Return code between calls as a `Cause`. The innermost range around the code must match a glob; code on threads
+    that work for matching ranges is included.
 
     `OUTSIDE` is the glob for code outside all ranges, on threads that launch.
     """

@@ -1,9 +1,9 @@
 """Replay a trace: every moment follows its latest dependency after a delay.
 
-A `Network` contains the moments of the recorded program and their dependencies: host calls in thread order with the
-time between the calls, launches, streams, events, calls that wait for the GPU, and work handed between threads. Each
-moment keeps the recorded delay after its latest dependency, so an unchanged replay equals the recording to the ns.
-Edits change lengths, gaps and edges of a copy; see `nsysprof.waits.edits`.
+A `Network` contains the moments of the recorded program and their dependencies. Dependencies come from the order of
+host calls (with the time between the calls), launches, streams, events, calls that wait for the GPU, and work handed
+between threads. Each moment keeps the recorded delay after its latest dependency, so an unchanged replay equals the
+recording to the ns. Edits change lengths, gaps and edges of a copy; see `nsysprof.waits.edits`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Edges:
 
 @dataclass(frozen=True)
 class Network:
-    """A trace as nodes with at most two dependencies each, sorted so that every node follows its dependencies.
+    """A trace as nodes. Each node has at most two dependencies, and follows them in the order of the nodes.
 
     Columns of host moments, sorted by thread and time: ``thread`` (a code of `Trace.threads`); the recorded ``time``;
     ``gaps`` (the edited `gap`, None if not edited); ``anchor`` (the last moment of the thread that is a node: a thread
@@ -169,7 +169,7 @@ class Times:
 def replay(network: Network) -> Times:
     """Compute the time of every node.
 
-    One pass over the nodes computes the times that may differ from the recording; the times of other moments follow
+    One pass over the nodes computes all times that may differ from the recording. The times of other moments follow
     from the nodes of their thread.
     """
     clock = clock_of(network)

@@ -41,8 +41,9 @@ class Spans:
 
     ``windows``: rows sorted by GPU, path and start; ``begin`` and ``stop``: the moments of the windows; ``ops`` of each
     window, from position ``first`` on; ``computes`` marks the ops that compute; ``heads``: the first window of each GPU
-    and path; ``until``: the op, of another step, at which each window ends, or -1 (the other step may have no window);
-    ``by_end``: for each head, whether its windows end one after another, regardless of which step ends.
+    and path; ``until``: the op at which each window ends if this op belongs to another step, otherwise -1 (the other
+    step may have no window); ``by_end``: for each path and GPU (head), whether its windows end one after another,
+    regardless of which step ends.
     """
 
     windows: Windows
@@ -86,7 +87,7 @@ class Spans:
 
 
 def spans_of(attribution: Attribution, windows: Windows, rows: Index, network: Network, communication: Mask) -> Spans:
-    """Find the `Spans` of sorted windows in a network built with the `moments_of` ``rows``."""
+    """Find the `Spans` of sorted windows in a network. The network must contain the `moments_of` ``rows``."""
     trace = attribution.trace
     if (windows.range < 0).all():
         parts = [np.flatnonzero(trace.op_gpu == gpu) for gpu in windows.gpu.tolist()]

@@ -22,9 +22,9 @@ _LEAD = QUEUE + QUEUE // 8  # launches before the stretch, so that a full queue 
 class Stretch:
     """Chosen steps of a trace, with ``facts`` and ``windows`` as if only these steps had been recorded.
 
-    ``asked`` marks the requested windows; earlier windows are only lead-in, because their replay is cut off. ``ops``,
-    ``launches`` and ``calls`` are the rows of `Trace.ops`, `Trace.launches` and `HostActivity.calls` in the whole
-    trace; rows of ranges always refer to the whole trace.
+    ``asked`` marks the requested windows. Earlier windows only lead in to these, because their replay is cut off at the
+    start. ``ops``, ``launches`` and ``calls`` are the rows of `Trace.ops`, `Trace.launches` and `HostActivity.calls` in
+    the whole trace; rows of ranges always refer to the whole trace.
     """
 
     facts: Facts
@@ -36,8 +36,8 @@ class Stretch:
 
 
 def reach_of(trace: Trace, windows: Windows, rows: AnyInts) -> tuple[Index, int, int]:
-    """Return the windows of a stretch (the given windows, and the window before each), and the stretch's first and last
-    ns.
+    """Return the windows of a stretch, and its first and last ns. The windows are the given windows, and the window
+    before each.
     """
     before = np.maximum(np.asarray(rows) - 1, 0)
     before = before[(windows.path[before] == windows.path[rows]) & (windows.gpu[before] == windows.gpu[rows])]

@@ -106,7 +106,7 @@ def time_of_row(path: Path, row: str) -> int:
     if len(rows) != 1:
         known = join_first(both[table["median_ns"].notna()].unique().tolist(), 4, repr)
         raise NsysprofError(
-            f"{path} has {plural(len(rows), 'row')} named {row!r} instead of one; names in the file: {known}",
+            f"{path} has {plural(len(rows), 'row')} named {row!r}, but needs exactly one; names in the file: {known}",
             "name one of them",
         )
     times = [rows[name].iloc[0] for name in ("graph_median_ns", "median_ns") if name in rows]

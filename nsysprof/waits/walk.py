@@ -1,8 +1,9 @@
-"""The dependency walk: find why a GPU computed nothing, from the op that ended a gap back to the start of the gap.
+"""The dependency walk: find why a GPU computed nothing. The walk goes from the op that ended a gap back to the start of
+the gap.
 
 An op starts when its predecessor in the stream and every dependency of its stream have ended, and its host call has
-launched it; the last of these is the reason. If the reason is an op, its part of the gap is assigned to this op, and
-the walk continues from the start of the op; if the reason is the host call, the rest of the gap is assigned to the
+launched it. The last of these events is the reason. If the reason is an op, its part of the gap is assigned to this op,
+and the walk continues from the start of the op. If the reason is the host call, the rest of the gap is assigned to the
 host.
 """
 
@@ -41,8 +42,8 @@ class Reasons:
     ``ready`` is its end. ``in_stream`` is the end of the predecessor in the same stream. ``launched`` is the return of
     the host call or, for copies, the start of the call. These times are int64 ns; missing times are the smallest int64.
     ``marked`` tells whether the stream recorded or awaited an event between the op and its predecessor. ``latency``
-    (int64 ns) is the usual upper limit, in this recording, of the delay from a launch, a CUDA graph launch, an op or an
-    event to the start of the next op.
+    (int64 ns) is the usual upper limit of delays in this recording. A delay lasts from a launch, a CUDA graph launch,
+    an op or an event to the start of the next op.
     """
 
     op: Ints32
@@ -126,9 +127,9 @@ def lacking(dependencies: Dependencies, activity: HostActivity) -> tuple[str, ..
 def walk(trace: Trace, why: Reasons, start: Ints, end: Ints, op: AnyInts) -> Pieces:
     """Split the gaps from each ``start`` to each ``end`` into `Pieces`, sorted by gap and time.
 
-    ``op`` is the op that starts at the end of the gap or, if the gap follows the last compute, the op that ends there;
-    -1: the GPU only waited for the host to launch. The walk stops after `MAX_STEPS` ops, to bound the run time per gap;
-    the rest of the gap is `CUT`.
+    ``op`` is the op that starts at the end of the gap. If the gap follows the last compute, it is the op that ends
+    there; -1: the GPU only waited for the host to launch. The walk stops after `MAX_STEPS` ops, to bound the run time
+    per gap; the rest of the gap is `CUT`.
     """
     ops = trace.ops
     gap, at, now = np.arange(len(start)), np.array(end), np.array(op, np.int64)
@@ -204,7 +205,9 @@ class Lanes:
             np.maximum.accumulate(calls, out=calls)
 
     def before(self, stream: AnyInts, time: Ints) -> Index:
-        """For each stream and host time, return the position in ``order`` of the last op called before it, or -1."""
+        """For each stream and host time, return the position in ``order`` of the last op that was called before this
+        time, or -1.
+        """
         first = np.searchsorted(self.stream, stream, side="left")
         low, high = first, np.searchsorted(self.stream, stream, side="right")
         while (some := low < high).any():  # a binary search in all streams at once
@@ -214,7 +217,7 @@ class Lanes:
         return np.where(low > first, low - 1, -1)
 
     def behind(self, stream: AnyInts, place: Index) -> Index:
-        """Return the next op in each stream after a position returned by `before`, if there is one."""
+        """For positions returned by `before`, return the next op in each stream, if there is one."""
         following = np.where(place >= 0, place + 1, np.searchsorted(self.stream, stream))
         return self.order[following[pick(self.stream, following) == stream]]
 

@@ -1,4 +1,6 @@
-"""Complete causes of waiting: a call with its work and the waits for this work, code between calls, or GPU ops."""
+"""Complete the causes of waiting. A cause is a call with its work and the waits for this work, code between calls, or
+GPU ops.
+"""
 
 from __future__ import annotations
 

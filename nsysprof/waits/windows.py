@@ -59,11 +59,11 @@ def gpu_windows(attribution: Attribution, rows: Index, path: Ints32, communicati
 
     A window starts with the instance on the host, or at the end of the path's previous window on that GPU if that is
     later. The window ends with the last op of the instance on that GPU, or with the instance on the host if that is
-    later: so the window includes the time in which a late host is inside the instance, but not the time by which a host
-    runs ahead. If a copy or collective outlasts the compute of the instance, the window ends no later than the first
-    compute of the next instance: prefetching for the next step is not part of a step. Instances without GPU work have
-    no window. Ops replayed by CUDA graphs count at the launch of the graph, regardless of their attribution.
-    ``communication``: per op name, whether it is a collective.
+    later. So the window includes the time in which a late host is inside the instance, but not the time by which a host
+    runs ahead. If a copy or collective runs longer than the compute of the instance, the window ends at the latest when
+    the next instance begins to compute. The reason: prefetching for the next step is not part of a step. Instances
+    without GPU work have no window. Ops replayed by CUDA graphs count at the launch of the graph, regardless of their
+    attribution. ``communication``: per op name, whether it is a collective.
     """
     trace, index = attribution.launched.trace, index_work(attribution.launched, rows)
     op, place = index.ops_of(rows)
@@ -148,11 +148,12 @@ def step_windows(attribution: Attribution, rows: Index, path: Ints32, communicat
     them.
 
     A step lasts from the end of the previous step to its own end, so a data loader between two steps belongs to the
-    second step. The pause belongs to a step only if both steps have the same parent range, and if the GPU computes
-    almost nothing in this pause and in most pauses of the path; other work, such as validation, belongs to no step. The
-    first step and detected iterations (which touch within a loop) have no such pause. The steps of each process form a
-    separate line; if the threads of a process run steps concurrently, the steps of each thread do. `Windows.path` is
-    the number of a step's line; the second result is the path of each line.
+    second step. The pause between two steps belongs to the second step only if both steps have the same parent range,
+    and if the GPU computes almost nothing in this pause and in most pauses of the path. Other work, such as validation,
+    belongs to no step. The first step has no pause before it, and neither have detected iterations, which follow each
+    other directly within a loop. The steps of each process form a separate line. If the threads of a process run steps
+    concurrently, each thread has its own line of steps. `Windows.path` is the number of a step's line; the second
+    result is the path of each line.
     """
     trace = attribution.launched.trace
     thread = trace.ranges.thread[rows]
@@ -195,8 +196,8 @@ def _with_pauses(attribution: Attribution, windows: Windows, communication: Mask
 
 
 def steady(trace: Trace, windows: Windows) -> Mask:
-    """Mark the windows that are not warm-up, by the times of each path on each GPU (see `count_warm_up`), and have all
-    of their GPU ops (see `incomplete`).
+    """Mark the windows that are not warm-up and have all of their GPU ops (see `incomplete`). Warm-up is found by the
+    times of each path on each GPU (see `count_warm_up`).
     """
     out = ~incomplete(trace, windows)
     _, line = distinct(windows.gpu, windows.path)
@@ -208,8 +209,8 @@ def steady(trace: Trace, windows: Windows) -> Mask:
 
 def incomplete(trace: Trace, windows: Windows) -> Mask:
     """Mark windows that lack GPU ops because nsys lost events: on each GPU, the last windows of a path. They are marked
-    if nsys reports lost events, if nearly all earlier windows have more GPU ops and more busy time but are not longer,
-    and if the ops of the last windows have no new names. Detected steps are never marked.
+    if three conditions are met. nsys reports lost events. Nearly all earlier windows have more GPU ops and more busy
+    time, but are not longer. The ops of the last windows have no new names. Detected steps are never marked.
     """
     out = np.zeros(len(windows), bool)
     if not any(tells_of_dropped_events(each) and "NVTX" not in each.text for each in trace.report.about.diagnostics):
@@ -285,7 +286,8 @@ class Stretches:
 
 @dataclass(frozen=True)
 class GpuLines:
-    """The disjoint, sorted intervals ``(start, end)`` in which one GPU computes, communicates and copies.
+    """The intervals ``(start, end)`` in which one GPU computes, communicates or copies; intervals of a kind are
+    disjoint and sorted.
 
     ``kernels``: the computing ops, by start; ``first``: the ops that begin an interval of ``compute``.
     """

@@ -33,7 +33,7 @@ def places_of(*tables: ColumnTable, names: Sequence[str] = PLACE) -> list[Ints]:
 
 @dataclass(frozen=True)
 class Removals:
-    """Replays of a trace without the causes in rows of why.csv.
+    """Replays of a trace, each without the cause in a row of why.csv.
 
     ``base``: the length of each window in ``seen`` (rows of ``spans``); ``place``: the path, GPU and process of each
     window; ``known``: the places that the replay explains. Each row of ``waits`` belongs to the row of why.csv whose
@@ -52,7 +52,9 @@ class Removals:
     number: Ints
 
     def gain(self, rows: Sequence[int]) -> float | None:
-        """Return the mean time (ns) saved per window of a path without the cause of the rows, or None if unknown."""
+        """Return the mean time (ns) that each window of a path saves if the cause of the rows is removed, or None if
+        unknown.
+        """
         waits = self.waits.take(np.isin(self.of, self.number[[*rows]]))
         [at] = set(self.place[waits["window"]].tolist()) or {-1}
         if at not in self.known:

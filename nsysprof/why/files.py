@@ -21,8 +21,8 @@ WHY = table(
         "pid": Column("pid", "process id", cell=str, align="r"),
         "cause": "compute, or the cause of the wait: communication, copy, kernel, host, latency, profiler, unknown",
         "activity": (
-            "CPU activity: launch calls, synchronizing calls, other CUDA calls, OS calls or code; for "
-            "compute, the kernel family; for a collective with recorded peers, late peer or transfer"
+            "CPU activity: launch calls, synchronizing calls, other CUDA calls, OS calls or code. For compute: the "
+            "kernel family. For communication with recorded peers: late peer or transfer"
         ),
         "culprit": "responsible call, code, copy, collective or kernel; for unknown waits, the missing data",
         "range": "innermost range around the responsible call or launch",

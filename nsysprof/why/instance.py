@@ -1,4 +1,4 @@
-"""Find the critical path of windows piece by piece, and choose the window for pictures: the median window of a path."""
+"""Find the critical path of windows, piece by piece. Choose the window for pictures: the median window of a path."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -107,8 +107,9 @@ class WindowPart:
 class Instance:
     """One window of a path, for pictures, and the number of windows (``count``) on its GPU.
 
-    ``number``: a row of `Why.windows`; ``median``: True for a median window, False for a nearby window with more of the
-    largest finding; ``parts`` add up to the window; ``mean_ns``: the mean length of all windows of the path on the GPU.
+    ``number``: a row of `Why.windows`; ``median``: True for a median window, False for a nearby window that contains
+    more of the largest finding; ``parts`` add up to the window; ``mean_ns``: the mean length of all windows of the path
+    on the GPU.
     """
 
     answer: Why
@@ -139,15 +140,15 @@ class Instance:
         return np.flatnonzero(on_gpu & (ops.start < self.end_ns) & (ops.end > self.start_ns))
 
     def ranges(self) -> Iterator[Index]:
-        """Yield the rows of the window's range, then of the ranges directly inside, and so on, level by level."""
+        """Yield the rows of ranges, level by level: the window's range, the ranges directly inside it, and so on."""
         ranges, number = self.answer.attribution.trace.ranges, int(self.answer.columns("windows")["range"][self.number])
         rows, extent = np.array([number] if number >= 0 else [], np.int64), (self.start_ns, self.end_ns)
         return levels_inside(self.answer.attribution.parent, rows, ranges.start, ranges.end, extent)
 
 
 def median_instance(answer: Why, path: str | None = None) -> Instance | None:
-    """Choose a median window of a path (by default, the path with the most time), on the GPU of its largest finding or,
-    without findings, the GPU that waits most.
+    """Choose a median window of a path, by default of the path with the most time. The window is on the GPU of the
+    largest finding or, without findings, on the GPU that waits most.
 
     Among the middle third of the windows by length, choose the one whose times are closest to the mean. If the largest
     finding takes less than half of its mean time in this window, choose the nearest window in which it takes more.

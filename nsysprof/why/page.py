@@ -1,4 +1,4 @@
-"""Make the page of `nsysprof why`: findings, critical path and timeline of the median window, trees and waits."""
+"""Make the page of `nsysprof why`: findings, critical path and timeline of a median window, trees, and waits."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice

@@ -87,4 +87,4 @@ def verification(residuals: ColumnTable) -> Iterator[str]:
     bad = int((residuals["residual"] > MAX_RESIDUAL).sum())
     rows = f"{plural(len(cells) - bad, 'row')} of {len(cells):,}"
     share = format_share(MAX_RESIDUAL)
-    yield wrap(f"dependencies and constant delays explain {rows} to within {share} of the span", "", "  ")
+    yield wrap(f"dependencies and constant delays explain {rows} with an error below {share} of the span", "", "  ")

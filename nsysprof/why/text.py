@@ -67,7 +67,9 @@ def places(answer: Why, path: str) -> list[tuple[int, int]]:
 
 
 def tree(answer: Why, path: str, gpu: int, pid: int, top: int, families: int = 1 << 30) -> TextTable:
-    """Show the steps of a path on a GPU as a tree, with ``top`` causes of a kind and ``families`` of compute."""
+    """Show the steps of a path on a GPU as a tree, with the ``top`` causes of each kind and the ``families`` of
+    compute.
+    """
     windows, rows = (
         table.take(table.texts("path").equal(path) & (table["gpu"] == gpu) & (table["pid"] == pid))
         for table in (answer.columns("windows"), answer.columns("rows"))

@@ -136,8 +136,8 @@ class Why(Attributed, Shown):
         """Mark ``waits`` of a GPU that runs faster than the host launches.
 
         These waits are shorter than `LAUNCH_STEP_NS`, and the host meanwhile launches, makes other CUDA calls that do
-        not wait, or runs code in between, regardless of what drained the GPU queue. These waits count only in ranges
-        (per path, process and GPU) where launch calls take at least `MIN_LAUNCHES` of the time.
+        not wait, or runs code in between. It does not matter what drained the GPU queue. These waits count only in
+        ranges (per path, process and GPU) where launch calls take at least `MIN_LAUNCHES` of the time.
         """
         waits = self.pieces
         length, activity = waits["end_ns"] - waits["start_ns"], waits.texts("activity")

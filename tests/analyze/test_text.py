@@ -296,7 +296,7 @@ def test_the_legend_of_the_ranges(trace: MakeTrace) -> None:
     lines = text.splitlines()
     at = lines.index(next(line for line in lines if line.startswith("a ")))
     assert lines[at + 1].startswith("All columns include inner ranges. CPU (host time), span")
-    assert lines[at + 1].endswith("each: median ± half the IQR over instances.")
+    assert lines[at + 1].endswith("Each: median ± half the IQR over instances.")
 
 
 def test_a_single_gap_of_exactly_half_is_no_mark(trace: MakeTrace) -> None:

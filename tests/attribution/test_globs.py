@@ -162,7 +162,9 @@ def test_two_single_matches_are_a_pair_whatever_the_stars(trace: MakeTrace) -> N
 
 def test_stars_that_stand_for_different_things_pair_nothing(trace: MakeTrace) -> None:
     """Sizes here and backends there: the message says both."""
-    with pytest.raises(NsysprofError, match=r"their stars match '512', '4096' in the first glob and 'math', 'flash'"):
+    with pytest.raises(
+        NsysprofError, match=r"the stars stand for '512', '4096' in the first glob and for 'math', 'flash'"
+    ):
         pairs_of(trace, "RUN::math::S*", "RUN::*::S4096")
 
 

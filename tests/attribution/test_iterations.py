@@ -249,7 +249,7 @@ def test_every_command_reads_reports_without_annotation(
     assert "iteration*" in run("compare", report, "--no-charts", "-o", "compare")
     assert "budget.toml" in run("check", "--init", "-o", "budget.toml")
     assert '"iteration*"' in Path("budget.toml").read_text(encoding="utf-8")
-    assert "keeps to budget.toml" in run("check", "budget.toml")
+    assert "meets budget.toml" in run("check", "budget.toml")
     assert "Written" in run("export", "--to", "csv", "-o", "tables")
     assert ",found," in Path("tables", "ranges.csv").read_text(encoding="utf-8")
     assert "iteration*" not in run("analyze", "--no-charts", "--ranges", "nvtx", "-o", "nvtx")

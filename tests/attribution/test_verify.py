@@ -150,12 +150,13 @@ def test_known_differences_are_explained(nsys_says: Fake, trace: MakeTrace) -> N
     result = verified(path)
     assert result.differences == ()
     assert result.explained == {
-        "nsys leaves out ranges whose ending thread is recorded": 1,
+        "nsys leaves out start/end ranges if the report names the thread that ended them": 1,
         "the program never closed this range, so nsys ends the range at the last NVTX event": 2,
     }
     assert (result.compared, result.equal) == (3, 0)
-    assert "\n  1 differ for known reasons (nsys leaves out ranges whose ending thread is recorded)\n" in verification(
-        result
+    assert (
+        "\n  1 differ for known reasons (nsys leaves out start/end ranges if the report names the thread that ended"
+        " them)\n" in verification(result)
     )
 
 

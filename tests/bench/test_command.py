@@ -364,7 +364,7 @@ def test_the_dry_run_shows_the_matrix_and_measures_nothing(bench: Run, tmp_path:
         "B1.H8.S4096.D64.fp16.causal  1.52 GiB  16.0 MiB",
         "",
         "6 points of sdpa (forward) on cuda: 9 samples each, at least 20.0 µs per sample, cold cache.",
-        "3 runs, each in its own process, with 3 samples per run in a new random order; the first run also checks the",
+        "3 runs, each in its own process, with 3 samples per run in a new random order. The first run also checks the",
         "outputs and measures memory.",
         "Memory: estimated peak memory of one call, computed from the shapes.",
     ]

@@ -218,7 +218,7 @@ def test_what_no_process_survives_is_told(recordings: Recordings) -> None:
     """SIGKILL leaves a sentence, the log, and the exit code that a shell gives."""
     killed = recordings["SIGKILL"]
     assert (killed.code, killed.files) == (137, ["run.partial.log"])
-    assert "was killed or ran out of disk space while it was recording" in killed.err
+    assert "was killed or ran out of disk space while recording" in killed.err
 
 
 def test_an_interrupt_ends_the_program_and_keeps_its_trace(tmp_path: Path) -> None:
@@ -479,8 +479,8 @@ def test_modules_leave_backward_to_the_numbers_of_emit_nvtx(monkeypatch: pytest.
     assert entered == [
         0,
         (
-            "with emit_nvtx, modules have only forward ranges; the operators' sequence numbers (seq = N) "
-            "link the backward pass to these ranges"
+            "with emit_nvtx, modules have no backward ranges: the sequence numbers of operators (seq = N) "
+            "link backward work to forward ranges"
         ),
     ]
     assert modules._hooks.nodes == hooked

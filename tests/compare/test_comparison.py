@@ -603,7 +603,11 @@ def test_steps_are_timed_from_end_to_end(slow: dict[str, int], ratio: float, pla
     assert row["new_median_ns"] / row["base_median_ns"] == pytest.approx(ratio, rel=0.06)
     assert int(found.gaps["delta_ns"].sum()) == row["delta_ns"] == row["new_mean_ns"] - row["base_mean_ns"]
     assert found.clocks["clock"].tolist()[0] == "step"
-    said = [text for text in found.findings[row["pair"]] if "the GPU work of a step takes" in text]
+    said = [
+        text
+        for text in found.findings[row["pair"]]
+        if "the GPU work of a step, from first to last operation, takes" in text
+    ]
     assert [place in text for text in said] == [True] * bool(place)
     spans = list(found.clocks.set_index("clock").loc["span", ["base_median_ns", "new_median_ns"]])
     assert spans == [300, slow.get("kernel", 300)]

@@ -276,8 +276,8 @@ def test_more_than_the_memory_can_do_is_refused(trace: MakeTrace) -> None:
     assert gaps.loc["softmax", "base_dram_bytes"] == 3_000_002
     assert found.warnings == (
         "RUN::math::S8: DRAM bytes of softmax over their time: 208 % of the peak is impossible; the "
-        "likely error is in the counters (they include bytes that hit the L2 cache without counters, "
-        "and write-backs of earlier kernels) or the memory bandwidth that the report"
+        "likely error is in the counters (they also count write-backs of earlier kernels, "
+        "and reads that hit L2 in a run without counters) or the memory bandwidth that the report"
         " records",
     )
 

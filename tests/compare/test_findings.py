@@ -162,7 +162,7 @@ def test_cuda_events_that_tell_something_else_are_named() -> None:
 def test_a_mean_that_is_no_typical_call_is_reported() -> None:
     """The ledger adds up to the mean; a few slow calls move that away from the median."""
     assert sentences(frame=clocks(base_median_ns=300_000))[-1] == (
-        "math has a few slow calls: its mean (400 µs, the sum of the causes) exceeds its median (300 µs) by 33 %"
+        "math has a few slow calls: its mean of 400 µs (the sum of the causes) exceeds its median of 300 µs by 33 %"
     )
 
 

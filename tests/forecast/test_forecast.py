@@ -79,7 +79,12 @@ def test_a_forecast_is_of_the_program_without_its_profiler() -> None:
 
 @pytest.mark.parametrize(
     ("profiled", "plain", "says"),
-    [(1.5, 0.83, ""), (1.51, 0.83, "took 2.55 ms in "), (1, 0.3, "the replay misses this time by"), (1, 1, "")],
+    [
+        (1.5, 0.83, ""),
+        (1.51, 0.83, "take 2.55 ms according to "),
+        (1, 0.3, "the replay misses this time by"),
+        (1, 1, ""),
+    ],
 )
 def test_a_record_is_of_the_same_program_and_within_reach_of_the_replay(
     monkeypatch: pytest.MonkeyPatch, profiled: float, plain: float, says: str
@@ -175,7 +180,7 @@ def test_a_published_error_widens_the_interval(monkeypatch: pytest.MonkeyPatch) 
     assert after.low_ns == pytest.approx(before.low_ns * 0.94)
     assert after.high_ns == pytest.approx(before.high_ns * 1.06)
     assert after.published == "forecasts of this kind were off by 3.0 % (median), 8.0 % (worst of 27)"
-    wider = "from this run's steps, widened at each end by 6.0 % (p90 forecast error for this kind)"
+    wider = "from this run's steps; each end is widened by 6.0 % (p90 error of such forecasts)"
     assert wider in " ".join(forecast_text(after).split())
     both = ask(BLOCK, STEPS, graph=["backward"], scale=["*gemm*=0.5"])
     assert "from this run's steps alone" in forecast_text(both)

@@ -449,4 +449,6 @@ def test_kernels_that_run_at_the_same_time_have_no_share_of_a_step(tmp_path: Pat
     """Four streams at once take four times as long as a step, which is no share."""
     [spot, *_] = found(program(tmp_path)).spots
     assert spot_words(spot).startswith(f"{MM} takes 6")
-    assert spot_words(replace(spot, share=4.0)).startswith(f"{MM} has launches that add up to 4 times the step time")
+    assert spot_words(replace(spot, share=4.0)).startswith(
+        f"{MM} runs several times at once, so the sum of its times is 4 times the step time"
+    )

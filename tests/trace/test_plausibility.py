@@ -42,8 +42,8 @@ def test_ops_that_end_after_the_next_one_starts(
     assert doubts(found) == (
         "1 of 4 GPU ops (25 %) overlap the next op of their stream by up to 500 ns; the cause is programmatic dependent"
         " launch, or wrong timestamps",
-        "1 of 2 streams run several GPU ops at once, so their op time is up to 125 % of elapsed time; sums count"
-        " overlapping time more than once (these streams have 25 % of GPU op time)",
+        "1 of 2 streams run several GPU ops at once, so sums count overlapping time more than once: the op time of a"
+        " stream is up to 125 % of elapsed time (these streams have 25 % of GPU op time)",
     )
     assert found.warnings[-2:] == doubts(found)
 

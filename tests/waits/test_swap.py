@@ -43,8 +43,12 @@ def test_times_of_another_report_are_without_the_tenths_at_both_ends(trace: Make
         ("kernel,median_ns,graph_median_ns\nk,10,7\nl,20,", "l", 20),
         ("configuration,backend,median_ns\nbig,k,10\nsmall,k,20", "small/k", 20),
         ("configuration,backend,median_ns\nbig,k,10\nsmall,k,", "k", 10),
-        ("configuration,backend,median_ns\nbig,k,10\nsmall,k,20", "k", "2 rows named 'k' instead of one; names in the"),
-        ("kernel,median_ns\nk,10\nm,", "m", "0 rows named 'm' instead of one; names in the file: 'k'"),
+        (
+            "configuration,backend,median_ns\nbig,k,10\nsmall,k,20",
+            "k",
+            "2 rows named 'k', but needs exactly one; names in the",
+        ),
+        ("kernel,median_ns\nk,10\nm,", "m", "0 rows named 'm', but needs exactly one; names in the file: 'k'"),
         ("kernel,mean_ns\nk,10", "k", "no column median_ns"),
     ],
 )

@@ -83,7 +83,7 @@ def watch_modules(torch: Any, depth: int | None) -> None:
 
 
 def cost() -> dict[str, Any]:
-    """Return the number of module calls, and the median time (ns) that the hooks of a call and of a node take."""
+    """Return the number of module calls, and the median times (ns) that the hooks take per call and per node."""
     taken = {what: round(median(each)) if each else 0 for what, each in _hooks.taken.items()}
     return {
         "calls": _hooks.calls,

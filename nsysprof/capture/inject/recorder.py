@@ -142,8 +142,8 @@ def _leave_backward_to_numbers(torch: Any) -> None:
         emitter.numbered += bool(self.enabled)
         if emitter.numbered and recording.order["modules"]:
             recording.note(
-                "with emit_nvtx, modules have only forward ranges; the operators' sequence numbers (seq = N) "
-                "link the backward pass to these ranges"
+                "with emit_nvtx, modules have no backward ranges: the sequence numbers of operators (seq = N) "
+                "link backward work to forward ranges"
             )
         return entered
 

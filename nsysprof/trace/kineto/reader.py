@@ -128,7 +128,7 @@ class KinetoReader(Reader):
         return build_trace(report, self.events, self.threads, arena)
 
     def steps(self) -> int:
-        """Return the number of GPU ops, because attribution reports progress per op."""
+        """Return the number of GPU ops: the progress bar counts ops, because attribution reports progress per op."""
         return len(self.events.gpu["kind"])
 
     def bytes_needed(self, enough: int) -> int:

@@ -260,10 +260,10 @@ def _count(value: object) -> int | None:
 def gpus_of_devices(source: Source, gpus: Sequence[Gpu], devices: Sequence[tuple[int, int]]) -> list[int | None]:
     """Return the GPU of each (process, CUDA device id), None if unknown; a process may be a plain pid.
 
-    CUDA numbers devices per process, so the same id may mean different GPUs in two processes. TARGET_INFO_CUDA_DEVICE
-    (pid, cudaId → gpuId, since 2025) has the mapping; an unlisted process gets the mapping on which all listed
-    processes agree. An unlisted device is the GPU with the same id, otherwise the n-th GPU that CUDA can use.
-    ``cuDevice`` of TARGET_INFO_GPU is unreliable.
+    CUDA numbers devices per process, so the same id may mean different GPUs in two processes. Since 2025,
+    TARGET_INFO_CUDA_DEVICE (pid, cudaId → gpuId) has the mapping. A process that is not listed gets the mapping on
+    which all listed processes agree. An unlisted device is the GPU with the same id, otherwise the n-th GPU that CUDA
+    can use. ``cuDevice`` of TARGET_INFO_GPU is unreliable.
     """
     index = {gpu.id: place for place, gpu in enumerate(gpus)}
     by_process: dict[tuple[int, int], int] = {}

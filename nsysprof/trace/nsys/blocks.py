@@ -103,8 +103,8 @@ class Growing:
 def read_blocks(
     source: Source, table: str, needs: Sequence[str], others: Sequence[str] = (), progress: Progress | None = None
 ) -> Iterator[Block]:
-    """Yield the integer columns ``needs`` of a table, and the columns of ``others`` that exist; nothing if one of
-    ``needs`` is absent.
+    """Yield the integer columns ``needs`` of a table, and those columns of ``others`` that exist. If one of ``needs``
+    is absent, nothing is yielded.
 
     After each block is used, ``progress`` receives its number of rows.
     """

@@ -17,7 +17,8 @@ _MAX_COPIES = 32  # of a graph inside another, one after the other
 def read_captures(source: Source, trace: Trace) -> Captures:
     """Return the `Captures` of the ops of a trace.
 
-    Nodes of instantiated graphs and of child graphs refer to original nodes; the creation of the original node counts.
+    Nodes of instantiated graphs and child graphs refer to original nodes. For these nodes, the creation of the original
+    node counts.
     """
     out = no_captures(len(trace.ops))
     if not trace.ops.from_graph.any():

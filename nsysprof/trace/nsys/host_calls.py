@@ -120,9 +120,9 @@ class LaunchCalls:
     """The host calls that launched GPU work, one row per launch key, unsorted.
 
     ``start``, ``end`` int64 ns; ``thread`` int32: a code of the `Coder` passed to `read_calls`; ``slot`` is the key;
-    ``name`` indexes the names of ``others``. ``others`` are calls that caused no GPU work, and calls for which a
-    shorter call with the same key is used instead (counted in ``duplicates``). If calls with one id are nested (a
-    driver call inside a runtime call), the outermost call counts: the last rows of ``others`` enclose launches;
+    ``name`` indexes the names of ``others``. ``others`` are calls that caused no GPU work, and duplicates: if several
+    calls have one key, the shortest call is used, and ``duplicates`` counts the others. If calls with one id are nested
+    (a driver call inside a runtime call), the outermost call counts: the last rows of ``others`` enclose launches;
     ``around`` has the slots of these launches.
     """
 
@@ -144,8 +144,9 @@ def read_calls(
     progress: Progress | None = None,
     arena: ColumnArena = IN_MEMORY,
 ) -> LaunchCalls:
-    """Read the launches of all GPU work, and all other calls. If several rows have one key (a driver call inside a
-    runtime call, or a call recorded twice), the shortest row is used, with the name of the outermost row.
+    """Read the launches of all GPU work, and all other calls. Several rows can have one key, such as a driver call
+    inside a runtime call, or a call recorded twice. The shortest of these rows is used, with the name of the outermost
+    row.
     """
     rows = Growing(arena, slot=str(np.dtype(keys.type)), **_CALL)
     rest, names, recorded = Growing(arena, **_CALL, id="i8"), Coder(), 0

@@ -28,8 +28,8 @@ def read_other_ranges(source: Source, trace: Trace, sources: Collection[str]) ->
     """The ranges of ``sources``: ``mpi`` and ``openacc``.
 
     A thread's last call without an end lasts until the session ends; earlier calls without an end take no time, because
-    at most one call can be open. A call that waits for several requests, or sends and receives, has one row for each;
-    equal rows of a thread count once.
+    at most one call can be open. A call that waits for several requests, or that sends and receives, has several rows.
+    Equal rows of a thread count once.
     """
     kinds = {table: kind for each in sources if each in _TABLES for kind, tables in [_TABLES[each]] for table in tables}
     rows = Growing(trace.arena, thread="i8", start="i8", end="i8", name="i4", kind="u1", open="?")

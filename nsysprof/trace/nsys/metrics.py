@@ -53,7 +53,7 @@ _OVERCLOCKED, _MAX_HZ = 1.5, 4e9  # times the clock that a GPU has at most by it
 def read_samples(source: Source, about: About) -> dict[int, GpuSamples]:
     """Read the `GpuSamples` of each GPU, by its number in the report; empty if metrics were not sampled.
 
-    A sample covers the time from its timestamp to the next timestamp: on A100 (nsys 2023) and H200 (2025), SM Active
+    A sample covers the time from its timestamp to the next timestamp. On A100 (nsys 2023) and H200 (2025), SM Active
     matches the kernels after the timestamp (correlation above 0.99), not the kernels before it. Impossible values are
     NaN; ``notes`` gives the reason.
     """
@@ -173,7 +173,7 @@ class _Form(NamedTuple):
 
     @classmethod
     def of(cls, raw: bytes) -> _Form:
-        """Return the form of a text; the form has no tokens if the digits in the text are not the JSON values."""
+        """Return the form of a text; the form has no tokens if the digits in the text are not its JSON values."""
         fields, count = _fields(raw), itertools.count(_FIRST)
         numbered = _fields(re.sub(rb"\d+", lambda _: b"%d" % next(count), raw))
         tokens, values = _tokens([raw])[:-1], np.array([*numbered.values()], np.intp) - _FIRST

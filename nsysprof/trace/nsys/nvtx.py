@@ -25,8 +25,8 @@ class NvtxRanges:
 
     ``start``, ``end`` int64 ns; if ``open``, the end is not recorded and equals the start; ``kind`` uint8 (PUSH_POP,
     START_END); ``thread`` int32: a code of the `Coder` passed to `read_ranges` (for a start/end range, the thread that
-    started it); ``name`` int32 into ``names``; ``moved`` bool: whether it is a start/end range whose ending thread is
-    recorded. ``thread_names`` maps globalTids to names set by `nvtxNameOsThread`.
+    started it); ``name`` int32 into ``names``; ``moved`` bool: whether it is a start/end range for which the report
+    names the thread that ended it. ``thread_names`` maps globalTids to names set by `nvtxNameOsThread`.
     """
 
     start: Ints

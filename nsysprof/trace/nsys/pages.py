@@ -45,8 +45,8 @@ class _File(NamedTuple):
 def decode(path: str, layout: Layout, wanted: Wanted, patch: Patch) -> Iterator[tuple[Block, int]]:
     """Yield blocks of the columns in rowid order, each block with its last rowid.
 
-    `patch` fetches rows with unusual records, if there are few. Raises RefusedError, possibly after some blocks; these
-    blocks are correct if the file did not change.
+    `patch` fetches rows with unusual records, if there are few. Raises RefusedError, possibly after it yielded some
+    blocks. These blocks are correct if the file did not change.
     """
     with open(path, "rb", buffering=0) as handle:  # noqa: PTH123 - Path.open hides that this is unbuffered
         file = _open(handle, os.fstat(handle.fileno()).st_size)

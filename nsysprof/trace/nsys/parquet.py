@@ -1,8 +1,8 @@
 """Read a report that is a folder of TABLE.parquet files, as `nsys export --type parquetdir` writes it.
 
 Columns have the exporter's types (uint64, int32, dictionaries, all-null columns); results are as from SQLite: codes of
-texts, and int64, where a uint64 beyond 2^63 wraps. pyarrow is imported when a table is opened; pandas is never
-imported, because that takes longer than reading most tables.
+texts, and int64 (a uint64 beyond 2^63 wraps). The package pyarrow is imported when a table is opened. The package
+pandas is never imported, because that takes longer than reading most tables.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

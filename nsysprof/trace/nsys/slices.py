@@ -28,8 +28,8 @@ def quoted(name: str) -> str:
 
 
 def integer(name: str) -> str:
-    """Return SQL for the integer value of a column of the table `t`: reals and numbers stored as text (tables that were
-    converted from CSV) are truncated; other text and blobs become NULL.
+    """Return SQL for the integer value of a column of the table `t`: Reals are truncated, and so are numbers stored as
+    text, as in tables converted from CSV. Other text and blobs become NULL.
     """
     column = f"t.{quoted(name)}"
     number = f"{column} GLOB '*[0-9]*' AND {column} NOT GLOB '*[^0-9.-]*'"
@@ -58,7 +58,7 @@ def rowid_name(connection: sqlite3.Connection, table: str, columns: Sequence[str
 
 
 def bound(connection: sqlite3.Connection) -> None:
-    """Limit the cost of SQL inside the file (such as a recursive view) by the length of the file.
+    """Limit the cost of SQL inside the file, such as a recursive view; the limit grows with the length of the file.
 
     Above the limit, a query raises ``interrupted``, and a value raises ``string or blob too big``.
     """

@@ -53,7 +53,7 @@ class SqliteSource:
     refused: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def tables(self, *, views: bool = True) -> tuple[str, ...]:
-        """Names of the tables and, if ``views``, of views and virtual tables, in order of creation."""
+        """Names of the tables, in order of creation; with ``views``, also names of views and virtual tables."""
         return tuple(found.name for found in self._tables.values() if views or found.layout)
 
     def columns(self, table: str) -> tuple[str, ...]:
