@@ -126,9 +126,9 @@ class Busy:
         found = counted(self.place, kind, cause, text.format(amount=amount), remedy, gain, gain)
         return replace(found, often=which)
 
-    def enough(self, ns: int) -> bool:
-        """Return whether a gain is large enough to report."""
-        return ns >= max(LEAST * self.place.total_ns, LEAST_NS)
+    def enough(self, ns: int, least: float = LEAST) -> bool:
+        """Return whether a gain is large enough to report: at least this share of the steps."""
+        return ns >= max(least * self.place.total_ns, LEAST_NS)
 
 
 def busy_kernels(case: Case, place: Place) -> Busy:

@@ -13,7 +13,10 @@ from nsysprof.core.text import one_line, path_option, quote_glob
 REPLAYED, BOUND, UNTRIED = "replayed", "bound", "unknown"
 _SIMPLE = 0.2  # of the gain of another remedy for the same: a simpler one with so much is the one to begin with
 # An argument of the optimizer before a CUDA graph, the layout of a model before the fusion of kernels that it changes.
+# A wait that a CUDA graph cannot contain comes first if it costs much of the steps.
 _BEFORE = {"optimizer": "launch-bound", "channels-last": "pointwise", "stream-dependency": "small-grid"}
+_BEFORE["synchronization"] = "launch-bound"
+_WAITS = 0.03  # of the steps: recorders lengthen launches, and so steps that are bound by launches, by half or more
 _TIMES, _TIMES_ALL = 5, 3  # as much as any remedy of its steps gains: a cause in some steps, and in all
 _MUCH = 0.25  # of the steps, by which slow ones are longer than others
 _HALF = 0.5  # of an upper limit by arithmetic is what to expect
@@ -131,6 +134,7 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
     `_BEFORE`). Findings about pacing, a cold start or a shared GPU come first, unless other findings cost much more.
     Next come causes without a remedy, if they cost several times as much as any remedy gains.
     """
+    waits = {each.path for each in found if _is_first(each)}
     others, most, lost = {(each.path, each.kind): each for each in found}, dict[str, int](), dict[str, int]()
     for each in found:
         most[each.path] = max(most.get(each.path, 0), each.gain_ns)
@@ -138,10 +142,11 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
 
     def place(each: Finding) -> tuple[bool, bool, bool, bool, float, int, str]:
         gain, other = each.likely_ns, others.get((each.path, _BEFORE.get(each.kind, "")), each)
-        if each.gain_ns >= _SIMPLE * other.gain_ns > 0:
+        if each.gain_ns >= _SIMPLE * other.gain_ns > 0 or _is_first(each):
             gain = max(gain, other.likely_ns + (other is not each))
         untried, some = each.basis == UNTRIED, each.often not in (EVERY, ONCE) and each.kind != SLOW
         often = each.often == EVERY and each.path != WHOLE and each.kind in ("launch-bound", "graph-launch", "unknown")
+        often &= each.kind != "launch-bound" or each.path not in waits
         often |= most[each.path] < _ALONE * each.total_ns and each.often == EVERY and each.kind != "launch-latency"
         often |= each.kind == SLOW and each.lost_ns >= _MUCH * each.total_ns
         leads = untried and (some or often) and each.lost_ns > (_TIMES if some else _TIMES_ALL) * most[each.path] > 0
@@ -151,6 +156,11 @@ def ranked(found: Sequence[Finding]) -> list[Finding]:
         return first, each.often == ONCE, not leads, untried, -gain, -each.lost_ns, each.id
 
     return sorted(found, key=place)
+
+
+def _is_first(each: Finding) -> bool:
+    """Return whether this is a wait of the CPU to remove before anything is captured in a CUDA graph."""
+    return each.kind == "synchronization" and each.gain_ns >= _WAITS * each.total_ns
 
 
 def worth_telling(found: Sequence[Finding]) -> list[Finding]:

@@ -89,6 +89,7 @@ _ONE_KERNEL = {
 }
 # A kernel takes less time than the launch of the next, which follows soon; so many in a row.
 _TINY_NS, _APART_NS, _MANY = 4_000, 20_000, 8
+_LEAST = 0.04  # of the steps, of tiny kernels: a replay shows what these gain in each
 _UNEQUAL = 8  # kernels of a row that work on as many elements take less than so many times as long as the shortest
 
 
@@ -171,9 +172,9 @@ def _tiny(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
     last = np.append(begins[1:], len(mine)) - 1
     longest = np.maximum.reduceat((end - start)[mine], begins)
     ns = int((end[mine[last]] - start[mine[begins]] - longest).sum())
-    if busy.enough(ns):
+    if busy.enough(ns, _LEAST):
         gain = busy.merged(ops[mine], first[mine], np.repeat(longest, last - begins + 1), ns)
-        if busy.enough(gain):
+        if busy.enough(gain, _LEAST):
             count, each = len(mine) / len(np.unique(step[mine])), format_ns(float(np.median((end - start)[mine])))
             graph = ops_of.from_graph[ops[mine]]
             graphed = 2 * int(graph.sum()) > len(mine)

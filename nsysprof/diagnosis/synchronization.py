@@ -8,8 +8,10 @@ import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.arrays import Index, Ints, Mask
+from nsysprof.core.columns import pick
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import one_line
+from nsysprof.diagnosis.busy import starts_in
 from nsysprof.diagnosis.case import Case, Place, made_once
 from nsysprof.diagnosis.finding import NAME, OFTEN_SO, Finding
 from nsysprof.diagnosis.kinds import (
@@ -28,11 +30,10 @@ from nsysprof.diagnosis.kinds import (
     removal,
     stalled,
 )
-from nsysprof.diagnosis.launch_bound import launching_time
 from nsysprof.trace.details import SYNCHRONIZING
-from nsysprof.trace.trace import KERNEL
+from nsysprof.trace.trace import KERNEL, MEMCPY
 from nsysprof.waits.moments import IMPLIED_NS
-from nsysprof.waits.purposes import COPY, SYNCHRONIZE
+from nsysprof.waits.purposes import COPY, OTHER, SYNCHRONIZE
 from nsysprof.waits.whole import Cause
 
 _BARE = re.compile(r"\w+Synchronize(?: in |\Z)")  # a call that waits for no copy
@@ -48,6 +49,8 @@ _MASK = {
     ),
     "cuda": "keep the size on the GPU",
 }
+# The kernels of nonzero() in PyTorch.
+_COUNTS = re.compile(r"(?i)nonzero|write_indices|cuda_detail::cub\S*::Device(?:Reduce|Select|CompactInit)")
 _READS = "a copy of a few bytes to the host"  # what is .item() in Python
 _UNSET = "unset CUDA_LAUNCH_BLOCKING (or turn off the debug mode that sets it), and record again"
 # Kernels of 20 µs or more whose launch ends behind them, of how many, and how far the clocks may differ. Other
@@ -116,14 +119,43 @@ def _calls(case: Case, group: Group) -> Cause:
     pieces = case.pieces
     calls = np.where(pieces["exposing"] >= 0, pieces["exposing"], pieces["call"])[group.rows]
     wholes, trace = case.program.wholes, case.facts.attribution.trace
-    cause = wholes.of_calls(np.unique(calls[calls >= 0]))
-    if "nonzero()" not in group.cause:
-        return cause
-    counts = np.array(["nonzero" in name.lower() for name in trace.op_names], bool)  # its kernels go, too
-    ops = np.flatnonzero(counts[trace.ops.name] & (trace.ops.launch >= 0))
-    made = wholes.of_launch[np.unique(trace.ops.launch[ops])]
-    cause |= launching_time(case, group.place, np.union1d(cause.calls, made[made >= 0]))
-    return cause | wholes.of_ops(ops)
+    calls = np.unique(calls[calls >= 0])
+    cause = wholes.of_calls(calls)
+    if _is_read(group):  # with the copy
+        copied = case.facts.ops_of_calls.on[calls].astype(np.int64)
+        cause |= wholes.of_ops(copied[pick(trace.ops.kind, copied, 255) == MEMCPY])
+    if "nonzero()" in group.cause:  # its kernels go, too
+        counts = np.array([_COUNTS.search(name) is not None for name in trace.op_names], bool)
+        ops = np.flatnonzero(counts[trace.ops.name] & (trace.ops.launch >= 0))
+        made = wholes.of_launch[np.unique(trace.ops.launch[ops])]
+        cause |= wholes.of_calls(made[made >= 0]) | wholes.of_ops(ops)
+    around = case.dialect == "pytorch" and _is_read(group)
+    return cause | _code_around(case, group.place, cause) if around else cause
+
+
+def _is_read(group: Group) -> bool:
+    return any(each in group.cause for each in (".item()", "nonzero()", _READS, "DtoH"))
+
+
+def _code_around(case: Case, place: Place, cause: Cause) -> Cause:
+    """The short code of PyTorch around the calls of a read. As much stays as is usual between two other calls."""
+    calls, gone, found = case.facts.activity.calls, np.zeros(len(case.purpose), bool), Cause()
+    gone[cause.calls] = True
+    known = gone | (case.purpose != OTHER)
+    for code in np.unique(cause.thread).tolist():
+        here = calls.of_thread(int(case.facts.attribution.trace.threads[code]))
+        rows = here.start + np.flatnonzero(known[here])
+        begin, until = np.maximum.accumulate(calls.end[rows])[:-1], calls.start[rows][1:]
+        length = np.maximum(until - begin, 0)
+        gap = np.cumsum(~gone[rows])[:-1]  # between two calls that stay
+        short, around = length < case.long_code_ns, np.isin(gap, gap[gone[rows][:-1] | gone[rows][1:]])
+        others = short & ~around & starts_in(case, place, begin)
+        usual = float(length[others].mean()) if others.any() else np.inf
+        total = np.bincount(gap, length * short)[gap]
+        some = np.flatnonzero(short & around & (total > usual))
+        part = np.rint(length[some] * (1 - usual / total[some])).astype(np.int64)
+        found |= Cause(thread=np.full(len(some), code), start=begin[some], end=begin[some] + part)
+    return found
 
 
 def _read(case: Case, group: Group) -> bool:
@@ -137,8 +169,7 @@ def _read(case: Case, group: Group) -> bool:
 def _drop(case: Case, group: Group) -> Iterable[Remedy]:
     if group.place.path == WHOLE or _read(case, group):
         return
-    reads = any(each in group.cause for each in (".item()", _READS, "DtoH"))
-    texts = READ if reads else _MASK if "nonzero()" in group.cause else WAIT
+    texts = _MASK if "nonzero()" in group.cause else READ if _is_read(group) else WAIT
     yield removal(dialect_text(case, texts), group)
 
 

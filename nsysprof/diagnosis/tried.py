@@ -37,7 +37,7 @@ _GPUS = 2  # with a finding about a cause of a path, of those that wait longest 
 _UNEXPLAINED = 0.25
 _LONG = 0.25  # of a single pass: a wait of this share is a finding even if the replay saves nothing
 _OTHERS = 1.5  # times what the cause costs: a change that gains more takes other things out of the program, too
-_SEVERAL = 0.05  # of the steps, of waits for the GPU: one wait in each step, as to log, may cost more
+_SEVERAL = 0.035  # of the steps, of several waits for the GPU in each: one, as to log, may cost more
 _FILLS = 0.05  # of the steps: a wait of so much for a thread that sleeps sets the pace
 _MAY_PACE = ("cpu-code", "sleep", "input-wait", "lock")
 
