@@ -30,15 +30,8 @@ from tests.kit.reports import RUN, TRACES, broken_down
 from tests.kit.trace import Items, Range, launch_graph, launch_kernel, launch_memcpy
 
 FILES = [
-    "ranges.csv",
-    "instances.csv",
-    "kernels.csv",
-    "analysis.json",
-    "calls.csv",
-    "copies.csv",
-    "streams.csv",
-    "gaps.csv",
-    "utilisation.csv",
+    *("ranges.csv", "instances.csv", "kernels.csv", "analysis.json", "calls.csv", "copies.csv"),
+    *("streams.csv", "gaps.csv", "utilisation.csv"),
 ]
 
 # Section 5 of the design: these names in this order, additions only behind them.
@@ -53,57 +46,20 @@ INSTANCES = [
 ]
 KERNELS = [*("path", "kernel", "family", "math_unit", "count", "sum_ns", "median_ns", "min_ns", "max_ns", "cause")]
 DOCUMENT = [
-    "schema",
-    "report",
-    "nsysprof",
-    "options",
-    "totals",
-    "unified_memory",
-    "cuda_graphs",
-    "chosen_steps",
-    "findings",
-    "diagnosis",
-    "summaries",
-    "ledger",
-    "warnings",
-    "missing",
-    "not_read",
-    "ranges",
-    "kernels",
+    *("schema", "report", "nsysprof", "options", "totals", "unified_memory", "cuda_graphs", "chosen_steps"),
+    *("findings", "diagnosis", "summaries", "ledger", "warnings", "missing", "not_read", "ranges", "kernels"),
 ]
 TEXTS = {
-    "path",
-    "merged_path",
-    "kind",
-    "domain",
-    "kernel",
-    "family",
-    "math_unit",
-    "cause",
-    "captured_path",
-    "forward_path",
+    *("path", "merged_path", "kind", "domain", "kernel", "family", "math_unit", "cause"),
+    *("captured_path", "forward_path"),
     *("grid", "block", "occupancy_limit", "geometry_unknown"),
 }
 PARTS = {"waves", "tail_idle", "occupancy"}  # the only numbers that are not whole
 
 ODD_NAMES = [
-    'quote " and ""two""',
-    "comma, comma",
-    "new\nline",
-    "lone\rreturn",
-    "both\r\n",
-    "tab\t",
-    "a/b\\c",
-    "日本語 🚀",
-    "\x1b[31mred\x1b[0m",
-    "NA",
-    "null",
-    "",
-    "  blanks  ",
-    "%s %(x)d {y}",
-    "=1+1",
-    "'single'",
-    "\u2028line\u0085",
+    *('quote " and ""two""', "comma, comma", "new\nline", "lone\rreturn", "both\r\n", "tab\t", "a/b\\c"),
+    *("日本語 🚀", "\x1b[31mred\x1b[0m", "NA", "null", "", "  blanks  ", "%s %(x)d {y}", "=1+1"),
+    *("'single'", "\u2028line\u0085"),
     "{'shape': [1, 2]} " * 60,
 ]
 

@@ -35,17 +35,8 @@ from tests.kit.trace import (
 
 LATE = 1_000_000  # the end of the session, so that no range seems to end with it
 COLUMNS = [
-    "range",
-    "instances",
-    "launches",
-    "kernels",
-    "CPU",
-    "span",
-    "busy",
-    "share",
-    "span each",
-    "busy each",
-    "busy/span",
+    *("range", "instances", "launches", "kernels", "CPU", "span", "busy", "share", "span each"),
+    *("busy each", "busy/span"),
 ]
 
 

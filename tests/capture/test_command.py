@@ -40,10 +40,7 @@ def test_a_program_is_captured_with_its_record_and_the_next_command(
     assert "RUN::flash::S64" in done.out
     assert "hello from the program" in done.err
     assert seen(environment)[:4] == [
-        "--trace=cuda,nvtx,osrt",
-        "--sample=none",
-        "--cpuctxsw=none",
-        "--cuda-graph-trace=node",
+        *("--trace=cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--cuda-graph-trace=node")
     ]
     record = done.record("run")
     assert record["schema"] == "nsysprof-run/1"
@@ -255,12 +252,8 @@ def test_a_stream_whose_importer_cannot_start_is_kept_and_resumed(capture: Captu
     done = capture("--resume", "traces/run.partial.qdstrm")
     assert done.code == 0, done.err
     assert done.files == [
-        "run.json",
-        "run.nsys-rep",
-        "run.partial.log",
-        "run.partial.qdstrm",
-        "run.partial.run.json",
-        "run.sqlite",
+        *("run.json", "run.nsys-rep", "run.partial.log", "run.partial.qdstrm"),
+        *("run.partial.run.json", "run.sqlite"),
     ]
     assert done.record("run")["program"].endswith(" [2 arguments]")
     assert capture("--resume", "traces/run.partial.qdstrm").code == 1
@@ -338,12 +331,8 @@ def test_options_for_nsys_are_passed_on(capture: Capture, environment: dict[str,
     """--trace, --nsys-arg and both kinds of --capture-range reach nsys as its own options."""
     capture("--trace", "nvtx", "--nsys-arg=--cudabacktrace=all", "--capture-range", "cudaProfilerApi", "--", *HELLO)
     assert seen(environment) == [
-        "--trace=nvtx",
-        "--sample=none",
-        "--cpuctxsw=none",
-        "--capture-range=cudaProfilerApi",
-        "--capture-range-end=stop",
-        "--cudabacktrace=all",
+        *("--trace=nvtx", "--sample=none", "--cpuctxsw=none", "--capture-range=cudaProfilerApi"),
+        *("--capture-range-end=stop", "--cudabacktrace=all"),
         f"--output={seen(environment)[-1].partition('=')[2]}",
     ]
     capture("--force", "--capture-range", "nvtx:step 3", "--", *HELLO)

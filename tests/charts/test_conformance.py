@@ -274,17 +274,9 @@ TEXTS: dict[str, Callable[[Any], str]] = {
     "forecast": forecast_text,
 }
 VERDICTS = [
-    "no clear change",
-    "no clear difference",
-    "too few samples",
-    "nothing to gain",
-    "is slow",
-    "is a straggler",
-    "straggler: rank",
-    "no rank is shown",
-    "take turns",
-    "hardly wait",
-    "compared with themselves",
+    *("no clear change", "no clear difference", "too few samples", "nothing to gain", "is slow"),
+    *("is a straggler", "straggler: rank", "no rank is shown", "take turns"),
+    *("hardly wait", "compared with themselves"),
 ]
 # Figures of these titles are of the picture alone: its longest wait, parts of its largest row, sums and spreads.
 OF_THEIR_OWN = ("timeline.png", "kernel_breakdown.png", "gap.png", "throughput.png", "roofline.png", "samples.png")

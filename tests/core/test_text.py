@@ -86,10 +86,7 @@ def test_one_line_is_never_wider(width: int) -> None:
 def test_plurals_and_lists() -> None:
     """One has no s; the last of several stands behind an "and"."""
     assert [plural(n, "range") for n in (0, 1, 1234, 1_230_000)] == [
-        "0 ranges",
-        "1 range",
-        "1,234 ranges",
-        "1.23 M ranges",
+        *("0 ranges", "1 range", "1,234 ranges", "1.23 M ranges")
     ]
     assert [join_words(words) for words in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]
     assert [join_first(words, 2, repr) for words in ("", "ab", "abcd")] == ["", "'a', 'b'", "'a', 'b' and 2 more"]

@@ -98,9 +98,5 @@ def test_names_lose_what_is_surely_secret() -> None:
 def test_a_part_of_a_path_is_written_so_that_it_can_be_told_apart() -> None:
     """A slash, and a backslash where it could be taken for the mark of one."""
     assert [path_part(name) for name in ("a", "a/b", "a\\", "a\\/b", "a\\b")] == [
-        "a",
-        "a\\/b",
-        "a\\\\",
-        "a\\\\\\/b",
-        "a\\b",
+        *("a", "a\\/b", "a\\\\", "a\\\\\\/b", "a\\b")
     ]

@@ -443,16 +443,7 @@ def test_small_tables_may_hold_anything(trace: MakeTrace, analyze: Analyze, odd:
 def test_names_that_would_break_a_table(trace: MakeTrace, analyze: Analyze) -> None:
     """Separators, quotes, line ends, NULs, formulas, escape sequences and lone surrogates come through as one cell."""
     names = [
-        'a,"b",c',
-        "x\r\ny",
-        "n\0l",
-        "=1+1",
-        "\x1b[31mred",
-        "a/b\\",
-        "$\\frac{1$",
-        "NA",
-        "",
-        "%s{0}",
+        *('a,"b",c', "x\r\ny", "n\0l", "=1+1", "\x1b[31mred", "a/b\\", "$\\frac{1$", "NA", "", "%s{0}"),
         "x" * 100_000,
     ]
     items: list[Items] = [Range(name, 10 * at, 10 * at + 9) for at, name in enumerate(names)]

@@ -235,12 +235,8 @@ def test_tracks_and_their_places(trace: MakeTrace, tmp_path: Path) -> None:
     """Processes and threads by id and name, and below each GPU counters, ranges and streams."""
     found = made(trace, tmp_path, *STEP)
     assert tracks_of(found) == [
-        "python3",
-        "python3/main",
-        "python3/main/NVTX",
-        "python3/main/CUDA calls",
-        "GPU 0 · NVIDIA H200",
-        "GPU 0 · NVIDIA H200/kernels in flight",
+        *("python3", "python3/main", "python3/main/NVTX", "python3/main/CUDA calls"),
+        *("GPU 0 · NVIDIA H200", "GPU 0 · NVIDIA H200/kernels in flight"),
         "GPU 0 · NVIDIA H200/stream 7 · NVTX · main 42",
         "GPU 0 · NVIDIA H200/stream 7",
     ]

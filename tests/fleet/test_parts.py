@@ -334,14 +334,8 @@ def test_of_two_recorders_under_one_name_the_report_of_nsys_is_read(tmp_path: Pa
 def test_a_folder_a_glob_and_a_list_name_reports_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In natural order, exports before what they were made from, and the same file under two names once."""
     for name in (
-        "rank_10.sqlite",
-        "rank_2.sqlite",
-        "rank_2.nsys-rep",
-        "rank_3.nsys-rep",
-        "rank_4.json.gz",
-        "rank_4.json",
-        "notes.txt",
-        ".hidden.sqlite",
+        *("rank_10.sqlite", "rank_2.sqlite", "rank_2.nsys-rep", "rank_3.nsys-rep", "rank_4.json.gz"),
+        *("rank_4.json", "notes.txt", ".hidden.sqlite"),
     ):
         (tmp_path / name).write_text("x")
     (tmp_path / "deep").mkdir()
@@ -349,11 +343,7 @@ def test_a_folder_a_glob_and_a_list_name_reports_once(tmp_path: Path, monkeypatc
     (tmp_path / "list").write_text("# ranks\nrank_2.sqlite\n\nrank_10.sqlite\n")
     found, notes = find_reports([str(tmp_path)])
     assert [Path(each.name).name for each in found] == [
-        "rank_11.sqlite",
-        "rank_2.sqlite",
-        "rank_3.nsys-rep",
-        "rank_4.json.gz",
-        "rank_10.sqlite",
+        *("rank_11.sqlite", "rank_2.sqlite", "rank_3.nsys-rep", "rank_4.json.gz", "rank_10.sqlite")
     ]
     assert not notes
     monkeypatch.chdir(tmp_path)

@@ -12,17 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
-    "pyproject.toml",
-    "README.md",
-    "LICENSE",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "MANIFEST.in",
-    "docs",
-    "nsysprof",
-    "workloads",
-    "tests",
-    "analysis",
+    *("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "MANIFEST.in", "docs"),
+    *("nsysprof", "workloads", "tests", "analysis"),
 ]
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("build") is None, reason="needs the dev extra: build")

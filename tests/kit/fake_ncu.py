@@ -12,10 +12,8 @@ DEFAULT_METRICS = (
     *("gpu__time_duration", "dram__bytes_read", "dram__bytes_write", "lts__t_bytes", "lts__t_sectors"),
     *("sm__inst_executed_pipe_tensor", "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2", "sm__warps_active"),
     *(
-        "gpu__dram_throughput",
-        "sm__throughput",
-        "sm__ops_path_tensor_src_fp16",
-        "sm__ops_path_tensor_src_bf16_dst_fp32",
+        *("gpu__dram_throughput", "sm__throughput"),
+        *("sm__ops_path_tensor_src_fp16", "sm__ops_path_tensor_src_bf16_dst_fp32"),
     ),
     *(f"sm__sass_thread_inst_executed_op_{kind}{what}_pred_on" for kind in "fhd" for what in ("add", "mul", "fma")),
 )

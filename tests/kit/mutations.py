@@ -36,13 +36,8 @@ from tests.kit.trace import Item, write
 
 SHIPPED = Path(__file__).parents[2] / "traces" / "two-processes.sqlite"
 EVENTS = (
-    "CUPTI_ACTIVITY_KIND_KERNEL",
-    "CUPTI_ACTIVITY_KIND_MEMCPY",
-    "CUPTI_ACTIVITY_KIND_MEMSET",
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-    "CUPTI_ACTIVITY_KIND_RUNTIME",
-    "NVTX_EVENTS",
-    "StringIds",
+    *("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"),
+    *("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "StringIds"),
 )
 MOST = 2**63 - 1
 VALUES: tuple[Any, ...] = (

@@ -15,13 +15,8 @@ PROCESS = -16777216  # globalTid & this = globalPid
 OP_TABLES = ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")
 KINDS = {59: "push_pop", 70: "push_pop", 60: "start_end", 71: "start_end"}
 OUTCOMES = (
-    "own thread",
-    "followed",
-    "start/end window",
-    "outside every range",
-    "ambiguous",
-    "no launch row",
-    "unified memory",
+    *("own thread", "followed", "start/end window", "outside every range", "ambiguous"),
+    *("no launch row", "unified memory"),
 )
 
 

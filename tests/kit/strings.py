@@ -12,13 +12,8 @@ from tests.kit import manual
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "docs/*.md",
-    "docs/fixes/*.md",
-    "analysis/**/README.md",
-    "*/README.md",
-    "workloads/kernels/README.md",
+    *("README.md", "CONTRIBUTING.md", "docs/*.md", "docs/fixes/*.md", "analysis/**/README.md"),
+    *("*/README.md", "workloads/kernels/README.md"),
 )
 HIDDEN = "x"  # stands for inline code, names and numbers that a sentence holds
 

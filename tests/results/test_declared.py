@@ -71,21 +71,14 @@ def test_exports_hold_the_columns_of_an_analysis() -> None:
 def test_every_column_says_what_it_holds() -> None:
     """No name twice, none without a text; names that share one share a row of the dictionary."""
     for declared in (
-        analyze.RANGES,
-        analyze.INSTANCES,
-        analyze.KERNELS,
-        GAPS,
-        MEASURED,
+        *(analyze.RANGES, analyze.INSTANCES, analyze.KERNELS, GAPS, MEASURED),
         *export.TABLES,
         *(each for each, _ in STUDIES),
     ):
         assert len(set(declared.names)) == len(declared.names)
         assert all(declared.about.values())
     assert table("t.csv", "a row", {"a": "one", "b c": "two|three"}).dictionary() == [
-        "| column | holds |",
-        "| --- | --- |",
-        "| `a` | one |",
-        "| `b`, `c` | two\\|three |",
+        *("| column | holds |", "| --- | --- |", "| `a` | one |", "| `b`, `c` | two\\|three |")
     ]
 
 

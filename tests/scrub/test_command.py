@@ -308,10 +308,7 @@ def test_what_a_program_printed_is_not_read(trace: MakeTrace, tmp_path: Path) ->
 
 UUID, OTHER_UUID = "14d5ca01-a82c-498c-87a0-c242cfef17f9", "2f1c9a44-0000-4a4e-9c1d-9f3b1f0a77aa"
 MAC, ADDRESS, LONG_ADDRESS, GUID = (
-    "0c:42:a1:5d:9e:77",
-    "10.20.30.44",
-    "fe80::1ff:fe23:4567:890a",
-    "506b:4b03:00cb:f00d",
+    *("0c:42:a1:5d:9e:77", "10.20.30.44", "fe80::1ff:fe23:4567:890a", "506b:4b03:00cb:f00d"),
 )
 STRANGER = "/home/stranger/secretproject"
 UNKNOWN = [

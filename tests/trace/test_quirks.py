@@ -231,10 +231,7 @@ def test_quirk_7_a_text_id_goes_before_the_text(trace: MakeTrace) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "a, b",
-        'say "hi"',
-        "two\nlines",
-        "a\ttab",
+        *("a, b", 'say "hi"', "two\nlines", "a\ttab"),
         "{'k': " + "1, " * 400 + "}",
         "日本語 🚀",
         "x" * 5_000,
