@@ -273,13 +273,14 @@ def test_a_view_that_fails_is_refused(trace: MakeTrace, analyze: Analyze, view: 
 
 
 _SERIES = "json_each('[0' || replace(hex(zeroblob(20000)), '00', ',0') || ']')"  # a table with 20,000 rows
+_LOOPS = f"(SELECT key FROM {_SERIES} LIMIT 800) a CROSS JOIN {_SERIES} b"  # 80 million steps, several times the limit
 _LONG = "larger than the file|string or blob too big"  # the second from Python 3.11 on
 
 
 @pytest.mark.parametrize(
     ("table", "view", "reason"),
     [
-        (KERNEL, f"SELECT copied.* FROM {_SERIES} a, {_SERIES} b, copied WHERE a.key + b.key < 0", "interrupted"),
+        (KERNEL, f"SELECT copied.* FROM {_LOOPS} CROSS JOIN copied WHERE a.key + b.key < 0", "interrupted"),
         ("StringIds", f"SELECT a.key AS id, 'text' || b.key AS value FROM {_SERIES} a, {_SERIES} b", _LONG),
         ("TARGET_INFO_SYSTEM_ENV", f"SELECT '' || a.key AS name, b.key AS value FROM {_SERIES} a, {_SERIES} b", _LONG),
         (
