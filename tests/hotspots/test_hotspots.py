@@ -1,6 +1,7 @@
 """Hot spots: what limits a kernel by the shapes of its operator and by its launch, and what the step gains."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from tests.kit.gpu_samples import STEP_NS, gpu_samples
 from tests.kit.kineto import Event, annotation, call, gpu_op, operator, write_trace
 from tests.kit.program import Program
 from tests.kit.reports import attributed, broken_down
-from tests.kit.trace import Gpu, Item, Range, launch_kernel
+from tests.kit.trace import Gpu, Item, Range, Row, global_tid, launch_kernel
 
 US, MS = 1_000, 1_000_000
 STEPS, STEP = 8, 150 * US  # of the host, which runs ahead of the GPU
@@ -293,6 +294,53 @@ def test_sizes_in_names_of_ranges_are_shapes(trace: MakeTrace) -> None:
     assert (work_of.flops == work_of.flops).sum() == STEPS
 
 
+TENSOR = "{'name': '', 'type': 'tensor', 'shape': %s, 'dtype': 'float16'}"
+PYPROF = "{'mod': 'torch.nn.functional', 'op': '%s', 'args': [%s]}"
+STRIDE = ", {'name': 'stride', 'type': 'int', 'value': 2}"
+
+
+def pyprof(op: str, *shapes: str, more: str = "") -> str:
+    """The name of a range that pyprof opens around an operator."""
+    return PYPROF % (op, ", ".join(TENSOR % shape for shape in shapes) + more)
+
+
+@pytest.mark.parametrize(
+    ("name", "payload", "flops", "moved"),
+    [
+        (pyprof("linear", "(8, 64)", "(32, 64)"), None, 2 * 8 * 64 * 32, 2 * (8 * 64 + 32 * 64 + 8 * 32)),
+        (pyprof("conv2d", "(1, 4, 8, 8)", "(6, 4, 3, 3)"), None, 2 * 6 * 36 * 36, 2 * (256 + 216 + 216)),
+        (pyprof("conv2d", "(1, 4, 8, 8)", "(6, 4, 3, 3)", more=STRIDE), None, 2 * 6 * 9 * 36, 2 * (256 + 216 + 54)),
+        (pyprof("__add__", "(8, 64)", "(64,)"), None, 8 * 64, 2 * (2 * 8 * 64 + 64)),
+        *((pyprof(*call), None, None, None) for call in (
+            ("embedding", "(9, 9)", "(9, 9)"), ("linear", "(-8, 64)", "(32, 64)"), ("linear", "7", "(32, 64)"),
+            ("linear", "((8, 64), 3)", "(32, 64)"), ("linear", "(8, 10**9)", "(32, 64)"), ("linear", "(" * 999),
+            ("linear", "(99999999999999, 64)", "(32, 64)"), ("linear",),
+        )),
+        (pyprof("linear", "(8, 64)", "(32, 64)")[:90], None, None, None),
+        ("mm", {"op": "aten::mm", "Input Dims": [[8, 64], [64, 32]], "Input type": ["c10::Half"] * 2},
+         2 * 8 * 64 * 32, 2 * (8 * 64 + 32 * 64 + 8 * 32)),
+        *(("mm", {"op": "aten::mm", "Input Dims": json.loads(dims)}, None, None) for dims in (
+            "[[-8, 64], [64, 32]]", "[[99999999999999, 64], [64, 32]]", "[[[8, 64]], [64, 32]]", "[8, 64]", "8", "{}",
+        )),
+        ("ncclAllReduce", {"NCCL communicator ID": 1, "Message size [bytes]": 4}, None, None),
+        ("mm", {"op": ["aten::mm"], "Input Dims": [[8, 64], [64, 32]]}, None, None),
+    ],
+)  # fmt: skip
+def test_shapes_in_names_of_pyprof_and_in_payloads(
+    trace: MakeTrace, name: str, payload: Any, flops: float | None, moved: float | None
+) -> None:
+    """Operators that pyprof names, and JSON payloads with `Input Dims`; of anything else, shapes stay unknown."""
+    row = {"start": 10, "end": 100, "eventType": 59, "text": name, "globalTid": global_tid(1, 1), "domainId": 0}
+    text = json.dumps(payload)
+    for more in ({"jsonText": text}, {"jsonTextId": 0}) if payload else ({},):
+        first = Range(text, 0, 5, thread=2, text_id=True)  # string 0
+        inner = Range("aten::mm", 15, 35) if not payload else first
+        file = trace(first, Row("NVTX_EVENTS", row | more), inner, *launch_kernel("gemm", (20, 30), (40, US), id=1))
+        work_of = op_work(attributed(file).trace)
+        counts = [*work_of.flops, *work_of.moved]
+        assert counts == pytest.approx([math.nan if each is None else each for each in (flops, moved)], nan_ok=True)
+
+
 def test_attention_whose_mask_is_not_recorded_has_no_flops(trace: MakeTrace) -> None:
     """`emit_nvtx` records sizes alone: causal attention does half of the work, so a share may be twice too high."""
     name = "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4, cutlass::half_t>>"
@@ -425,8 +473,8 @@ def test_measured_peaks_come_before_the_data_sheet(trace: MakeTrace, tmp_path: P
 def test_samples_tell_whether_few_warps_wait(trace: MakeTrace, read: int, gain: float | None) -> None:
     """16 of 64 warps, as shared memory allows no more: a kernel far below all peaks waits, one at 50 % does not."""
     path = streaming(trace, H200, read=read, write=10, shared=(0, 100 << 10))
-    found_ = [each for each in found(path).diagnosis.findings if each.kind == "low-occupancy"]
-    assert [round(each.gain_ns / each.total_ns, 2) for each in found_] == ([gain] if gain else [])
+    counts = [each for each in found(path).diagnosis.findings if each.kind == "low-occupancy"]
+    assert [round(each.gain_ns / each.total_ns, 2) for each in counts] == ([gain] if gain else [])
 
 
 def test_a_kernel_fix_is_not_hidden_by_what_recording_costs_the_cpu(tmp_path: Path) -> None:

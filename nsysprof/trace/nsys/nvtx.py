@@ -6,15 +6,17 @@ import numpy as np
 
 from nsysprof.core.arena import IN_MEMORY, ColumnArena
 from nsysprof.core.arrays import Bytes, Index, Ints, Ints32, Mask
-from nsysprof.core.columns import Coder, Words
-from nsysprof.trace.details import RangeName
+from nsysprof.core.columns import Coder, Words, distinct
+from nsysprof.trace.autograd import shape_of_payload
+from nsysprof.trace.details import NO_OPERATORS, OperatorCalls, RangeName
 from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, known, present, times
 from nsysprof.trace.trace import DEFAULT_DOMAIN, PROCESS_OF_THREAD, PUSH_POP, START_END, Progress
 
 NVTX = "NVTX_EVENTS"
 NVTX_NEEDS = ("start", "end", "eventType", "globalTid")  # without them a row is no range
 # 70, 71: imported NVTX text files
-_KIND_OF_EVENT = {59: PUSH_POP, 60: START_END, 70: PUSH_POP, 71: START_END}
+PUSH_POP_EVENT = 59
+_KIND_OF_EVENT = {PUSH_POP_EVENT: PUSH_POP, 60: START_END, 70: PUSH_POP, 71: START_END}
 _THREAD_NAME, _DOMAIN_CREATE = 39, 75
 _MISSING = -1
 
@@ -72,6 +74,31 @@ def read_ranges(
             progress("reading NVTX ranges", block.rows)
     code, distinct = names.resolve(rows.take("name"), arena)
     return NvtxRanges(**rows.take_rest(), name=code, names=distinct, thread_names=names.of_threads())
+
+
+def read_payloads(source: Source) -> OperatorCalls:
+    """Return the operator calls whose shapes are JSON payloads of push/pop ranges, see `shape_of_payload`."""
+    texts, ids, words = present(source, NVTX, ["jsonText"]), present(source, NVTX, ["jsonTextId"]), Words()
+    if not (texts or ids) or not has_all(source, NVTX, NVTX_NEEDS):
+        return NO_OPERATORS
+
+    def codes(block: Block) -> tuple[Ints, Ints]:
+        text = block.values.get("jsonText", np.full(block.rows, _MISSING))
+        return text, column(block, "jsonTextId", _MISSING)
+
+    if not any(np.max(codes(block)) >= 0 for block in source.blocks(NVTX, ids, texts, words)):
+        return NO_OPERATORS  # most reports: the other columns need not be read
+    found: list[tuple[Ints, ...]] = []
+    for block in source.blocks(NVTX, (*NVTX_NEEDS, *ids), texts, words):
+        (text, text_id), (start, end) = codes(block), times(block)
+        rows = np.flatnonzero((np.maximum(text, text_id) >= 0) & (column(block, "eventType") == PUSH_POP_EVENT))
+        found.append((column(block, "globalTid")[rows], start[rows], end[rows], text[rows], text_id[rows]))
+    thread, start, end, text, text_id = (np.concatenate(each) for each in zip(*found, strict=True))
+    first, shape = distinct(text, text_id)
+    strings = source.strings(np.unique(text_id[text_id >= 0]).tolist())
+    pairs = zip(text[first].tolist(), text_id[first].tolist(), strict=True)
+    known = [shape_of_payload(words[code] if code >= 0 else strings.get(number, "")) for code, number in pairs]
+    return OperatorCalls(thread, start, end, shape, known) if any(name for name, *_ in known) else NO_OPERATORS
 
 
 class _Names:

@@ -27,6 +27,7 @@ from nsysprof.trace.nsys.host_ranges import read_other_ranges
 from nsysprof.trace.nsys.identify import REPORT_ENDINGS, changed, check_tables, identify, reading, stamp
 from nsysprof.trace.nsys.memory import read_memory, read_page_faults
 from nsysprof.trace.nsys.metrics import of_gpu_metrics, read_samples
+from nsysprof.trace.nsys.nvtx import read_payloads
 from nsysprof.trace.nsys.sqlite import SqliteSource
 from nsysprof.trace.trace import Progress, Reader, Report, Trace
 
@@ -129,8 +130,9 @@ class NsysReader(Reader):
         return autograd_of_names(trace)
 
     def operator_calls(self, trace: Trace) -> details.OperatorCalls:
-        """Return the operator calls that `emit_nvtx` recorded, with shapes."""
-        return operators_of_names(trace)
+        """Return the operator calls with shapes: of JSON payloads, or in range names of `emit_nvtx` and pyprof."""
+        payloads: details.OperatorCalls = self._read(read_payloads)
+        return payloads if payloads.shapes else operators_of_names(trace)
 
     def host_activity(self, trace: Trace, near: Line | None = None) -> details.HostActivity:
         """Return the activity of host threads, possibly without short kernel launches outside ``near``."""
