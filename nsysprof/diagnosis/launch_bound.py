@@ -209,7 +209,7 @@ LAUNCH_BOUND = Kind(
     _claims,
     _one,
     lambda case, row: CAUSE,
-    "launch-bound, the CPU takes longer to launch GPU work than the GPU to run it: {amount}",
+    "launch-bound because the CPU takes longer to launch GPU work than the GPU to run it: {amount}",
     _graph,
     _whole,
     least_launches=MIN_LAUNCHES,
