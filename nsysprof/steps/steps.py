@@ -206,12 +206,12 @@ def _answer(facts: Facts, windows: Windows, texts: Sequence[str], level: Level |
         rows = np.flatnonzero(line == number)  # windows are sorted by GPU and path
         mine = windows.take(rows)
         span = mine.end - mine.start
-        lost = int(incomplete(trace, mine).sum())  # the last steps
-        whole = len(span) - lost
-        fit = fit_features(names, code[rows[:whole]], span[:whole])
-        judged = judge(span[:whole], None if fit is None else fit.fitted)
-        of = np.append(judged.of, np.full(lost, LOST, np.uint8))
-        judged = replace(judged, of=of, expected=np.pad(judged.expected, (0, lost), "edge"))
+        whole = ~incomplete(trace, mine)
+        fit = fit_features(names, code[rows[whole]], span[whole])
+        judged = judge(span[whole], None if fit is None else fit.fitted)
+        before = np.maximum(np.cumsum(whole) - 1, 0)  # of each step, the last whole step
+        of = np.where(whole, judged.of[before], np.uint8(LOST))
+        judged = replace(judged, of=of, expected=judged.expected[before])
         chains.append(_explained(facts, mine, judged, fit, texts[mine.path[0]], int(pid[rows[0]]), rows))
     paths = list(dict.fromkeys(chain.path for chain in chains))
     each = [_columns(facts, windows.take(chain.rows), chain, paths, Texts(code[chain.rows], names)) for chain in chains]

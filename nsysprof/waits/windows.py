@@ -208,17 +208,21 @@ def steady(trace: Trace, windows: Windows) -> Mask:
 
 
 def incomplete(trace: Trace, windows: Windows) -> Mask:
-    """Mark windows that lack GPU ops because nsys lost events: on each GPU, the last windows of a path. They are marked
-    if three conditions are met. nsys reports lost events. Nearly all earlier windows have more GPU ops and more busy
-    time, but are not longer. The ops of the last windows have no new names. Detected steps are never marked.
+    """Mark windows that lack GPU ops because nsys lost events: on each GPU, the last windows of a path in a process.
+
+    They are marked if three conditions are met. nsys reports lost events. Nearly all earlier windows have more GPU ops
+    of this process and more busy time, but are not longer. The ops of the last windows have no new names. Detected
+    steps are never marked.
     """
     out = np.zeros(len(windows), bool)
     if not any(tells_of_dropped_events(each) and "NVTX" not in each.text for each in trace.report.about.diagnostics):
         return out
-    _, line = distinct(windows.gpu, windows.path)
+    process = trace.thread_process[trace.ranges.thread[windows.range]] if len(trace.ranges) else windows.gpu
+    _, line = distinct(windows.gpu, windows.path, process)
     for number in np.unique(line[trace.ranges.kind[windows.range] != FOUND]).tolist() if len(trace.ranges) else ():
         mine = np.flatnonzero(line == number)
-        ops = trace.in_order(np.flatnonzero(trace.op_gpu == windows.gpu[mine[0]]), trace.ops.start)
+        own = (trace.op_gpu == windows.gpu[mine[0]]) & (trace.op_process == process[mine[0]])
+        ops = trace.in_order(np.flatnonzero(own), trace.ops.start)
         start, name = trace.ops.start[ops], trace.ops.name[ops]
         first, last = (np.searchsorted(start, each[mine]) for each in (windows.start, windows.end))
         full = last - first >= _FULL * np.quantile(last - first, _FULL)

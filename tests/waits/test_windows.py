@@ -1,12 +1,15 @@
 """The clock of steps: pauses between them, what outlasts them, lines of threads and processes, and warm-up."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from nsysprof.diagnosis.text import headline
 from nsysprof.kernels.classify import classify, load_rules
+from nsysprof.statistics.judge import LOST
+from nsysprof.steps.steps import steps as judged_steps
 from nsysprof.waits.facts import read_facts
 from nsysprof.waits.windows import blocking_communication
 from nsysprof.why.text import why_text
@@ -243,6 +246,29 @@ def test_steps_whose_gpu_ops_were_lost_are_left_out(
     assert found.left_out == 0
     told = "later steps left out, because nsys lost GPU operations"
     assert (told in headline(found, "r")) == (told[6:] in answer.picked) == (left_out > 0)
+
+
+@pytest.mark.parametrize("second", ["batch", "step"])
+def test_only_the_process_that_lost_operations_is_marked(trace: MakeTrace, second: str) -> None:
+    """Two processes have one GPU and twelve steps each; nsys lost two kernels of each of the last six of the second."""
+    items: Items = []
+    for process, name in ((1, "step"), (2, second)):
+        program = Program()
+        program.now += process * 100 * US
+        for number in range(12):
+            with program.range(f"{name}{number}"):
+                for _ in range(4):
+                    program.launch("gemm", 200 * US, stream=6 + process)
+                if process == 2 and number >= 6:
+                    del program.items[-4:]
+                program.wait()
+                program.code(3 * MS)
+        own = {"process": process, "thread": process}
+        items += [replace(each, **{name: own[name] for name in own if hasattr(each, name)}) for each in program.items]
+    file = trace(*items, Diagnostic("Not all CUDA events might have been collected."))
+    kept = {"step": 12, second: 6} if second == "batch" else {"step": 18}
+    assert {name: len(why_of(file, f"{name}*").windows) for name in kept} == kept
+    assert sum(len(chain.of(LOST)) for chain in judged_steps(attributed(file), f"{second}*").chains) == 6
 
 
 @pytest.mark.parametrize(("other", "some"), [(0, "6 later steps on GPU 1"), (6, "6 later steps")])
