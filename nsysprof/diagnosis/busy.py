@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from nsysprof.core.arrays import Index, Ints, Ints32, Mask
-from nsysprof.core.intervals import covered, merge
+from nsysprof.core.intervals import covered, merge, union_length
 from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import EVERY, ONCE, Finding
@@ -121,10 +121,19 @@ class Busy:
         start = self.case.facts.attribution.trace.ops.start[op]
         begins = np.sort(self.case.windows.start[self.place.windows])
         step = np.maximum(np.searchsorted(begins, start, side="right") - 1, 0)
-        which = often(self.place, np.bincount(step, self._length_of(op), self.place.steps))
-        amount = each_step(self.place, ns) if which == EVERY else f"{format_ns(ns)} {'in ' * (which != ONCE)}{which}"
-        found = counted(self.place, kind, cause, text.format(amount=amount), remedy, gain, gain)
+        of_step = np.bincount(step, self._length_of(op), self.place.steps)
+        which, place = often(self.place, of_step), self.place
+        if not of_step.all() and self.elapsed >= place.total_ns:
+            place = replace(place, partial=True)
+        amount = each_step(place, ns) if which == EVERY else f"{format_ns(ns)} {'in ' * (which != ONCE)}{which}"
+        found = counted(place, kind, cause, text.format(amount=amount), remedy, gain, gain)
         return replace(found, often=which)
+
+    @cached_property
+    def elapsed(self) -> int:
+        """The time of all steps, once where steps of several threads overlap and share kernels."""
+        windows = self.case.windows.take(self.place.windows)
+        return union_length(windows.start, windows.end)
 
     def enough(self, ns: int, least: float = LEAST) -> bool:
         """Return whether a gain is large enough to report: at least this share of the steps."""

@@ -42,12 +42,16 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Place:
-    """The steady steps of a path on a GPU: ``windows`` are rows of `Case.windows`."""
+    """The steady steps of a path on a GPU: ``windows`` are rows of `Case.windows`.
+
+    ``partial``: whether amounts are of kernels that some of the steps lack, so that they are means, as in `hotspots`.
+    """
 
     path: str
     gpu: int
     windows: Index
     length: Ints
+    partial: bool = False
 
     @property
     def steps(self) -> int:
@@ -61,8 +65,8 @@ class Place:
 
     @property
     def uneven(self) -> bool:
-        """Return whether the mean step is more than 1.5 times as long as the median step."""
-        return self.total_ns > SKEWED * self.step_ns * self.steps
+        """Return whether the mean step is more than 1.5 times as long as the median step, or steps lack kernels."""
+        return self.partial or self.total_ns > SKEWED * self.step_ns * self.steps
 
     @property
     def unit_ns(self) -> float:

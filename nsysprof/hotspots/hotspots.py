@@ -16,7 +16,6 @@ from nsysprof.attribution.paths import DEFAULT_MERGE
 from nsysprof.charts.notebook import Shown
 from nsysprof.core.arrays import Floats, Index, Ints
 from nsysprof.core.columns import Column, ColumnTable, Texts
-from nsysprof.core.intervals import union_length
 from nsysprof.core.text import join_words, plural
 from nsysprof.core.units import format_share
 from nsysprof.diagnosis.busy import Busy, busy_kernels
@@ -273,7 +272,7 @@ def _spot(
     op, length = busy.op[rows], busy.length[rows]
     total = int(length.sum())
     step = np.searchsorted(begins, trace.ops.start[op], side="right") - 1
-    elapsed = _elapsed(busy)
+    elapsed = busy.elapsed
     steps = place.steps if elapsed < place.total_ns else len(np.unique(step))  # steps that overlap share kernels
     some = f"{steps:,} of {place.steps:,} steps" * (steps < place.steps)
     found = next((each for each in every if each.shares), Reached())
@@ -290,12 +289,6 @@ def _spot(
         found.unit or rates.unit, rates.flops_per_s, rates.bytes_per_s,
         rates.flops_per_s / rates.bytes_per_s if rates.bytes_per_s > 0 else np.nan, scale, reason,
     )  # fmt: skip
-
-
-def _elapsed(busy: Busy) -> int:
-    """The time of all steps, once where steps of several threads overlap."""
-    windows = busy.case.windows.take(busy.place.windows)
-    return union_length(windows.start, windows.end)
 
 
 def _globs(trace: Trace, names: Sequence[str]) -> list[str]:

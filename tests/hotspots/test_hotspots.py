@@ -11,9 +11,10 @@ import pytest
 
 import nsysprof
 from nsysprof.analyze.text import summary
-from nsysprof.core.units import format_ns
+from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.finding import BOUND, REPLAYED
 from nsysprof.diagnosis.reached import REACHABLE
+from nsysprof.diagnosis.text import gain_text
 from nsysprof.errors import NsysprofError
 from nsysprof.forecast.text import forecast_sentence
 from nsysprof.hotspots.charts import plan_hotspots
@@ -275,6 +276,23 @@ def test_a_kernel_of_few_steps_has_one_base_and_the_saving_of_its_forecast(trace
     assert f"but {rare.some} do: {mean.replace(' in', ' less in')}" in forecast_sentence(
         nsysprof.forecast(attributed(path), "step*", **asked)
     )
+
+
+def test_a_kernel_that_steps_lack_has_one_base(trace: MakeTrace) -> None:
+    """Nine of twelve steps have the kernel and are longer: the bottleneck and the hot spot give the same means."""
+    made = Program()
+    for number in range(12):
+        with made.range(f"step{number}"):
+            made.launch("usual", MS, blocks=4096)
+            if number % 4:
+                made.launch("some", 4 * MS, blocks=33)
+            made.wait()
+    answer = found(trace(*made.items, H200))
+    [spot] = [each for each in answer.spots if each.some]
+    [grid] = [each for each in answer.diagnosis.findings if each.kind == "small-grid"]
+    assert spot.step_ns == 3 * MS
+    assert f": {format_ns(spot.step_ns)} per step on average ({format_share(spot.share)})" in grid.text
+    assert gain_text(grid) == f"saves at most {format_ns(spot.gain_ns)} per step"
 
 
 def test_sizes_in_names_of_ranges_are_shapes(trace: MakeTrace) -> None:
