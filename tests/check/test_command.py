@@ -338,7 +338,7 @@ def test_growth_against_an_earlier_analysis(
     small: int, run: Run, budget: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder of an analysis serves as well as the report it is of, with and without `instances.csv`."""
-    monkeypatch.setattr(analysis_files, "SMALL", small)
+    monkeypatch.setattr(analysis_files, "TABLES", small)
     monkeypatch.setattr(analysis_files, "MAX_PART", 5)
     budget.write_text(GROWTH, encoding="utf-8")
     folder = budget.parent / "run.analysis"

@@ -135,7 +135,7 @@ def test_times_and_numbers_decide_nothing(
 ) -> None:
     """A second later, under other names and numbers and in another order, all commands print and write the same."""
     monkeypatch.setattr(cluster, "examine_all", examine_here)
-    monkeypatch.setattr(analyze_files, "SMALL", 10**9)  # digits of times count in how much files may take
+    monkeypatch.setattr(analyze_files, "TABLES", 10**9)  # digits of times count in how much files may take
     make = random_report if seed % 2 else random_waits
     sources = [trace(*make(number), duration=10**10) for number in (seed, seed + 1_000_003)]
     first, other = (answers(sources, tmp_path / f"{order}", order, monkeypatch) for order in range(2))

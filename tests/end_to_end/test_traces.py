@@ -272,7 +272,7 @@ def test_analyze_from_end_to_end(name: str, tmp_path: Path, run: Run) -> None:
         assert pixels.shape[1] == 1920
         assert pixels.shape[0] >= 400
         assert 0.02 < (pixels < 250).any(axis=2).mean() < 0.6
-        assert len(np.unique(pixels @ np.array([65_536, 256, 1]))) > 100  # colours
+        assert len(np.unique(pixels @ np.array([65_536, 256, 1]))) > 20  # colours
 
 
 @every
