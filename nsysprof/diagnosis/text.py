@@ -16,7 +16,7 @@ from nsysprof.diagnosis.diagnose import Diagnosis
 from nsysprof.diagnosis.finding import BOUND, COLD, EVERY, FAILED, PACED, SLOW, UNTRIED, Finding
 from nsysprof.diagnosis.launch_bound import CAUSE, LAUNCHES
 from nsysprof.results.table import wrap
-from nsysprof.trace.trace import MEMCPY, MEMSET, MIGRATION
+from nsysprof.trace.trace import MEMCPY, MEMSET, MIGRATION, STDERR
 
 _PATH = 60
 _HALF = 0.5  # of the time without compute: from there on kernels do not matter most
@@ -136,13 +136,13 @@ def nothing_text(diagnosis: Diagnosis) -> str:
     """State the known facts if there is no finding."""
     of = "step time" if diagnosis.repeats else "time from the first GPU operation to the last"
     if not diagnosis.steps:
-        why = diagnosis.chosen.attribution.trace.no_work.partition(": ")[2] or "this machine cannot record it"
-        lacks = f"The program launches GPU work, but none was recorded: {why}."
-        return (
-            lacks
-            if diagnosis.launches
-            else "No GPU work to diagnose: record a program that uses the GPU, where the profiler can trace it."
-        )
+        no_work = diagnosis.chosen.attribution.trace.no_work
+        if diagnosis.launches:
+            why = no_work.partition(": ")[2] or "this machine cannot record it"
+            return f"The program launches GPU work, but none was recorded: {why}."
+        ended = "".join(no_work.partition(STDERR)[1:])
+        todo = ended or "record a program that uses the GPU, where the profiler can trace it"
+        return f"No GPU work to diagnose: {todo}."
     if _before_text(diagnosis) and 2 * diagnosis.before[1] >= diagnosis.recorded_ns:
         name = one_line(diagnosis.before[0], _PATH)
         return (

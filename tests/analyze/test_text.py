@@ -28,6 +28,8 @@ from tests.kit.trace import (
     Kernel,
     Launch,
     Range,
+    Row,
+    global_pid,
     launch_graph,
     launch_kernel,
     launch_memcpy,
@@ -405,6 +407,22 @@ def test_why_there_is_no_gpu_work(trace: MakeTrace, call: str | None, result: in
     answer = broken_down(trace(Range("a", 0, 100_000), *calls, duration=LATE))
     assert [said in text for text in answer.warnings] == [True]
     assert said in " ".join(summary(answer).split())
+
+
+def test_the_last_line_of_stderr_says_why_nothing_ran(trace: MakeTrace) -> None:
+    """A program without GPU work often failed; nsys keeps what it printed, and paths in it are nobody's business."""
+    printed = [
+        "",
+        "/tmp/1_stdout.log",
+        "done\n",
+        "/tmp/1_stderr.log",
+        "hm\nCUDA error: no device at /home/me/src/a.cu:7\n\n",
+    ]
+    streams = [Row("ProcessStreams", {"globalPid": global_pid(1), "filenameId": n, "contentId": n + 1}) for n in (1, 3)]
+    text = " ".join(summary(broken_down(trace(*streams, strings=printed))).split())
+    assert "No GPU work to diagnose: the program's stderr ends with: CUDA error: no device at a.cu:7. $" in text
+    ran = summary(broken_down(trace(*streams, work("k", 1, 5, 1), strings=printed)))
+    assert "stderr ends" not in ran
 
 
 def test_a_slow_start_is_a_note(trace: MakeTrace) -> None:

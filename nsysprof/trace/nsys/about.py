@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from nsysprof.core.text import one_line
 from nsysprof.tools.driver import PLACE_VARIABLES
 from nsysprof.trace.about import About, Diagnostic, Generation, Gpu, Severity
 from nsysprof.trace.details import Job
@@ -24,6 +25,7 @@ _SYSTEM = (
     *("NvDriverVersion", "CudaDriverVersion", "OsDescription", "CpuDescription", "CpuArchitecture"),
     *("GpuInfo", "TargetInstallDir"),
 )
+_FOLDER = re.compile(r"(?<![\w/])(?:~|[A-Za-z]:)?[/\\](?:[^\s:'\"/\\]+[/\\])*")
 SCRIPT_VALUE = re.compile(r"(?<![\w./-])([A-Z_][A-Z0-9_]*)=(?:'[^']*'|\"[^\"]*\"|[^\s;'\"]+)")
 
 
@@ -176,6 +178,15 @@ def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
             counts[severity, SOURCES.get(part, part or "unknown"), message] += 1
     diagnostics = [Diagnostic(*key, count) for key, count in counts.items()]
     return tuple(sorted(diagnostics, key=lambda one: (one.severity != "error", one.severity, one.source, one.text)))
+
+
+def last_error(source: Source) -> str:
+    """Return the last line that a program of the report wrote to stderr, without names of folders; "" if none did."""
+    rows = [tuple(map(whole, row)) for row in named_rows(source, "ProcessStreams", "filenameId", "contentId")]
+    texts = source.strings([number for row in rows for number in row if number is not None])
+    written = [texts.get(content or 0, "") for file, content in rows if texts.get(file or 0, "").endswith("stderr.log")]
+    last = [lines[-1] for text in written if (lines := text.strip().splitlines())]
+    return one_line(_FOLDER.sub("", max(last, default="")).strip(), 120)
 
 
 def read_thread_names(source: Source) -> dict[int, str]:

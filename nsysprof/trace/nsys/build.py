@@ -13,7 +13,7 @@ from nsysprof.core.parallel import side_by_side
 from nsysprof.core.text import join_words, one_line, plural
 from nsysprof.trace import trace
 from nsysprof.trace.details import HostCalls
-from nsysprof.trace.nsys.about import gpus_of_devices
+from nsysprof.trace.nsys.about import gpus_of_devices, last_error
 from nsysprof.trace.nsys.blocks import Source, column, read_blocks, unread_tables
 from nsysprof.trace.nsys.clocks import on_one_clock
 from nsysprof.trace.nsys.gpu_work import WORK, WORK_NEEDS, Work, read_work
@@ -48,7 +48,7 @@ def build_trace(
         cuda_devices = [(int(pids[code]), cuda_id) for code, cuda_id in work.devices]
         gpus = gpus_of_devices(source, report.about.gpus, cuda_devices)
         unread = unread_tables(source, _NEEDS)
-        no_work = "" if len(ops) else _why_no_work(other_calls, unread)
+        no_work = "" if len(ops) else _why_no_work(other_calls, unread) + _last_error(source)
 
     order = np.argsort(tids.values, kind="stable")
     threads = tids.values[order]
@@ -328,6 +328,12 @@ def _warnings(
             f"{recorded_twice:,} host calls share a correlation id with a shorter call; only the shorter call counts"
         )
     return tuple(out)
+
+
+def _last_error(source: Source) -> str:
+    """The last line of stderr, which often says why a program ran nothing on a GPU."""
+    line = last_error(source)
+    return f"; {trace.STDERR}: {line}" * bool(line)
 
 
 def _why_no_work(calls: HostCalls, unread: Sequence[trace.Unread]) -> str:
