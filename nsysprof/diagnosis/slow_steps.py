@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.arrays import Line
+from nsysprof.core.arrays import Ints, Line
 from nsysprof.core.columns import distinct, sums
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import one_line, plural
@@ -42,13 +42,13 @@ def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
     total = round(float(excess.sum()))
     if not len(slow) or total < (_OF_PATTERN if case.chosen.level.found else MIN_SHARE) * place.total_ns:
         return
-    cause = _cause(case, place, slow)
+    cause, waits = _cause(case, place, slow)
     if cause in (_COMPUTE, _SEVERAL):
         kernel = _kernel(case, place, slow) * (cause == _COMPUTE)
         if not kernel and case.chosen.level.found:
             return  # steps that were found by their pattern, and do other work
         cause = f"{kernel}, which takes longer with the same grid" if kernel else cause
-    most = int(slow[np.argmax(excess)])
+    most = int(slow[np.argmax(excess if waits is None else waits)])
     typical = format_ns(round(float(judged.expected[most])))
     yield Finding(
         kind=SLOW,
@@ -67,8 +67,8 @@ def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
     )
 
 
-def _cause(case: Case, place: Place, slow: np.ndarray) -> str:
-    """What slow steps wait for more than the median of the others."""
+def _cause(case: Case, place: Place, slow: np.ndarray) -> tuple[str, Ints | None]:
+    """What slow steps wait for more than the median of the others; for a wait, how long each of them waits (ns)."""
     at = np.full(len(case.windows), -1, np.int64)
     at[place.windows] = np.arange(place.steps)
     step = at[case.pieces["window"]]
@@ -78,9 +78,10 @@ def _cause(case: Case, place: Place, slow: np.ndarray) -> str:
     table = sums(of * place.steps + step[rows], ns, len(codes) * place.steps).reshape(len(codes), place.steps)
     more, grown = _more(place, table, slow)
     if not len(more) or more.max() < grown / 2:
-        return _COMPUTE if more.sum() < grown / 2 else _SEVERAL
+        return _COMPUTE if more.sum() < grown / 2 else _SEVERAL, None
     words = case.facts.texts.words
-    return one_line(min(words[code] for code in codes[more == more.max()].tolist()) or "launch latency", NAME)
+    text, row = min((words[codes[at]], at) for at in np.flatnonzero(more == more.max()).tolist())
+    return one_line(text or "launch latency", NAME), table[row, slow]
 
 
 def _more(place: Place, table: np.ndarray, slow: np.ndarray) -> tuple[np.ndarray, float]:

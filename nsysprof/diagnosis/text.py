@@ -201,9 +201,11 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     fixed = [each for each in diagnosis.findings if each.remedy]
     little |= first.kind == "sleep" and not first.remedy
     little |= first.kind == "page-fault" and first.basis == UNTRIED  # it is unknown whether kernels wait
-    known = first.kind in (COLD, PACED, SLOW) or ONLY_BYTES in first.text
+    slow = first.kind == SLOW and not diagnosis.several  # one kernel takes most of the time
+    slow &= compute >= _BUSY and _TIMES * first.lost_ns < compute * first.total_ns
+    known = (first.kind in (COLD, PACED, SLOW) and not slow) or ONLY_BYTES in first.text
     known |= any(each.kind in KERNEL_KINDS for each in fixed)
-    if known or not (little and diagnosis.busiest):
+    if known or not ((little or slow) and diagnosis.busiest):
         return ""
     of = "step time" if diagnosis.repeats else "time from the first GPU operation to the last"
     most = format_share(max((each.gain_ns / max(each.total_ns, 1) for each in fixed), default=0.0))
@@ -213,7 +215,7 @@ def kernels_first(diagnosis: Diagnosis) -> str:
         if gains
         else "No fix is known for the waits."
     )
-    waits *= first.kind != "page-fault"
+    waits *= first.kind != "page-fault" and not slow
     return f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}. {waits}".rstrip()
 
 

@@ -1,11 +1,12 @@
 """Sentences whose amount covers several things, and that once named one of them as if it were all."""
 
 import numpy as np
+import pytest
 
 from nsysprof.diagnosis.diagnose import Diagnosis
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.diagnosis.slow_steps import _without
-from nsysprof.diagnosis.text import nothing_text, sentence
+from nsysprof.diagnosis.text import kernels_first, nothing_text, sentence
 from tests.conftest import MakeTrace
 from tests.diagnosis.test_kinds import STEPS, diagnosis_of, steps
 from tests.kit.program import MS, US, Program
@@ -62,6 +63,26 @@ def test_slow_steps_may_wait_for_several_things(trace: MakeTrace) -> None:
     done = [0]
     slow = [each for each in diagnosis_of(trace(*steps(act, count=20).items)).findings if each.kind == "slow-steps"]
     assert [each.cause for each in slow] == ["several longer waits"]
+
+
+@pytest.mark.parametrize("kernel", [60 * US, 15 * MS])
+def test_the_slow_step_that_is_named_has_the_cause_that_is_named(trace: MakeTrace, kernel: int) -> None:
+    """Four of forty steps wait for 4 ms, one reads for 10 ms. If one kernel takes nearly all of the time, it leads."""
+
+    def act(program: Program) -> None:
+        program.wait()
+        program.os("sem_wait", 4 * MS if done[0] in (5, 13, 24, 31) else 10 * US)
+        program.os("read", 10 * MS if done[0] == 22 else 10 * US)
+        program.launch("gemm", kernel)
+        program.wait()
+        done[0] += 1
+
+    done = [0]
+    diagnosis = diagnosis_of(trace(*steps(act, count=40).items))
+    [slow] = [each for each in diagnosis.findings if each.kind == "slow-steps"]
+    assert slow.cause.startswith("sem_wait")
+    assert int(slow.text.split("step ")[1].split()[0]) in (5, 13, 24, 31)
+    assert kernels_first(diagnosis).startswith("The GPU computes") == (kernel > MS)
 
 
 def test_copies_of_many_sizes_have_no_size(trace: MakeTrace) -> None:
