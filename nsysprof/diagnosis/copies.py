@@ -80,6 +80,10 @@ _BATCH = {
     "pytorch": "combine the small copies: gather the values in one tensor and transfer it once",
     "cuda": "combine the small copies: gather the values in one buffer and copy it with one cudaMemcpyAsync",
 }
+TO_AND_FRO = (
+    "keep this data on the GPU unless the CPU changes or sends it: most of it goes to the host and straight back (the"
+    " same number of bytes)"
+)
 _CHUNKS = "copy and compute larger chunks: a copy of so few bytes takes as long as its launch"
 _BY_MPI = "let MPI move the data between GPUs without the host (CUDA IPC or GPUDirect), or use NCCL"
 
@@ -181,9 +185,35 @@ def _spare(case: Case, group: Group) -> Remedy:
     return Remedy(text, Changes(remove=[group.cause]), BOUND)
 
 
+def _to_and_fro(case: Case, group: Group) -> bool:
+    """Whether most bytes go to the host and come back with the next operation on the GPU. Several processes, and MPI,
+    exchange data that way.
+    """
+    trace, op = case.facts.attribution.trace, _copies(case, group)
+    if len(np.unique(trace.op_process)) > 1 or of_mpi(case).any():
+        return False
+    rows = np.flatnonzero(np.isin(trace.ops.kind, (KERNEL, MEMCPY)) & (trace.op_gpu == group.place.gpu))
+    rows = trace.in_order(rows, trace.ops.start)
+    to, back = (
+        np.array([name.endswith(each) for name in trace.op_names], bool)[trace.ops.name[rows]]
+        for each in ("DtoH", "HtoD")
+    )
+    size = case.facts.copy_sizes[rows]
+    pair = np.flatnonzero(to[:-1] & back[1:] & (size[:-1] == size[1:]))
+    mine = case.facts.copy_sizes[op]
+    return bool(2 * mine[np.isin(op, rows[np.append(pair, pair + 1)])].sum() > mine.sum())
+
+
+def _back(case: Case, group: Group) -> str:
+    """The same as a note, where no remedy can be tried."""
+    return f"; {TO_AND_FRO}" * (_again(case, group) and _to_and_fro(case, group))
+
+
 def _pin(case: Case, group: Group) -> Iterable[Remedy]:
     if not _again(case, group):
         return
+    if _to_and_fro(case, group):
+        yield Remedy(TO_AND_FRO, Changes(remove=[group.cause]), BOUND)
     if case.dialect in DIRECTIVES:
         yield _spare(case, group)
     texts = _KEEP if "to the host" in group.cause else _PIN
@@ -203,6 +233,8 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
         if len(case.lines[group.place.gpu].kernels) <= _FEW and (most_ns := _computes(case, group)):
             yield Remedy(dialect_text(case, _SPLIT), Changes(remove=[group.cause]), BOUND, most_ns)
         return
+    if _to_and_fro(case, group):
+        yield Remedy(TO_AND_FRO, Changes(remove=[group.cause]), BOUND)
     streams = trace.ops.stream[_copies(case, group)]
     if not np.isin(streams, trace.ops.stream[trace.ops.kind == KERNEL]).any():
         return  # they run beside compute already: the link is the limit
@@ -289,7 +321,7 @@ def _whole_small(case: Case, group: Group) -> Cause:
 _SYMPTOM = "the GPU waits for {cause}: {amount}"
 PAGEABLE = Kind(
     *("pageable-copy", _pageable_copies, _together, _mostly, _SYMPTOM, _pin, _whole),
-    note=lambda case, group: _fast(case, group) if _again(case, group) else _PAYS,
+    note=lambda case, group: _back(case, group) or (_fast(case, group) if _again(case, group) else _PAYS),
 )
 SMALL_COPIES = Kind(
     "small-copies", lambda case: _is(case, MEMCPY) & _small(case), _codes, _words, _SYMPTOM, _gather, _whole_small
@@ -369,7 +401,16 @@ def _fast(case: Case, group: Group) -> str:
     return _link(case, group) if 2 * int((ops.end[op] - ops.start[op]).sum()) > group.waited_ns else ""
 
 
-EXPOSED = Kind("exposed-copy", _other_copies, _together, _mostly, _SYMPTOM, _overlap, _whole, note=_link)
+EXPOSED = Kind(
+    "exposed-copy",
+    _other_copies,
+    _together,
+    _mostly,
+    _SYMPTOM,
+    _overlap,
+    _whole,
+    note=lambda case, group: _back(case, group) or _link(case, group),
+)
 LAYOUT = Kind(
     "copy-layout",
     lambda case: _is(case, MEMCPY) & ~_pageable(case) & ~_small(case) & _on_gpu(case),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -37,6 +38,7 @@ MAX_OPS = 250_000  # GPU ops of a recording that is replayed whole; of a larger 
 STRETCH, MAX_PATHS = 3, 6  # steps of each of so many paths
 _MANY_OPS = 40_000  # of a stretch, about: then one step fewer
 _VARIANT = 0.2  # of the steps: a kernel in so many, and another one in others
+_BEFORE = 9  # characters before the difference of two names that look the same when shortened
 _WHOLE = 10_000  # characters of a name that is not cut
 _IDLE = 0.05  # of the steps that idle, exposed and unknown time may take where nothing stands out
 
@@ -73,6 +75,7 @@ class Diagnosis:
     recording; ``times``: the `StepTimes` of each path on its GPU; ``left_out``: the number of warm-up steps;
     ``early_share``: for a recording without steps, the share of time spent waiting in warm-up ranges; ``busiest``: the
     kernels with the most time, and their shares of the step time; ``several``: whether no single kernel leads these;
+    ``longest_share``: the share of the first of them;
     ``recorded_ns``: the length of the recording; ``migrated_ns``: see `_migrated`; ``outside_share``: the part of the
     GPUs' busy time outside all steps; ``outside``: the main kind of GPU work outside all steps (kernels or copies), and
     its time. ``idle_outside_ns``: mean idle time of a GPU outside detected steps, between the first and last
@@ -95,6 +98,7 @@ class Diagnosis:
     early_share: float = 0.0
     busiest: str = ""
     several: bool = False
+    longest_share: float = 0.0
     recorded_ns: int = 0
     migrated_ns: int = 0
     outside_share: float = 0.0
@@ -260,7 +264,11 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
     steps, windows = len(np.unique(case.windows.range)), case.chosen.windows
     lost = np.setdiff1d(np.flatnonzero(incomplete(case.chosen.attribution.launched.trace, windows)), case.rows)
     first = parts[0] if parts else None
-    busiest, several = _busiest(case) if parts is None else (first.busiest, first.several) if first else ("", False)
+    busiest, several, longest = "", False, 0.0
+    if parts is None:
+        busiest, several, longest = _busiest(case)
+    elif first:
+        busiest, several, longest = first.busiest, first.several, first.longest_share
     return Diagnosis(
         chosen=case.chosen,
         findings=tuple(found),
@@ -273,6 +281,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         early_share=int(case.pieces["ns"][case.prepares].sum()) / total if parts is None and total else 0.0,
         busiest=busiest,
         several=several,
+        longest_share=longest,
         recorded_ns=recorded_ns,
         migrated_ns=_migrated(case),
         outside_share=outside_share,
@@ -310,10 +319,10 @@ def _migrated(case: Case) -> int:
     return int((end - start).sum())
 
 
-def _busiest(case: Case) -> tuple[str, bool]:
+def _busiest(case: Case) -> tuple[str, bool, float]:
     """The two kernels that compute for most of the time in the steady steps, with their shares of the steps; graphs
     that were recorded as a whole, if they take longer. Kernels of one short name, such as the instances of a template,
-    count as one. Second: whether the first is several kernels, or both run in different steps.
+    count as one. Second: whether the first is several kernels, or both run in different steps. Third: its share.
     """
     trace, talks, whole, graphs = case.facts.attribution.trace, case.facts.communication, 0, 0
     total = np.zeros(len(trace.op_names), np.int64)
@@ -330,21 +339,31 @@ def _busiest(case: Case) -> tuple[str, bool]:
         np.add.at(total, trace.ops.name[rows[~as_whole]], length[~as_whole])
     if graphs > int(total.sum()):
         share = format_share(min(graphs / whole, 1))
-        return f"CUDA graphs ({share}; nsys profile --cuda-graph-trace=node records their kernels)", False
+        return f"CUDA graphs ({share}; nsys profile --cuda-graph-trace=node records their kernels)", False, 0.0
     alike: dict[str, list[int]] = {}
     for code in np.lexsort((trace.op_name_rank, -total)).tolist():
         if total[code]:
             alike.setdefault(short_name(trace.op_names[code], _WHOLE), []).append(code)
     most = sorted(alike.values(), key=lambda codes: -int(total[codes].sum()))[:2]
-    names = (one_line(short_name(trace.op_names[codes[0]]), NAME) for codes in most)
-    shares = (format_share(min(int(total[codes].sum()) / whole, 1)) for codes in most)
+    names = _told_apart([trace.op_names[codes[0]] for codes in most])
+    parts = [min(int(total[codes].sum()) / whole, 1) for codes in most]
     several = (f" in {len(codes):,} variants" * (len(codes) > 1) for codes in most)
     if apart := _apart(case, most):
         several = (f", median {format_ns(ns)}" for ns in apart)
-    words = [f"{name} ({share}{of})" for name, share, of in zip(names, shares, several, strict=True)]
+    words = [f"{name} ({format_share(part)}{of})" for name, part, of in zip(names, parts, several, strict=True)]
     if apart:
-        return f"{' or '.join(words)}, which run in different steps", True
-    return join_words(words), any(len(codes) > 1 for codes in most[:1])
+        return f"{' or '.join(words)}, which run in different steps", True, parts[0]
+    return join_words(words), any(len(codes) > 1 for codes in most[:1]), max(parts, default=0.0)
+
+
+def _told_apart(names: list[str]) -> list[str]:
+    """Shorten two names of kernels; if they then look the same, begin shortly before their difference."""
+    short = [one_line(short_name(name), NAME) for name in names]
+    if len(set(short)) == len(short):
+        return short
+    whole = [short_name(name, _WHOLE) for name in names]
+    same = next(at for at, pair in enumerate(zip_longest(*whole)) if len(set(pair)) > 1)
+    return [one_line(f"…{name[max(same - _BEFORE, 0) :]}", NAME) for name in whole]
 
 
 def _apart(case: Case, kernels: Sequence[Sequence[int]]) -> list[float]:

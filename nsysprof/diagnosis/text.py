@@ -11,7 +11,7 @@ from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.calls import LOST_GRAPHS
 from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.cold_start import MIN_NS
-from nsysprof.diagnosis.copies import ONLY_BYTES
+from nsysprof.diagnosis.copies import ONLY_BYTES, TO_AND_FRO
 from nsysprof.diagnosis.diagnose import Diagnosis
 from nsysprof.diagnosis.finding import BOUND, COLD, EVERY, FAILED, PACED, SLOW, UNTRIED, Finding
 from nsysprof.diagnosis.launch_bound import CAUSE, LAUNCHES
@@ -201,9 +201,9 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     fixed = [each for each in diagnosis.findings if each.remedy]
     little |= first.kind == "sleep" and not first.remedy
     little |= first.kind == "page-fault" and first.basis == UNTRIED  # it is unknown whether kernels wait
-    slow = first.kind == SLOW and not diagnosis.several  # one kernel takes most of the time
+    slow = first.kind == SLOW and diagnosis.longest_share >= _HALF
     slow &= compute >= _BUSY and _TIMES * first.lost_ns < compute * first.total_ns
-    known = (first.kind in (COLD, PACED, SLOW) and not slow) or ONLY_BYTES in first.text
+    known = (first.kind in (COLD, PACED, SLOW) and not slow) or ONLY_BYTES in first.text or TO_AND_FRO in first.text
     known |= any(each.kind in KERNEL_KINDS for each in fixed)
     if known or not ((little or slow) and diagnosis.busiest):
         return ""

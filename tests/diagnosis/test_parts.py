@@ -85,6 +85,20 @@ def test_the_slow_step_that_is_named_has_the_cause_that_is_named(trace: MakeTrac
     assert kernels_first(diagnosis).startswith("The GPU computes") == (kernel > MS)
 
 
+@pytest.mark.parametrize(("back", "told"), [(1 << 20, True), (1 << 19, False)])
+def test_data_that_goes_to_the_host_and_straight_back_stays_on_the_gpu(trace: MakeTrace, back: int, told: bool) -> None:
+    """Parts of a model pass their results through the memory of the host. Another size is other data."""
+
+    def act(program: Program) -> None:
+        for _ in range(3):
+            program.launch("gemm", MS)
+            program.copy(2, 1 << 20, 2 * MS, host=0)
+            program.copy(1, back, 2 * MS, host=0)
+
+    found = one(diagnosis_of(trace(*steps(act).items)), "pageable-copy")
+    assert ("keep this data on the GPU unless the CPU changes or sends it" in found.remedy + found.text) == told
+
+
 def test_copies_of_many_sizes_have_no_size(trace: MakeTrace) -> None:
     """None of four sizes makes half of the waits: the direction is the same, the memory too."""
 
