@@ -25,6 +25,7 @@ from nsysprof.diagnosis.kinds import (
     dialect_text,
     fetched,
     in_steps,
+    launching,
     most_in,
     of_host,
     removal,
@@ -43,6 +44,13 @@ _AT_INPUT = {
         "move this CPU work off the launching thread: to DataLoader workers, another thread, or out of the step"
     )
 }
+_EAGER = {
+    "pytorch": (
+        "move this CPU work out of the step, or capture the step in a CUDA graph (torch.cuda.graph), which skips this"
+        " work and the launches"
+    )
+}
+_MUCH = 0.25  # of the steps: with so much waiting for launches, too, the CPU runs operator after operator
 _FASTER = (
     "speed up this CPU work or move it to the GPU: it takes longer than all other work, so moving it to another"
     " thread would hide only part of it"
@@ -132,7 +140,9 @@ def _move(case: Case, group: Group) -> Iterable[Remedy]:
         yield replace(removal(_FASTER, group), basis=BOUND)
     if _of_results(case, group):
         yield replace(removal(dialect_text(case, _ON_GPU), group), basis=BOUND)
-    texts = _OFF | _AT_INPUT if _at_input(case, group) else _OFF
+    launches = launching(case) & (case.place_of == case.places.index(group.place))
+    eager = int(case.pieces["ns"][launches].sum()) >= _MUCH * group.place.total_ns
+    texts = _OFF | (_AT_INPUT if _at_input(case, group) else _EAGER if eager else {})
     yield removal(dialect_text(case, texts), group)
 
 

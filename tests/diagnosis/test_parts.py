@@ -99,6 +99,23 @@ def test_data_that_goes_to_the_host_and_straight_back_stays_on_the_gpu(trace: Ma
     assert ("keep this data on the GPU unless the CPU changes or sends it" in found.remedy + found.text) == told
 
 
+@pytest.mark.parametrize(("launches", "told"), [(400, True), (4, False)])
+def test_code_between_operators_is_in_a_graph_of_the_step(trace: MakeTrace, launches: int, told: bool) -> None:
+    """If the GPU also waits for many launches of PyTorch, a CUDA graph saves both; code alone moves elsewhere."""
+    program = Program()
+    for number in range(STEPS):
+        with program.range(f"step{number}"):
+            for _ in range(launches):
+                program.code(4 * US)
+                program.launch("void at::native::vectorized_elementwise_kernel<4>", 2 * US)
+            program.code(MS)
+            program.launch("gemm", MS)
+            program.wait()
+    found = one(diagnosis_of(trace(*program.items)), "cpu-code")
+    assert ("capture the step in a CUDA graph" in found.remedy) == told
+    assert "out of the step" in found.remedy
+
+
 def test_copies_of_many_sizes_have_no_size(trace: MakeTrace) -> None:
     """None of four sizes makes half of the waits: the direction is the same, the memory too."""
 
