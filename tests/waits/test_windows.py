@@ -251,7 +251,7 @@ def test_steps_whose_gpu_ops_were_lost_are_left_out(
 @pytest.mark.parametrize("second", ["batch", "step"])
 def test_only_the_process_that_lost_operations_is_marked(trace: MakeTrace, second: str) -> None:
     """Two processes have one GPU and twelve steps each; nsys lost two kernels of each of the last six of the second."""
-    items: Items = []
+    items: list[Any] = []
     for process, name in ((1, "step"), (2, second)):
         program = Program()
         program.now += process * 100 * US
@@ -264,7 +264,8 @@ def test_only_the_process_that_lost_operations_is_marked(trace: MakeTrace, secon
                 program.wait()
                 program.code(3 * MS)
         own = {"process": process, "thread": process}
-        items += [replace(each, **{name: own[name] for name in own if hasattr(each, name)}) for each in program.items]
+        made: list[Any] = [*program.items]
+        items += [replace(each, **{name: own[name] for name in own if hasattr(each, name)}) for each in made]
     file = trace(*items, Diagnostic("Not all CUDA events might have been collected."))
     kept = {"step": 12, second: 6} if second == "batch" else {"step": 18}
     assert {name: len(why_of(file, f"{name}*").windows) for name in kept} == kept
