@@ -38,7 +38,7 @@ _TRIES = 4  # the fastest counts: nothing makes a program faster than it is
 def test_time_grows_no_faster_than_the_recording(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times as much of one thing takes each command less than 5.7 times as long, of the processor's time."""
     monkeypatch.setattr(cluster, "examine_all", examine_here)
-    least = {"processes": 15, "ranks": 8, "threads": 200, "streams": 1000}.get(what, 500)
+    least = {"processes": 20, "ranks": 15, "threads": 400, "streams": 2000}.get(what, 750)
     files = [tmp_path / f"{count}.sqlite" for count in (least, _TIMES * least)]
     for file, count in zip(files, (least, _TIMES * least), strict=True):
         write(file, program(what, count))
