@@ -169,21 +169,13 @@ def _beta_share(a: float, b: float, x: float, rest: float) -> float:
 
 @cache
 def t_quantile(level: float, freedom: float) -> float:
-    """Return the distance from 0 within which Student's t lies with probability ``level`` (``freedom`` at least 1).
-
-    Newton's method from the quantile of the normal distribution, which is smaller: the density falls from there on, so
-    no step goes too far.
-    """
-    freedom, outside = max(freedom, 1.0), 1 - level
-    half = (freedom + 1) / 2
-    peak = 2 * math.exp(math.lgamma(half) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
-    found = normal_quantile((1 + level) / 2)
-    while True:
-        density = peak * math.exp(-half * math.log1p(found * found / freedom))
-        further = found + (t_outside(found, freedom) - outside) / density
-        if not further > found:
-            return found
-        found = further
+    """Return the distance from 0 within which Student's t lies with probability ``level`` (``freedom`` at least 1)."""
+    low, high, freedom, outside = 0.0, 1.0, max(freedom, 1.0), 1 - level
+    while t_outside(high, freedom) > outside and high < 1e300:
+        low, high = high, high * 2
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if t_outside(middle, freedom) > outside else (low, middle)
+    return high
 
 
 def split_p(first: float, second: float) -> float:
