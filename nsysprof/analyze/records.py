@@ -161,7 +161,7 @@ class RecordTable:
 
 
 def record_tables(source: RecordSource) -> list[RecordTable]:
-    """Make the `TABLES` of a report. Rows are computed on request; until then, only sums over launches are."""
+    """Make the `TABLES` of a report. Rows are computed on request; until then, only the sums over launches exist."""
     trace = source.trace
     return [
         RecordTable(OPS, len(trace.ops), _ops(source)),

@@ -275,7 +275,7 @@ def range_work(
 
 
 def whole_work(trace: Trace) -> RangeWork:
-    """Return the `RangeWork` of a whole trace as one instance with one call: all ops that keep a GPU busy."""
+    """Return one `RangeWork` that covers all ops of the trace that keep a GPU busy."""
     ops, op = trace.ops, np.flatnonzero(trace.op_gpu >= 0)
     op = op[np.lexsort((ops.end[op], ops.start[op]))]
     op = trace.settled(op, ops.start[op], ops.end[op])

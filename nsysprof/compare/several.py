@@ -74,7 +74,7 @@ def over_recordings(
 
 
 def to_record(pair: Pair) -> str:
-    """Return a sentence that states the variation between calls, and what to record for a verdict."""
+    """Return a sentence that says how much the calls vary, and what to record for a verdict."""
     times = [side.samples.get(pair.clock, np.empty(0)) for side in pair.sides]
     noun = "steps" if pair.clock == STEP else "calls"
     spread = max((float(np.ptp(each)) / float(np.median(each)) for each in times if len(each) > 1), default=0)

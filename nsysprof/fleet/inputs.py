@@ -178,7 +178,7 @@ def _each_once(files: Iterable[str], notes: list[str]) -> list[str]:
 
 
 def without_ending(name: str) -> str:
-    """Remove the file name ending of a report."""
+    """Return the name of a report without its ending."""
     return name.removesuffix(next((each for each in report_endings() if name.endswith(each)), ""))
 
 

@@ -1,4 +1,4 @@
-"""Judge step times in order: warm-up, drift, changes, period, a second kind of step, and outliers.
+"""Search step times, in order, for warm-up, drift, changes, a period, a second kind of step, and outliers.
 
 All methods use logarithms of times, so the unit does not matter, and slow steps are defined by a ratio.
 """
