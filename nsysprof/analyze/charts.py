@@ -41,6 +41,7 @@ from nsysprof.diagnosis.text import sentence
 from nsysprof.kernels.classify import NO_KERNELS, OTHER, short_name
 from nsysprof.results.table import TextTable
 from nsysprof.summaries.unified import FAULT_BOUND
+from nsysprof.trace.trace import STDERR
 
 TOP = 20
 _LABEL = 34  # characters of the name of a lane
@@ -96,7 +97,7 @@ def _timeline(breakdown: Breakdown) -> Plan:
 
 
 def _nothing(breakdown: Breakdown) -> Message:
-    reason, _, rest = breakdown.attribution.trace.no_work.partition(": ")
+    reason, _, rest = breakdown.attribution.trace.no_work.partition(f"; {STDERR}")[0].partition(": ")
     sentences = [
         f"{reason[:1].upper()}{reason[1:]}{':' if rest else '.'}",
         *([f"{rest}."] if rest else []),

@@ -81,8 +81,8 @@ _BATCH = {
     "cuda": "combine the small copies: gather the values in one buffer and copy it with one cudaMemcpyAsync",
 }
 TO_AND_FRO = (
-    "keep this data on the GPU unless the CPU changes or sends it: most of it goes to the host and straight back (the"
-    " same number of bytes)"
+    "most copies to the host are followed by one of the same size back to the GPU: if this is the same data, keep it on"
+    " the GPU"
 )
 _CHUNKS = "copy and compute larger chunks: a copy of so few bytes takes as long as its launch"
 _BY_MPI = "let MPI move the data between GPUs without the host (CUDA IPC or GPUDirect), or use NCCL"
@@ -186,8 +186,9 @@ def _spare(case: Case, group: Group) -> Remedy:
 
 
 def _to_and_fro(case: Case, group: Group) -> bool:
-    """Whether most bytes go to the host and come back with the next operation on the GPU. Several processes, and MPI,
-    exchange data that way.
+    """Whether most bytes go to the host amid a step, and as many come back with the next operation on the GPU.
+
+    Several processes, and MPI, exchange data that way.
     """
     trace, op = case.facts.attribution.trace, _copies(case, group)
     if len(np.unique(trace.op_process)) > 1 or of_mpi(case).any():
@@ -199,21 +200,27 @@ def _to_and_fro(case: Case, group: Group) -> bool:
         for each in ("DtoH", "HtoD")
     )
     size = case.facts.copy_sizes[rows]
-    pair = np.flatnonzero(to[:-1] & back[1:] & (size[:-1] == size[1:]))
+    start, kernel = trace.ops.start[rows], trace.ops.kind[rows] == KERNEL
+    windows = case.windows.take(group.place.windows)
+    windows = windows.take(np.argsort(windows.start, kind="stable"))
+    step = np.searchsorted(windows.start, start, side="right") - 1
+    first, last = (np.full(len(windows) + 1, each) for each in (np.iinfo(np.int64).max, -1))
+    np.minimum.at(first, step[kernel], start[kernel])
+    np.maximum.at(last, step[kernel], start[kernel])
+    amid = (first[step] < start) & (start < last[step]) & (step >= 0)
+    pair = np.flatnonzero(to[:-1] & back[1:] & (size[:-1] == size[1:]) & amid[:-1] & amid[1:] & (step[:-1] == step[1:]))
     mine = case.facts.copy_sizes[op]
     return bool(2 * mine[np.isin(op, rows[np.append(pair, pair + 1)])].sum() > mine.sum())
 
 
 def _back(case: Case, group: Group) -> str:
-    """The same as a note, where no remedy can be tried."""
+    """The same as a note, if no remedy was tried."""
     return f"; {TO_AND_FRO}" * (_again(case, group) and _to_and_fro(case, group))
 
 
 def _pin(case: Case, group: Group) -> Iterable[Remedy]:
     if not _again(case, group):
         return
-    if _to_and_fro(case, group):
-        yield Remedy(TO_AND_FRO, Changes(remove=[group.cause]), BOUND)
     if case.dialect in DIRECTIVES:
         yield _spare(case, group)
     texts = _KEEP if "to the host" in group.cause else _PIN
@@ -233,8 +240,6 @@ def _overlap(case: Case, group: Group) -> Iterable[Remedy]:
         if len(case.lines[group.place.gpu].kernels) <= _FEW and (most_ns := _computes(case, group)):
             yield Remedy(dialect_text(case, _SPLIT), Changes(remove=[group.cause]), BOUND, most_ns)
         return
-    if _to_and_fro(case, group):
-        yield Remedy(TO_AND_FRO, Changes(remove=[group.cause]), BOUND)
     streams = trace.ops.stream[_copies(case, group)]
     if not np.isin(streams, trace.ops.stream[trace.ops.kind == KERNEL]).any():
         return  # they run beside compute already: the link is the limit

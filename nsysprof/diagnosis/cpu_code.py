@@ -46,8 +46,8 @@ _AT_INPUT = {
 }
 _EAGER = {
     "pytorch": (
-        "move this CPU work out of the step, or capture the step in a CUDA graph (torch.cuda.graph), which skips this"
-        " work and the launches"
+        "move this CPU work out of the step, or, if it only launches operators, capture the step in a CUDA graph"
+        " (torch.cuda.graph)"
     )
 }
 _MUCH = 0.25  # of the steps: with so much waiting for launches, too, the CPU runs operator after operator

@@ -50,7 +50,7 @@ _MASK = {
     "cuda": "keep the size on the GPU",
 }
 # The kernels of nonzero() in PyTorch.
-_COUNTS = re.compile(r"(?i)nonzero|write_indices|cuda_detail::cub\S*::Device(?:Reduce|Select|CompactInit)")
+_COUNTS = re.compile(r"(?i)nonzero|write_indices|cuda_detail::cub\S*::Device(?:Reduce(?!ByKey)|Select|CompactInit)")
 _READS = "a copy of a few bytes to the host"  # what is .item() in Python
 _UNSET = "unset CUDA_LAUNCH_BLOCKING (or turn off the debug mode that sets it), and record again"
 # Kernels of 20 µs or more whose launch ends behind them, of how many, and how far the clocks may differ. Other

@@ -136,11 +136,11 @@ def nothing_text(diagnosis: Diagnosis) -> str:
     """State the known facts if there is no finding."""
     of = "step time" if diagnosis.repeats else "time from the first GPU operation to the last"
     if not diagnosis.steps:
-        no_work = diagnosis.chosen.attribution.trace.no_work
+        no_work, _, line = diagnosis.chosen.attribution.trace.no_work.partition(f"; {STDERR}")
+        ended = f"{STDERR}{line}" * bool(line)
         if diagnosis.launches:
-            why = no_work.partition(": ")[2] or "this machine cannot record it"
+            why = no_work.partition(": ")[2] or ended or "this machine cannot record it"
             return f"The program launches GPU work, but none was recorded: {why}."
-        ended = "".join(no_work.partition(STDERR)[1:])
         todo = ended or "record a program that uses the GPU, where the profiler can trace it"
         return f"No GPU work to diagnose: {todo}."
     if _before_text(diagnosis) and 2 * diagnosis.before[1] >= diagnosis.recorded_ns:

@@ -69,7 +69,7 @@ def operators_of_names(trace: Trace) -> OperatorCalls:
     for name, sizes in shapes:
         try:
             known.append((name, json.loads(sizes), [], []) if sizes else _of_pyprof(name))
-        except ValueError:  # a name that was cut
+        except (ValueError, RecursionError):  # a name that was cut, or is hostile
             known.append((name, [], [], []))
     ranges = trace.ranges
     rows = np.flatnonzero(ranges.kind == PUSH_POP)
@@ -86,7 +86,7 @@ def shape_of_payload(text: str) -> Shaped:
     """
     try:
         call = json.loads(text)
-        dims, *others = (call.get(key, []) for key in ("Input Dims", "Input type", "Concrete Inputs"))
+        dims, *others = call["Input Dims"], *(call.get(key, []) for key in ("Input type", "Concrete Inputs"))
         sound = isinstance(call["op"], str) and all(isinstance(each, list) for each in (dims, *dims, *others))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return _UNKNOWN

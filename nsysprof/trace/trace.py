@@ -37,7 +37,7 @@ MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "device stat
 PUSH_POP, FOUND, MPI, OPENACC, OPERATOR, MODULE, START_END = range(7)
 RANGE_KINDS = ("push_pop", "found", "mpi", "openacc", "operator", "module", "start_end")
 DEFAULT_DOMAIN = "default"
-STDERR = "the program's stderr ends with"  # in `Trace.no_work`, before the line
+STDERR = "a program's stderr ends with"  # in `Trace.no_work`, before the line
 
 
 @dataclass(frozen=True)

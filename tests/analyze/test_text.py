@@ -420,7 +420,7 @@ def test_the_last_line_of_stderr_says_why_nothing_ran(trace: MakeTrace) -> None:
     ]
     streams = [Row("ProcessStreams", {"globalPid": global_pid(1), "filenameId": n, "contentId": n + 1}) for n in (1, 3)]
     text = " ".join(summary(broken_down(trace(*streams, strings=printed))).split())
-    assert "No GPU work to diagnose: the program's stderr ends with: CUDA error: no device at a.cu:7. $" in text
+    assert "No GPU work to diagnose: a program's stderr ends with: CUDA error: no device. $" in text
     ran = summary(broken_down(trace(*streams, work("k", 1, 5, 1), strings=printed)))
     assert "stderr ends" not in ran
 

@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from itertools import dropwhile, takewhile
 from typing import Any
 
 from nsysprof.core.text import one_line
@@ -25,7 +26,9 @@ _SYSTEM = (
     *("NvDriverVersion", "CudaDriverVersion", "OsDescription", "CpuDescription", "CpuArchitecture"),
     *("GpuInfo", "TargetInstallDir"),
 )
-_FOLDER = re.compile(r"(?<![\w/])(?:~|[A-Za-z]:)?[/\\](?:[^\s:'\"/\\]+[/\\])*")
+_ERROR = re.compile(r"error|exception|fail|denied|can(?:no|')t|no such|abort|fault", re.IGNORECASE)
+_OF_JOBS = re.compile(r"\s*(?:srun|slurmstepd|mpi\w*|prte\w*|orte\w*|ssh)\b")  # which name hosts
+_PRIVATE = re.compile(r"[/\\~@=]")  # in a word: a path, an address, a setting
 SCRIPT_VALUE = re.compile(r"(?<![\w./-])([A-Z_][A-Z0-9_]*)=(?:'[^']*'|\"[^\"]*\"|[^\s;'\"]+)")
 
 
@@ -181,12 +184,16 @@ def _diagnostics(source: Source) -> tuple[Diagnostic, ...]:
 
 
 def last_error(source: Source) -> str:
-    """Return the last line that a program of the report wrote to stderr, without names of folders; "" if none did."""
+    """Return the last line of a program's stderr if it tells of an error, up to a path, address or setting in it."""
     rows = [tuple(map(whole, row)) for row in named_rows(source, "ProcessStreams", "filenameId", "contentId")]
     texts = source.strings([number for row in rows for number in row if number is not None])
     written = [texts.get(content or 0, "") for file, content in rows if texts.get(file or 0, "").endswith("stderr.log")]
     last = [lines[-1] for text in written if (lines := text.strip().splitlines())]
-    return one_line(_FOLDER.sub("", max(last, default="")).strip(), 120)
+    line = min((each for each in last if _ERROR.search(each) and not _OF_JOBS.match(each)), default="")
+    words = line.split()
+    safe = [*takewhile(lambda word: not _PRIVATE.search(word), dropwhile(_PRIVATE.search, words))]
+    text = " ".join(safe)
+    return one_line(text if len(safe) == len(words) else re.sub(r"(?: at| in)?[\s:'\"(,]*$", "", text), 120).rstrip(".")
 
 
 def read_thread_names(source: Source) -> dict[int, str]:

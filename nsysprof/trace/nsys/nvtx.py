@@ -98,7 +98,8 @@ def read_payloads(source: Source) -> OperatorCalls:
     strings = source.strings(np.unique(text_id[text_id >= 0]).tolist())
     pairs = zip(text[first].tolist(), text_id[first].tolist(), strict=True)
     known = [shape_of_payload(words[code] if code >= 0 else strings.get(number, "")) for code, number in pairs]
-    return OperatorCalls(thread, start, end, shape, known) if any(name for name, *_ in known) else NO_OPERATORS
+    rows = np.array([bool(name) for name, *_ in known])[shape]  # other payloads are no operators
+    return OperatorCalls(thread[rows], start[rows], end[rows], shape[rows], known) if rows.any() else NO_OPERATORS
 
 
 class _Names:

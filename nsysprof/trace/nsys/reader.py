@@ -130,9 +130,9 @@ class NsysReader(Reader):
         return autograd_of_names(trace)
 
     def operator_calls(self, trace: Trace) -> details.OperatorCalls:
-        """Return the operator calls with shapes: of JSON payloads, or in range names of `emit_nvtx` and pyprof."""
-        payloads: details.OperatorCalls = self._read(read_payloads)
-        return payloads if payloads.shapes else operators_of_names(trace)
+        """Return the operator calls with shapes: in range names of `emit_nvtx` and pyprof, or of JSON payloads."""
+        named: details.OperatorCalls = operators_of_names(trace)
+        return named if any(dims for _, dims, *_ in named.shapes) else self._read(read_payloads)
 
     def host_activity(self, trace: Trace, near: Line | None = None) -> details.HostActivity:
         """Return the activity of host threads, possibly without short kernel launches outside ``near``."""
