@@ -110,7 +110,8 @@ def analyze(
             ).made_ahead()
 
         def tables(breakdown: Breakdown, made: Path) -> list[Path]:
-            written, notes = write_tables(breakdown, made, instances=instances, packs=not writing.spreadsheet_safe)
+            packs = not writing.spreadsheet_safe and (not writing.as_json or output is not None)  # nothing is kept
+            written, notes = write_tables(breakdown, made, instances=instances, packs=packs)
             left_out[:] = notes
             return written
 

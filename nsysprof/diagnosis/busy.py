@@ -21,8 +21,6 @@ from nsysprof.waits.windows import compute_ops
 LEAST, LEAST_NS = 0.05, 20_000  # of the steps, in all of them: what kernels could gain below is not told
 _FULL = 0.75  # of the steps: more than is left where launching takes twice as long as without the recorder
 
-_HIDDEN = 2  # times the gain of a replay: more is not expected without the recorder
-
 
 @dataclass(frozen=True)
 class Busy:
@@ -96,13 +94,11 @@ class Busy:
         return float(ns[waits].sum() / max(int(ns.sum()), 1))
 
     def _least(self, ns: int, gains: Ints | None) -> int:
-        """The smaller of both. Kernels that fill the steps of a recorder that slows the CPU hide that in a replay,
-        but not all of it.
-        """
+        """The smaller of both. Kernels that fill the steps of a recorder that slows the CPU hide that in a replay."""
         if gains is None:
             return ns
-        full, gain = self.alone.sum() >= _FULL * self.place.total_ns, max(int(gains.sum()), 0)
-        return min(ns, gain + (min(self._of_recorder, _HIDDEN * gain) if full else 0))
+        full = self.alone.sum() >= _FULL * self.place.total_ns
+        return max(min(ns, int(gains.sum()) + (self._of_recorder if full else 0)), 0)
 
     @cached_property
     def _of_recorder(self) -> int:
