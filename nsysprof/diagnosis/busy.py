@@ -123,10 +123,10 @@ class Busy:
         step = np.maximum(np.searchsorted(begins, start, side="right") - 1, 0)
         of_step = np.bincount(step, self._length_of(op), self.place.steps)
         which, place = often(self.place, of_step), self.place
-        if self.elapsed < place.total_ns:
-            which = EVERY  # a kernel counts for one of the steps that overlap
-        elif not of_step.all():
+        if not of_step.all():
             place = replace(place, partial=True)
+        if self.elapsed < place.total_ns:  # a kernel counts for one of the steps that overlap: in how many is unknown
+            which = EVERY
         amount = each_step(place, ns) if which == EVERY else f"{format_ns(ns)} {'in ' * (which != ONCE)}{which}"
         found = counted(place, kind, cause, text.format(amount=amount), remedy, gain, gain)
         return replace(found, often=which)
