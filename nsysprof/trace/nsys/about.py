@@ -192,7 +192,7 @@ def last_error(source: Source) -> str:
     line = min((each for each in last if _ERROR.search(each) and not _OF_JOBS.match(each)), default="")
     words = line.split()
     safe = [*takewhile(lambda word: not _PRIVATE.search(word), dropwhile(_PRIVATE.search, words))]
-    text = " ".join(safe)
+    text = " ".join(safe) if len(safe) > 1 else ""  # one word says nothing
     return one_line(text if len(safe) == len(words) else re.sub(r"(?: at| in)?[\s:'\"(,]*$", "", text), 120).rstrip(".")
 
 
