@@ -67,6 +67,7 @@ def break_down(
     calls: Sequence[str] = CALL_KINDS,
     since: str | None = None,
     until: str | None = None,
+    replay: bool = True,
 ) -> Breakdown:
     """Break an attributed report down by range path and by kernel.
 
@@ -74,8 +75,8 @@ def break_down(
     ranges with a matching path, merged path or name, and all ranges inside them. ``skip``: the number of first
     instances to leave out of each repeated range (warm-up). ``instances``: the first and the last instance to keep of
     each merged path, counted from 0. ``by``: the property by which to split each row, one of `BY`. ``since`` and
-    ``until`` (seconds, or globs of range names) keep only the ranges between these times. The ledger and totals always
-    cover the whole report.
+    ``until`` (seconds, or globs of range names) keep only the ranges between these times. Without ``replay``, the
+    diagnosis tries no fix. The ledger and totals always cover the whole report.
 
     Raises `NsysprofError` if nothing matches ``select``, or if ``by`` is unknown.
     """
@@ -95,6 +96,7 @@ def break_down(
         "skip": skip,
         "merge": list(merge) if merge is not None else None,
         "calls": list(calls),
+        "replay": replay,
     }
     if since is not None or until is not None:
         low, high = _within(trace, since, until)

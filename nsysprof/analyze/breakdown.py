@@ -208,7 +208,8 @@ class Breakdown(Shown):
             apart=apart,
         )
         known = facts if chosen.attribution is attribution.launched else None
-        return case_of(attribution, select, kinds, merge, chosen=chosen, rows=rows, facts=known, launched=launched)
+        more: dict[str, Any] = {"facts": known, "launched": launched, "replay": self.options["replay"]}
+        return case_of(attribution, select, kinds, merge, chosen=chosen, rows=rows, **more)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

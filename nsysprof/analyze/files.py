@@ -12,7 +12,7 @@ import numpy as np
 from nsysprof.analyze.breakdown import Breakdown
 from nsysprof.analyze.findings import listed
 from nsysprof.core.columns import ColumnTable
-from nsysprof.diagnosis.text import records as diagnosis_records
+from nsysprof.diagnosis.text import diagnosis_members
 from nsysprof.formats.answers import ANALYSIS_SCHEMA
 from nsysprof.results.files import ROWS_AT_ONCE, document_head, write_csv, write_document
 from nsysprof.summaries.every import SUMMARIES
@@ -124,7 +124,7 @@ def write_json(
         "cuda_graphs": asdict(breakdown.graph_counts),
         "chosen_steps": breakdown.diagnosis.chosen.level.record(breakdown.diagnosis.left_out),
         "findings": listed(breakdown),
-        "diagnosis": diagnosis_records(breakdown.diagnosis, breakdown.attribution.trace.report.path, "analyze"),
+        **diagnosis_members(breakdown.diagnosis, breakdown.attribution.trace.report.path, "analyze"),
         "summaries": {name: answer.json(min(most, MAX_SUMMARY_ROWS)) for name, answer in breakdown.summaries.items()},
         "ledger": list(breakdown.columns("ledger").records()),
         "warnings": list(breakdown.warnings),

@@ -65,6 +65,7 @@ def analyze(
     calls: Annotated[
         str, option("Host calls to summarize: any of cuda,mpi,os (comma-separated), or none.", "LIST")
     ] = "cuda,mpi,os",
+    replay: options.ReplayOption = True,
     instances: Annotated[bool, option("Write instances.csv even if it is very long.", "--instances")] = False,
     verify: Annotated[
         bool, option("Check the GPU times of ranges against the installed nsys (nvtx_gpu_proj_trace).", "--verify")
@@ -107,6 +108,7 @@ def analyze(
                 calls=kinds,
                 since=since,
                 until=until,
+                replay=replay,
             ).made_ahead()
 
         def tables(breakdown: Breakdown, made: Path) -> list[Path]:

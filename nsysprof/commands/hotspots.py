@@ -30,6 +30,7 @@ def hotspots(
     top: Annotated[int, option("Number of rows to print per table.", "N", min=1)] = 10,
     markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,
+    replay: options.ReplayOption = True,
     *,
     reading: options.ReadingOptions,
     writing: options.ResultOptions,
@@ -49,7 +50,8 @@ def hotspots(
         return Question(
             "hotspots", "hot spots", "hot spots", SCHEMA, FILES[::-1], CHARTS, write_hotspots, "hotspots_page",
             ask=lambda read: find(
-                read.attributions[0], select, by=by, rules=read.rules, merge_names=merge, counters=counters, peaks=peaks
+                read.attributions[0], select, by=by, rules=read.rules, merge_names=merge, counters=counters,
+                peaks=peaks, replay=replay,
             ),
             text=lambda answer: hotspots_text(answer, top, full=writing.full, markdown=markdown),
         )  # fmt: skip

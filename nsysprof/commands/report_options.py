@@ -81,6 +81,9 @@ StepsOption = Annotated[
     str | None,
     glob_option("--range", "Ranges to treat as steps [default: found automatically, in the same way by all commands]."),
 ]
+ReplayOption = Annotated[
+    bool, option("Try fixes in a replay of the recording; without it, gains are upper limits.", "--replay/--no-replay")
+]
 ThreadsOption = Annotated[
     Literal["follow", "strict"],
     option(

@@ -26,6 +26,7 @@ def steps(
     top: Annotated[int, option("Number of rows to print per table.", "N", min=1)] = 8,
     markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,
+    replay: options.ReplayOption = True,
     *,
     reading: options.ReadingOptions,
     writing: options.ResultOptions,
@@ -42,7 +43,7 @@ def steps(
         merge = None if no_merge else DEFAULT_MERGE
         return Question(
             "steps", "steps", "run", SCHEMA, FILES[::-1], CHARTS, write_steps, "steps_page",
-            ask=lambda read: judge(read.attributions[0], per, rules=read.rules, merge_names=merge),
+            ask=lambda read: judge(read.attributions[0], per, rules=read.rules, merge_names=merge, replay=replay),
             text=lambda answer: steps_text(answer, top, full=writing.full, markdown=markdown),
         )  # fmt: skip
 

@@ -30,6 +30,7 @@ def why(
     top: Annotated[int, option("Number of causes to print for each kind.", "N", min=1)] = 8,
     markdown: options.MarkdownOption = False,
     no_merge: options.NoMergeOption = False,
+    replay: options.ReplayOption = True,
     verify: Annotated[bool, option("Print how well the dependencies explain the step times.", "--verify")] = False,
     *,
     reading: options.ReadingOptions,
@@ -51,7 +52,7 @@ def why(
         picked = SLOWEST if slowest else read_instances(instance) if instance else None
 
         def ask(read: Read) -> Why:
-            more: dict[str, Any] = {"rules": read.rules, "merge_names": merge}
+            more: dict[str, Any] = {"rules": read.rules, "merge_names": merge, "replay": replay}
             return account(read.attributions[0], select, per=per, instances=picked, skip=skip, **more)
 
         def text(answer: Why) -> str:

@@ -30,6 +30,7 @@ from nsysprof.waits.spans import MAX_RESIDUAL
 from nsysprof.waits.whole import Cause
 from nsysprof.waits.windows import GpuLines, Windows, gpu_lines
 
+NOT_ASKED = "--no-replay was given"
 MAX_LOST = 0.2  # of the durations of GPU ops: what would they do without a cause, if their launches are not known?
 SKEWED = 1.5  # times what the median step takes or loses: a share of the mean does not fit it
 LONG_CODE_NS = 100_000  # of code between two calls: less is what launching costs anyway
@@ -84,7 +85,8 @@ class Case:
     """The steady steps ``rows`` of the windows ``chosen``, with the ``facts`` about their trace; made by `diagnose`.
 
     ``merge_names``: the globs that merged the paths. ``part_of``: the larger case that contains this case, and the rows
-    that the GPU ops of this case have there. ``launched``: the launches of the case, if already known.
+    that the GPU ops of this case have there. ``launched``: the launches of the case, if already known. Without
+    ``replay``, no fix is tried.
     """
 
     chosen: Chosen
@@ -93,6 +95,7 @@ class Case:
     merge_names: Sequence[str] | None
     part_of: tuple[Case, Index] | None = None
     launched: Launches | None = field(default=None, repr=False, compare=False)
+    replay: bool = True
     _made: dict[Callable[[Case], Any], Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -213,7 +216,9 @@ class Case:
 
     @cached_property
     def doubt(self) -> str:
-        """Return why nothing can be replayed; empty if a replay is possible."""
+        """Return why nothing is replayed; empty if a replay is possible."""
+        if not self.replay:
+            return NOT_ASKED
         ops = self.facts.attribution.trace.ops
         length = ops.end - ops.start
         lost = int(length[ops.launch < 0].sum()) / max(int(length.sum()), 1)

@@ -156,18 +156,19 @@ def case_of(
     rows: AnyInts | None = None,
     facts: Facts | None = None,
     launched: Launches | None = None,
+    replay: bool = True,
 ) -> Case:
     """Make the case to diagnose: the steps that the glob ``select`` matches, or by default the steps that
     `choose_level` finds.
 
     ``kinds`` are the kinds of the op names. ``chosen``, ``rows`` (the steps to use; default: all except warm-up),
-    ``facts`` and the launches are computed if not given.
+    ``facts`` and the launches are computed if not given. Without ``replay``, no fix is tried.
     """
     chosen = chosen or choose_windows(attribution, kinds.communication, select, merge_names)
     if rows is None:
         rows, _ = pick_windows(chosen.attribution, chosen.windows, None, None)
     facts = facts or read_facts(chosen.attribution, kinds, merge_names)
-    return Case(chosen, facts, np.asarray(rows, np.intp), merge_names, launched=launched)
+    return Case(chosen, facts, np.asarray(rows, np.intp), merge_names, launched=launched, replay=replay)
 
 
 def stretches(case: Case) -> Iterator[Case]:
@@ -175,7 +176,8 @@ def stretches(case: Case) -> Iterator[Case]:
     for rows in _middles(case):
         part = stretch_of(case.facts, case.chosen.windows, rows)
         chosen = replace(case.chosen, windows=part.windows)
-        yield Case(chosen, part.facts, np.flatnonzero(part.asked), case.merge_names, (case, part.ops))
+        rows = np.flatnonzero(part.asked)
+        yield Case(chosen, part.facts, rows, case.merge_names, (case, part.ops), replay=case.replay)
 
 
 def _middles(case: Case) -> Iterator[Index]:

@@ -9,6 +9,7 @@ from nsysprof.attribution.levels import WHOLE, Level
 from nsysprof.core.text import command_line, join_words, next_line, one_line, path_option, plural, quote_glob
 from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.calls import LOST_GRAPHS
+from nsysprof.diagnosis.case import NOT_ASKED
 from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.cold_start import MIN_NS
 from nsysprof.diagnosis.copies import ONLY_BYTES, TO_AND_FRO
@@ -281,6 +282,8 @@ def findings_text(
             lines.append(next_line(next_command(each, file, asked_by, level)))
     if not most and (once := once_text(diagnosis)):
         lines.append(wrap(once, "", "  ", width))
+    if diagnosis.doubt and (not most or diagnosis.doubt == NOT_ASKED):
+        lines.append(wrap(f"No fix was tried in a replay: {diagnosis.doubt}.", "", "  ", width))
     return "\n".join(lines)
 
 
@@ -306,12 +309,13 @@ def next_command(finding: Finding, file: Any, asked_by: str, level: Level | None
     return command_line(name, file, "" if unknown else steps, *options)
 
 
-def records(diagnosis: Diagnosis | None, file: Any, asked_by: str) -> list[dict[str, Any]]:
-    """Return the findings for the key ``diagnosis`` of a JSON document, best first."""
+def diagnosis_members(diagnosis: Diagnosis | None, file: Any, asked_by: str) -> dict[str, Any]:
+    """Return two members of a JSON document: the findings, best first, and why no fix was tried in a replay."""
     if diagnosis is None:
-        return []
+        return {"diagnosis": [], "not_replayed": None}
     level = diagnosis.chosen.level
-    return [each.record(next_command(each, file, asked_by, level)) for each in diagnosis.findings]
+    found = [each.record(next_command(each, file, asked_by, level)) for each in diagnosis.findings]
+    return {"diagnosis": found, "not_replayed": diagnosis.doubt or None}
 
 
 def steps_text(diagnosis: Diagnosis) -> str:

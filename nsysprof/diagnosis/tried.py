@@ -100,7 +100,7 @@ def of_waits(case: Case) -> Iterator[Finding]:
         cause = (kind.name, group.cause, group.place.path)
         if on_gpus[cause] >= _GPUS:
             continue
-        replays = kind.tried and tried < MAX_TRIED and nodes < MAX_NODES
+        replays = case.replay and kind.tried and tried < MAX_TRIED and nodes < MAX_NODES
         if replays:
             tried += 1
             nodes += len(case.program.network.extra)

@@ -7,7 +7,7 @@ import numpy as np
 
 from nsysprof import __version__
 from nsysprof.core.columns import ColumnTable
-from nsysprof.diagnosis.text import records as diagnosis_records
+from nsysprof.diagnosis.text import diagnosis_members
 from nsysprof.forecast.forecast import Forecast
 from nsysprof.forecast.path import PARTS
 from nsysprof.forecast.text import forecast_sentence
@@ -46,7 +46,7 @@ def forecast_document(answer: Forecast) -> dict[str, Any]:
         "identity_residual": answer.residual,
         "basis": answer.basis,
         "gain_ns": answer.gain_ns,
-        "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "forecast"),
+        **diagnosis_members(answer.diagnosis, answer.attribution.trace.report.path, "forecast"),
         "published": answer.published,
         "because": answer.because or None,
         "sentence": forecast_sentence(answer),

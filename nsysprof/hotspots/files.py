@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from nsysprof.diagnosis.text import records as diagnosis_records
+from nsysprof.diagnosis.text import diagnosis_members
 from nsysprof.hotspots.hotspots import Hotspots
 from nsysprof.hotspots.tables import HOTSPOTS
 from nsysprof.hotspots.text import command, spot_sentence
@@ -35,5 +35,5 @@ def hotspots_document(answer: Hotspots) -> dict[str, Any]:
         "sentence": spot_sentence(answer, best) if best else None,
         "command": command(answer, best) if best else None,
         "warnings": list(answer.warnings),
-        "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "hotspots"),
+        **diagnosis_members(answer.diagnosis, answer.attribution.trace.report.path, "hotspots"),
     }

@@ -126,20 +126,22 @@ def hotspots(
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
     counters: str | os.PathLike[str] | None = None,
     peaks: str | os.PathLike[str] | None = None,
+    replay: bool = True,
 ) -> Hotspots:
     """Find the hot spots of the steps that the glob ``select`` matches (None: the steps that `diagnose` chooses).
 
     ``attribution`` is a result of `attribute` with its report still open, or a file; ``by`` is ``kernel`` or
     ``family``. ``counters`` is a file of the same program (None: the file beside the report), preferred to shapes and
     GPU metrics; ``peaks`` is a result of ``bench --measure-peaks``, preferred to the data sheet. If there are several
-    paths or GPUs, only the path and GPU with the most time are used. Takes near-linear time in GPU ops. Raises
-    `NsysprofError` for files of another GPU or program.
+    paths or GPUs, only the path and GPU with the most time are used. Without ``replay``, no faster kernel is tried, and
+    gains are upper limits. Takes near-linear time in GPU ops. Raises `NsysprofError` for files of another GPU or
+    program.
     """
     attribution = attribute(attribution).launched
     kinds = kinds_of(attribution.trace, rules)
     counted, doubts = _counters(attribution.trace, counters)
     measured = _measured(attribution.trace, Path(peaks)) if peaks else None
-    case = case_of(attribution, select, kinds, merge_names)
+    case = case_of(attribution, select, kinds, merge_names, replay=replay)
     return replace(hottest(case, by, counters=counted, peaks=measured), doubts=doubts)
 
 
@@ -333,7 +335,7 @@ def _replay(case: Case, place: Place, spots: list[Spot], tried: int) -> None:
         scale = float(f"{each.scale:.2g}") if each.scale < _WORTH else 1.0
         gains = None if scale >= 1 or refused else part.changed(mine, Changes(scale=[f"{each.glob}={scale:g}"]))
         if scale >= 1:
-            gain, basis = 0.0, REPLAYED
+            gain, basis = 0.0, BOUND if refused else REPLAYED
         elif gains is None:
             gain, basis = (1 - scale) * each.step_ns, BOUND
         else:

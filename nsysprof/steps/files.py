@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nsysprof.diagnosis.text import records as diagnosis_records
+from nsysprof.diagnosis.text import diagnosis_members
 from nsysprof.results.files import document_head, plain, records, write_answer
 from nsysprof.statistics.judge import CLASSES, TYPICAL
 from nsysprof.steps.findings import findings
@@ -36,7 +36,7 @@ def steps_document(answer: Steps) -> dict[str, Any]:
         "left_out": answer.left_out,
         "paths": [_path(chain) for chain in answer.chains],
         "findings": [asdict(each) for each in findings(answer)],
-        "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "steps"),
+        **diagnosis_members(answer.diagnosis, answer.attribution.trace.report.path, "steps"),
         "steps": records(STEPS.of(steps.take(~steps.texts("class").equal(CLASSES[TYPICAL])))),
     }
 

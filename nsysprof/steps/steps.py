@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -85,6 +86,7 @@ class Steps(Attributed, Shown):
     level: Level | None
     left_out: int
     merge_names: Sequence[str] | None = field(default=DEFAULT_MERGE, repr=False)
+    replay: bool = True
 
     steps = frame_of("steps")
     ledger = frame_of("ledger")
@@ -101,7 +103,7 @@ class Steps(Attributed, Shown):
     @cached_property
     def diagnosis(self) -> Diagnosis | None:
         """Return the diagnosis of the steps (bottlenecks and their fixes), or None for steps on the host only."""
-        return _diagnosed(self.level, self.facts, self.merge_names)
+        return _diagnosed(self.level, self.facts, self.merge_names, self.replay)
 
     @cached_property
     def ranked(self) -> list[Chain]:
@@ -115,12 +117,14 @@ def steps(
     *,
     rules: Rules | None = None,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
+    replay: bool = True,
 ) -> Steps:
     """Judge the steps that the glob ``per`` matches, by default the repeated ranges that `why` chooses.
 
     ``attribution`` is a result of `attribute` or a report file. Steps are timed as in all commands, see `step_windows`.
     Matching names that differ only in numbers form one path. In a report without GPU work, steps are the ranges on the
-    host. Raises `NsysprofError` if no range matches, or if none repeats. Takes near-linear time in GPU ops and calls.
+    host. Without ``replay``, the diagnosis tries no fix. Raises `NsysprofError` if no range matches, or if none
+    repeats. Takes near-linear time in GPU ops and calls.
     """
     attribution = attribute(attribution)
     kinds = kinds_of(attribution.trace, rules)
@@ -134,7 +138,8 @@ def steps(
     path, texts = (level.of, level.texts) if per is None else _without_numbers(level.of, level.texts)
     if level.attribution is not attribution.launched:  # iterations were found beside annotated ranges
         attribution = level.attribution
-    return steps_of_ranges(attribution, level.rows, path, texts, kinds, merge_names=merge_names, level=level)
+    more: dict[str, Any] = {"merge_names": merge_names, "level": level, "replay": replay}
+    return steps_of_ranges(attribution, level.rows, path, texts, kinds, **more)
 
 
 def steps_of_ranges(
@@ -146,8 +151,12 @@ def steps_of_ranges(
     *,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
     level: Level | None = None,
+    replay: bool = True,
 ) -> Steps:
-    """Judge the range instances ``rows`` as steps; ``path`` is the index in ``texts`` of each step's path."""
+    """Judge the range instances ``rows`` as steps; ``path`` is the index in ``texts`` of each step's path.
+
+    Without ``replay``, the diagnosis tries no fix.
+    """
     facts = facts_of(attribution, kinds, merge_names)
     if len(facts.attribution.trace.ops):
         windows, lines = step_windows(facts.attribution, rows, path, facts.communication)
@@ -155,19 +164,21 @@ def steps_of_ranges(
     else:
         windows = host_windows(facts.attribution, rows, path)
     large = len(facts.attribution.trace.ops) > MAX_OPS  # then steps share nothing with the diagnosis, and take memory
-    diagnosis = _diagnosed(level, replace(facts), merge_names) if large else None
+    diagnosis = _diagnosed(level, replace(facts), merge_names, replay) if large else None
     answer = _answer(facts, windows, texts, level, len(rows) - len(np.unique(windows.range)))
-    answer = replace(answer, merge_names=merge_names)
+    answer = replace(answer, merge_names=merge_names, replay=replay)
     if large:
         vars(answer)["diagnosis"] = diagnosis
     return answer
 
 
-def _diagnosed(level: Level | None, facts: Facts, merge_names: Sequence[str] | None) -> Diagnosis | None:
+def _diagnosed(level: Level | None, facts: Facts, merge_names: Sequence[str] | None, replay: bool) -> Diagnosis | None:
     if level is None or not len(facts.attribution.trace.ops):
         return None
     chosen = windows_of(level, facts.communication)
-    return diagnose(case_of(chosen.attribution, None, facts.kinds, merge_names, chosen=chosen, facts=facts))
+    return diagnose(
+        case_of(chosen.attribution, None, facts.kinds, merge_names, chosen=chosen, facts=facts, replay=replay)
+    )
 
 
 def _without_numbers(path: Ints32, texts: list[str]) -> tuple[Ints32, list[str]]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from nsysprof.core.columns import ColumnTable
-from nsysprof.diagnosis.text import records as diagnosis_records
+from nsysprof.diagnosis.text import diagnosis_members
 from nsysprof.results.files import document_head, records, write_answer
 from nsysprof.results.table import Column, table
 from nsysprof.waits.account import PLACE
@@ -75,6 +75,6 @@ def why_document(answer: Why) -> dict[str, Any]:
         "residuals": records(answer.columns("residuals")),
         "bounds": answer.bounds or None,
         "findings": [each.listed() for found in answer.findings.values() for each in found],
-        "diagnosis": diagnosis_records(answer.diagnosis, answer.attribution.trace.report.path, "why"),
+        **diagnosis_members(answer.diagnosis, answer.attribution.trace.report.path, "why"),
         "rows": records(WHY.of(answer.columns("rows"))),
     }

@@ -16,6 +16,7 @@ from nsysprof.attribution.paths import DEFAULT_MERGE, Instances
 from nsysprof.charts.notebook import Shown
 from nsysprof.core.arrays import AnyInts, Ints, Mask
 from nsysprof.core.columns import ColumnTable, Texts, distinct, frame_of, sums
+from nsysprof.diagnosis.case import NOT_ASKED
 from nsysprof.diagnosis.diagnose import MAX_OPS, Diagnosis, case_of, diagnose
 from nsysprof.diagnosis.finding import Finding
 from nsysprof.kernels.classify import Kinds, Rules, kinds_of
@@ -159,6 +160,7 @@ def why(
     skip: int | None = None,
     rules: Rules | None = None,
     merge_names: Sequence[str] | None = DEFAULT_MERGE,
+    replay: bool = True,
 ) -> Why:
     """Account for the GPU windows of the ranges that the glob ``select`` matches, by default of repeating ranges.
 
@@ -169,8 +171,8 @@ def why(
 
     Times per instance are per window, or per call of the inner ranges whose names match ``per``. Warm-up is left out
     (see `steady`), or the first ``skip`` windows of each path and GPU if given. ``instances`` keeps only the windows
-    from a first to a last number (counted from 0), or `SLOWEST`. Raises `NsysprofError` if no range matches. Takes
-    near-linear time in ops and calls.
+    from a first to a last number (counted from 0), or `SLOWEST`. Without ``replay``, no fix is tried, and ceilings are
+    bounds. Raises `NsysprofError` if no range matches. Takes near-linear time in ops and calls.
     """
     attribution = attribute(attribution)
     kinds = kinds_of(attribution.trace, rules)
@@ -181,14 +183,18 @@ def why(
     rows, picked = pick_windows(attribution.launched, windows, instances, skip)
 
     def diagnosed(facts: Facts) -> Diagnosis:
-        return diagnose(case_of(attribution, select, kinds, merge_names, chosen=chosen, rows=rows, facts=facts))
+        return diagnose(
+            case_of(attribution, select, kinds, merge_names, chosen=chosen, rows=rows, facts=facts, replay=replay)
+        )
 
     large = len(attribution.trace.ops) > MAX_OPS  # then the account shares nothing with the diagnosis, and takes memory
     diagnosis = diagnosed(facts_of(attribution, kinds, merge_names)) if large else None
     answer = account_for(
         attribution, windows, chosen.texts, kinds, merge_names=merge_names, level=chosen.level, rows=rows
     )
-    removals, bounds = removals_of(answer.facts, windows, rows, answer.tables, lambda: answer.pieces)
+    removals, bounds = None, NOT_ASKED
+    if replay:
+        removals, bounds = removals_of(answer.facts, windows, rows, answer.tables, lambda: answer.pieces)
     ceilings = forecast_ceilings(answer.columns("rows"), removals)
     warm_up = len(windows) - len(rows) if instances is None and skip is None else 0
     diagnosis = diagnosis or diagnosed(answer.facts)

@@ -3,15 +3,22 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 import nsysprof
+from nsysprof.analyze import breakdown
 from nsysprof.analyze.analyze import break_down
 from nsysprof.diagnosis import diagnose, tried
+from nsysprof.diagnosis.case import NOT_ASKED
 from nsysprof.diagnosis.catalogue import KINDS, OF_KERNELS, OF_STEPS
-from nsysprof.diagnosis.finding import UNTRIED, ranked
+from nsysprof.diagnosis.finding import REPLAYED, UNTRIED, ranked
+from nsysprof.diagnosis.text import diagnosis_members, findings_text
+from nsysprof.hotspots import hotspots
+from nsysprof.steps import steps as steps_room
+from nsysprof.waits import program
+from nsysprof.why import ceilings, why
 from tests.conftest import MakeTrace
 from tests.diagnosis.test_kinds import (
     ADD,
@@ -56,6 +63,39 @@ def test_commands_agree_on_what_a_cause_costs(trace: MakeTrace, act: Act) -> Non
         assert 0 < first.gain_ns < removed
     else:
         assert first.gain_ns == removed
+
+
+@pytest.mark.parametrize("most", [diagnose.MAX_OPS, 20], ids=["whole", "stretches"])
+def test_without_a_replay_no_fix_is_promised(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """With --no-replay all commands name the same causes and upper limits, build no network, and say so."""
+
+    def never(*_: Any) -> NoReturn:
+        raise AssertionError("a network is built")
+
+    path = trace(*steps(read_back, count=40).items)
+    tried = diagnosis_of(path)
+    monkeypatch.setattr(program, "network_of", never)
+    monkeypatch.setattr(ceilings, "network_of", never)
+    for room in (diagnose, breakdown, why, steps_room, hotspots):
+        monkeypatch.setattr(room, "MAX_OPS", most)
+    attribution = attributed(path)
+    waits = nsysprof.why(attribution, replay=False)
+    assert waits.diagnosis is not None
+    assert waits.bounds == waits.diagnosis.doubt == NOT_ASKED
+    assert not waits.columns("rows").texts("ceiling_basis").equal("forecast").any()
+    found = waits.diagnosis.findings
+    assert {each.id for each in tried.findings if each.kind != "launch-bound"} <= {each.id for each in found}
+    assert not any(each.basis == REPLAYED or each.change for each in found)
+    assert any(each.basis == REPLAYED for each in tried.findings)
+    others = [break_down(attribution, replay=False), nsysprof.steps(attribution, replay=False)]
+    spots = nsysprof.hotspots(attribution, replay=False)
+    for answer in (*others, spots):
+        assert answer.diagnosis is not None
+        assert answer.diagnosis.findings == found
+    assert {spot.gain_basis for spot in spots.spots} <= {"bound", ""}
+    for most_told in (None, 3):
+        assert findings_text(waits.diagnosis, path, "why", most_told).endswith(f"in a replay: {NOT_ASKED}.")
+    assert diagnosis_members(waits.diagnosis, path, "why")["not_replayed"] == NOT_ASKED
 
 
 def test_commands_agree_on_what_is_no_kernel(trace: MakeTrace) -> None:

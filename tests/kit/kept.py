@@ -21,7 +21,13 @@ from nsysprof.core.columns import ColumnTable
 
 _DIGITS = 6
 _FIGURE = re.compile(r"[-+−]?\d[\d,.]*")
-_ELSEWHERE = ("diagnosis", "report", "version", "report_sha256")  # a room of its own, and what other tests keep
+_ELSEWHERE = (
+    "diagnosis",
+    "not_replayed",
+    "report",
+    "version",
+    "report_sha256",
+)  # a room of its own, and what other tests keep
 _INPUT = ("Attribution", "Facts", "Report", "Network", "Reader", "Diagnosis")  # what is read, and a room of its own
 
 
