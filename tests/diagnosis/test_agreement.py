@@ -87,11 +87,10 @@ def test_without_a_replay_no_fix_is_promised(trace: MakeTrace, monkeypatch: pyte
     assert {each.id for each in tried.findings if each.kind != "launch-bound"} <= {each.id for each in found}
     assert not any(each.basis == REPLAYED or each.change for each in found)
     assert any(each.basis == REPLAYED for each in tried.findings)
-    others = [break_down(attribution, replay=False), nsysprof.steps(attribution, replay=False)]
-    spots = nsysprof.hotspots(attribution, replay=False)
-    for answer in (*others, spots):
-        assert answer.diagnosis is not None
-        assert answer.diagnosis.findings == found
+    spots, of_steps = nsysprof.hotspots(attribution, replay=False), nsysprof.steps(attribution, replay=False)
+    assert of_steps.diagnosis is not None
+    for same in (break_down(attribution, replay=False).diagnosis, of_steps.diagnosis, spots.diagnosis):
+        assert same.findings == found
     assert {spot.gain_basis for spot in spots.spots} <= {"bound", ""}
     for most_told in (None, 3):
         assert findings_text(waits.diagnosis, path, "why", most_told).endswith(f"in a replay: {NOT_ASKED}.")

@@ -245,5 +245,5 @@ def test_words_of_any_diagnosis_are_as_they_were(trace: MakeTrace) -> None:
             text.findings_text(answer, "r", by, most) for by in ("why", "analyze", "forecast") for most in (None, 3)
         ]
         texts += [text.kernels_first(answer)] if answer.findings else []
-        said.append([texts, [each != "" for each in texts], answer.nothing, text.records(answer, "r", "why")])
+        said.append([texts, [each != "" for each in texts], answer.nothing, text.diagnosis_members(answer, "r", "why")])
     hold(__file__, "any diagnosis", said)
