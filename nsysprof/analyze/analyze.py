@@ -96,7 +96,7 @@ def break_down(
         "skip": skip,
         "merge": list(merge) if merge is not None else None,
         "calls": list(calls),
-        "replay": replay,
+        **({} if replay else {"replay": False}),
     }
     if since is not None or until is not None:
         low, high = _within(trace, since, until)

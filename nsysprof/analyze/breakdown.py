@@ -208,7 +208,7 @@ class Breakdown(Shown):
             apart=apart,
         )
         known = facts if chosen.attribution is attribution.launched else None
-        more: dict[str, Any] = {"facts": known, "launched": launched, "replay": self.options["replay"]}
+        more: dict[str, Any] = {"facts": known, "launched": launched, "replay": self.options.get("replay", True)}
         return case_of(attribution, select, kinds, merge, chosen=chosen, rows=rows, **more)
 
     @property

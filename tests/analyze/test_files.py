@@ -47,7 +47,8 @@ INSTANCES = [
 KERNELS = [*("path", "kernel", "family", "math_unit", "count", "sum_ns", "median_ns", "min_ns", "max_ns", "cause")]
 DOCUMENT = [
     *("schema", "report", "nsysprof", "options", "totals", "unified_memory", "cuda_graphs", "chosen_steps"),
-    *("findings", "diagnosis", "summaries", "ledger", "warnings", "missing", "not_read", "ranges", "kernels"),
+    *("findings", "diagnosis", "not_replayed", "summaries", "ledger", "warnings", "missing", "not_read"),
+    *("ranges", "kernels"),
 ]
 TEXTS = {
     *("path", "merged_path", "kind", "domain", "kernel", "family", "math_unit", "cause"),
