@@ -26,7 +26,7 @@ from nsysprof.diagnosis.launch_bound import RECORDING
 from nsysprof.errors import NsysprofError
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import CLAIMS
-from nsysprof.waits.paced import DISPLAYS, FRAMES, clocked, paces
+from nsysprof.waits.paced import paces, shown
 from nsysprof.waits.whole import Cause
 
 MIN_NS = 20_000  # in all steps: nobody would notice less
@@ -116,7 +116,7 @@ def _paces(case: Case, kind: Kind, group: Group) -> bool:
         return False
     if kind is CPU_CODE:  # it lengthens steps at a constant rate, too: only a display is believed, and no named code
         unnamed = group.cause.rpartition(" in ")[2] == group.place.path.rpartition("/")[2]
-        return unnamed and clocked(group.place.length, group.waited, DISPLAYS, FRAMES)
+        return unnamed and shown(group.place.length, group.waited)
     fills = kind is WAITING_FOR_INPUT and group.waited_ns >= _FILLS * group.place.total_ns
     return paces(group.place.length, group.waited) or (fills and source_sleeps(case, group))
 
@@ -253,7 +253,7 @@ def _paced(kind: Kind, group: Group) -> Finding:
     waits = f"{group.cause} waits for a timer or another source of input ({amount})"
     if kind is CPU_CODE:  # which no recorded call explains
         rate = f"the steps keep a rate of {1e9 / place.step_ns:,.3g} per second"
-        waits = f"{rate}: the CPU seems to wait for a display ({amount})"
+        waits = f"{rate}: the CPU seems to wait for a display or a timer ({amount})"
     text = f"{waits}, so faster work does not shorten the step"
     return Finding(
         PACED, place.path, place.gpu, EVERY, place.steps, text, group.cause, "order", group.waited_ns,

@@ -13,7 +13,8 @@ _SLOPES = (-1.3, -0.7)  # by how much the wait changes for each ns of work
 # Rates of clocks and cameras per second, how near the steps are to one, how far most steps are from the median, and by
 # how much of their variance neighbours make up for each other: half of it where each step ends at a beat.
 _RATES = (1, 2, 5, 10, 12, 15, 20, 24, 25, 30, 40, 48, 50, 60, 72, 75, 90, 100, 120, 144, 200, 240, 250, 500, 1000)
-DISPLAYS, FRAMES = (24, 25, 30, 48, 50, 60, 72, 75, 90, 100, 120, 144, 165, 240), 24  # rates, and least steps
+_DISPLAYS, _FRAMES = (24, 25, 30, 48, 50, 60, 72, 75, 90, 100, 120, 144, 165, 240), 24  # rates, and least steps
+_EXACT, _MOST = (5e-4, 0.8)  # how near to a rate, and to the median, so many of a few steps are; CPU work never is
 _ROUND, _REGULAR, _EVENS_OUT = 0.003, 0.06, 0.2
 _USUAL = (0.02, 0.98)  # quantiles
 _DEVIATIONS = 2.33  # of the normal distribution: one in a hundred orders without a connection is as clear
@@ -54,6 +55,20 @@ def clocked(step: Ints, waited: Ints, rates: Sequence[int] = _RATES, least: int 
     near = np.abs(step - period) <= _REGULAR * period
     evens_out = float((away[1:] * away[:-1]).sum()) < -_EVENS_OUT * float((away**2).sum())
     return bool((np.abs(near_rate - 1) <= _ROUND).any() and 2 * int(near.sum()) > len(step) and evens_out)
+
+
+def shown(step: Ints, waited: Ints) -> bool:
+    """Return whether steps that mostly wait follow a display or camera: 24 steps that follow a clock, or eight steps
+    that differ from such a rate, and most of them from each other, by at most 0.05 %.
+    """
+    if clocked(step, waited, _DISPLAYS, _FRAMES):
+        return True
+    step = step[waited > step / 2]
+    if len(step) < MIN_STEPS:
+        return False
+    period = float(np.median(step))
+    spread = float(np.quantile(np.abs(step / period - 1), _MOST))
+    return bool(0 < spread <= _EXACT and (np.abs(1e9 / period / np.array(_DISPLAYS) - 1) <= _EXACT).any())
 
 
 def _spread(values: Ints) -> int:

@@ -2403,7 +2403,9 @@ def test_frames_at_the_rate_of_a_display_are_paced(trace: MakeTrace) -> None:
             program.code((number + 1) * period + 3 * (number % 3 == 2) * period // 100 - program.now)
     first, *more = diagnosis_of(trace(*program.items)).findings
     assert first.kind == "paced"
-    assert first.text.startswith("the steps keep a rate of 144 per second: the CPU seems to wait for a display (")
+    assert first.text.startswith(
+        "the steps keep a rate of 144 per second: the CPU seems to wait for a display or a timer ("
+    )
     assert not any(each.gain_ns for each in more)
 
 

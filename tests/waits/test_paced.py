@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nsysprof.core.arrays import Floats, Ints
-from nsysprof.waits.paced import MIN_STEPS, _rank_correlation, _slope, clocked, paces
+from nsysprof.waits.paced import MIN_STEPS, _rank_correlation, _slope, clocked, paces, shown
 
 MS = 1_000_000
 Ns = Ints
@@ -138,6 +138,28 @@ def beat(rate: float, part: float = 0.01, count: int = 12, away: tuple[float, ..
 def test_steps_that_follow_a_clock(step: Ns, waited: float, follows: bool) -> None:
     """At a round rate, mostly regular, and short after long; of steps that mostly wait."""
     assert clocked(step, np.rint(step * waited).astype(np.int64)) is follows
+
+
+@pytest.mark.parametrize(
+    ("step", "waited", "follows"),
+    [
+        (beat(25, 0.03, count=24), 0.7, True),
+        (beat(25, 0.03, count=23), 0.7, False),  # too few
+        (beat(25, 4e-4, 11, (1, 0, -1)), 0.7, True),  # unless they are exact
+        (beat(25, 4e-4, 7, (1, 0, -1)), 0.7, False),
+        (beat(25, 6e-4, 11, (1, 0, -1)), 0.7, False),
+        (beat(25, 1e-4, 11, (1, 0, 0, -1, 300)), 0.7, True),  # most of them
+        (beat(25, 1e-4, 12, (1, 0, -1, 300)), 0.7, False),
+        (beat(25 * 1.0004, 1e-4, 11, (1, 0, -1)), 0.7, True),
+        (beat(25 * 1.0006, 1e-4, 11, (1, 0, -1)), 0.7, False),
+        (beat(25, 4e-4, 11, (1, 0, -1)), 0.5, False),  # no more than half of it
+        (beat(20, 4e-4, 11, (1, 0, -1)), 0.7, False),  # no rate of a display
+        (beat(25, 0, 11, (1, 0, -1)), 0.7, False),  # what does not vary
+    ],
+)
+def test_steps_that_follow_a_display(step: Ns, waited: float, follows: bool) -> None:
+    """Many steps that are regular, or a few that are exact."""
+    assert shown(step, np.rint(step * waited).astype(np.int64)) is follows
 
 
 def test_a_clock_is_seen_in_steps_that_follow_each_other() -> None:
