@@ -22,6 +22,7 @@ from nsysprof.diagnosis.kinds import (
     Remedy,
     by_culprit,
     copied_op,
+    copying,
     dialect_text,
     idling,
     in_calls,
@@ -286,7 +287,12 @@ WAITING_FOR_INPUT = _kind(
     lambda case: (_each_step(purposes.POLL, purposes.INPUT_OUTPUT, long=True)(case) & ~writes(case)) | _fed(case),
     LOAD_AHEAD,
 )
-LOCKED = _kind("lock", lambda case: _each_step(purposes.LOCK, long=True)(case) & ~_fed(case), None)
+LOCKED = replace(
+    _kind("lock", lambda case: _each_step(purposes.LOCK, long=True)(case) & ~_fed(case), None),
+    note=lambda case, group: (
+        "; the GPU copies for most of this time, so the program may wait for copies" * copying(case, group.rows)
+    ),
+)
 
 
 def _called(case: Case, rows: Index | int) -> Mask:

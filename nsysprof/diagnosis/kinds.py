@@ -206,6 +206,12 @@ def idling(case: Case) -> Mask:
     return 2 * (pieces["communication_ns"] + pieces["copies_ns"]) < pieces["ns"]
 
 
+def copying(case: Case, rows: Index) -> bool:
+    """Return whether the GPU copies for most of the time of the given pieces."""
+    pieces = case.pieces
+    return 2 * int(pieces["copies_ns"][rows].sum()) > int(pieces["ns"][rows].sum())
+
+
 def on_windows(case: Case) -> bool:
     """Return whether the program ran on Windows (or WSL), which batches launches and whose GPUs have no page faults."""
     return _WINDOWS.search(case.facts.attribution.trace.report.about.os or "") is not None

@@ -15,7 +15,7 @@ from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.busy import starts_in
 from nsysprof.diagnosis.case import Case, Place
 from nsysprof.diagnosis.finding import NAME, SLOW, Finding
-from nsysprof.diagnosis.kinds import counted
+from nsysprof.diagnosis.kinds import copied_op, copying, counted
 from nsysprof.kernels.names import short_name
 from nsysprof.statistics.judge import SLOW_ONES, judge
 from nsysprof.waits.facts import OVERHEAD
@@ -42,7 +42,7 @@ def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
     total = round(float(excess.sum()))
     if not len(slow) or total < (_OF_PATTERN if case.chosen.level.found else MIN_SHARE) * place.total_ns:
         return
-    cause, waits = _cause(case, place, slow)
+    cause, waits, copies = _cause(case, place, slow)
     if cause in (_COMPUTE, _SEVERAL):
         kernel = _kernel(case, place, slow) * (cause == _COMPUTE)
         if not kernel and case.chosen.level.found:
@@ -57,7 +57,7 @@ def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
         often=f"{len(slow):,} of {place.steps:,} steps",
         steps=place.steps,
         text=(
-            f"{len(slow):,} of {plural(place.steps, 'step')} are slow, mainly because of {cause}: step "
+            f"{len(slow):,} of {plural(place.steps, 'step')} are slow, mainly because of {cause}{copies}: step "
             f"{most} takes {format_ns(int(place.length[most]))} instead of {typical}"
         ),
         cause=cause,
@@ -67,8 +67,10 @@ def slow_step_findings(case: Case, place: Place) -> Iterator[Finding]:
     )
 
 
-def _cause(case: Case, place: Place, slow: np.ndarray) -> tuple[str, Ints | None]:
-    """What slow steps wait for more than the median of the others; for a wait, how long each of them waits (ns)."""
+def _cause(case: Case, place: Place, slow: np.ndarray) -> tuple[str, Ints | None, str]:
+    """What slow steps wait for more than the median of the others; for a wait, how long each of them waits (ns), and a
+    clause if the GPU copies meanwhile.
+    """
     at = np.full(len(case.windows), -1, np.int64)
     at[place.windows] = np.arange(place.steps)
     step = at[case.pieces["window"]]
@@ -78,10 +80,13 @@ def _cause(case: Case, place: Place, slow: np.ndarray) -> tuple[str, Ints | None
     table = sums(of * place.steps + step[rows], ns, len(codes) * place.steps).reshape(len(codes), place.steps)
     more, grown = _more(place, table, slow)
     if not len(more) or more.max() < grown / 2:
-        return _COMPUTE if more.sum() < grown / 2 else _SEVERAL, None
+        return _COMPUTE if more.sum() < grown / 2 else _SEVERAL, None, ""
     words = case.facts.texts.words
     text, row = min((words[codes[at]], at) for at in np.flatnonzero(more == more.max()).tolist())
-    return one_line(text or "launch latency", NAME), table[row, slow]
+    copies = " while the GPU copies" * copying(
+        case, rows[(of == row) & np.isin(step[rows], slow) & (copied_op(case)[rows] < 0)]
+    )
+    return one_line(text or "launch latency", NAME), table[row, slow], copies
 
 
 def _more(place: Place, table: np.ndarray, slow: np.ndarray) -> tuple[np.ndarray, float]:

@@ -68,6 +68,25 @@ def test_slow_steps_may_wait_for_several_things(trace: MakeTrace) -> None:
     assert [each.cause for each in slow] == ["several longer waits"]
 
 
+@pytest.mark.parametrize(("copy", "told"), [(0, False), (2, False), (4, True)])
+def test_a_lock_while_the_gpu_copies_may_wait_for_copies(trace: MakeTrace, copy: int, told: bool) -> None:
+    """In each step the CPU waits for a lock (5 ms, in four of twenty steps 10 ms), and another stream copies."""
+
+    def act(program: Program) -> None:
+        program.wait()
+        slow = 1 + (done[0] % 5 == 3)
+        program.copy(1, 64 << 20, copy * slow * MS + US, stream=9)
+        program.os("pthread_mutex_lock", 5 * slow * MS)
+        program.launch("gemm", 60 * US)
+        program.wait()
+        done[0] += 1
+
+    done = [0]
+    diagnosis = diagnosis_of(trace(*steps(act, count=20).items))
+    for kind, said in (("lock", "the program may wait for copies"), ("slow-steps", "while the GPU copies: step")):
+        assert (said in one(diagnosis, kind).text) is told
+
+
 @pytest.mark.parametrize("kernel", [60 * US, 15 * MS])
 def test_the_slow_step_that_is_named_has_the_cause_that_is_named(trace: MakeTrace, kernel: int) -> None:
     """Four of forty steps wait for 4 ms, one reads for 10 ms. If one kernel takes nearly all of the time, it leads."""
