@@ -30,6 +30,7 @@ from nsysprof.diagnosis.kinds import (
     of_host,
     removal,
 )
+from nsysprof.diagnosis.launch_bound import without_waits
 from nsysprof.trace.details import NO_RANGES, CpuSamples
 from nsysprof.waits.purposes import compiles
 
@@ -140,10 +141,10 @@ def _move(case: Case, group: Group) -> Iterable[Remedy]:
         yield replace(removal(_FASTER, group), basis=BOUND)
     if _of_results(case, group):
         yield replace(removal(dialect_text(case, _ON_GPU), group), basis=BOUND)
-    launches = launching(case) & (case.place_of == case.places.index(group.place))
-    eager = int(case.pieces["ns"][launches].sum()) >= _MUCH * group.place.total_ns
+    here = case.place_of == case.places.index(group.place)
+    eager = int(case.pieces["ns"][launching(case) & here].sum()) >= _MUCH * group.place.total_ns
     texts = _OFF | (_AT_INPUT if _at_input(case, group) else _EAGER if eager else {})
-    yield removal(dialect_text(case, texts), group)
+    yield removal(without_waits(case, group.place, dialect_text(case, texts), np.flatnonzero(here)), group)
 
 
 def _of_results(case: Case, group: Group) -> bool:

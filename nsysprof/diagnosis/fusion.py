@@ -14,7 +14,7 @@ from nsysprof.diagnosis.busy import Busy
 from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.finding import EVERY, OFTEN_SO, ONCE, Finding
 from nsysprof.diagnosis.kinds import dialect_text, often
-from nsysprof.diagnosis.launch_bound import updates
+from nsysprof.diagnosis.launch_bound import updates, without_waits
 from nsysprof.diagnosis.reached import least_part, shares_of
 from nsysprof.kernels.classify import OTHER_SOFTMAX
 from nsysprof.trace.trace import KERNEL
@@ -36,10 +36,10 @@ _CHANNELS_LAST = {
     "pytorch": "keep model and input in channels-last: .to(memory_format=torch.channels_last)",
     "cuda": "pass tensors to cuDNN in NHWC, the layout of its tensor-core kernels",
 }
-# Operators on volumes: channels_last is for tensors of four dimensions. Tensors of five dimensions alone prove nothing:
-# a group norm that nvFuser generates splits the channels of images.
-_VOLUMES = re.compile(r"(?i)(?:conv(?:_transpose)?|pool|norm)_?3d|trilinear3d|n(?:cdhw|dhwc)\b")
-_PLANES = re.compile(r"(?i)(?:conv(?:_transpose)?|pool|norm)_?2d")
+# channels_last is for images, channels_last_3d for volumes, as convolutions and norms name them. Tensors of five
+# dimensions prove nothing (a group norm of nvFuser splits channels), and pooling little: it also reduces other axes.
+_DIMENSIONS = re.compile(r"(?i)(?:conv(?:_?(?:transpose|depthwise))?|norm)_?([23])d|n(?:cdhw|dhwc)\b")
+_POOLS = re.compile(r"(?i)pool_?3d|trilinear3d")
 _TRAINS = "batch norm in training mode without a backward pass"
 _EVAL = {
     "cuda": "call model.eval() before inference, so that the norm needs no statistics and torch.compile folds it away"
@@ -123,8 +123,11 @@ def fusion_findings(busy: Busy) -> Iterator[Finding]:
             remedy = dialect_text(busy.case, _CHANNELS_LAST)
             trace = busy.case.facts.attribution.trace
             named = (*names, *(each.text for each in trace.range_names))
-            if any(map(_VOLUMES.search, named)) and not any(map(_PLANES.search, named)):
+            said = {match[1] or "3" for match in map(_DIMENSIONS.search, named) if match}
+            if said == {"3"}:
                 remedy = remedy.replace("torch.channels_last", "torch.channels_last_3d").replace("NHWC", "NDHWC")
+            elif len(said) == 2 or (not said and any(map(_POOLS.search, named))):
+                remedy += f" (volumes: {'torch.channels_last_3d' if busy.case.dialect == 'pytorch' else 'NDHWC'})"
             ns = int(busy.length[converts].sum() + busy.length[norms].sum())
             both = busy.op[np.concatenate([converts, norms])]
             yield busy.finding("channels-last", _LAYOUT, text, remedy, gain, both, ns)
@@ -180,7 +183,9 @@ def _tiny(busy: Busy, ops: Index, used: Mask) -> Iterator[Finding]:
             how = "in a CUDA graph" if graphed else "with its own launch"
             how = f"most {how}" if len(np.unique(graph)) > 1 else how if graphed else f"each {how}"
             text = f"{count:,.0f} tiny kernels (median {each}) run one after another, {how}: {{amount}}"
+            within = np.flatnonzero(np.isin(busy.case.pieces["op"], ops[mine[~first[mine]]]))
             remedy = dialect_text(busy.case, _COMPILE if graphed else _ONE_KERNEL)
+            remedy = without_waits(busy.case, busy.place, remedy, within)
             yield busy.finding("launch-latency", _TINY, text, remedy, gain, ops[mine])
 
 

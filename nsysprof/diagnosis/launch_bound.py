@@ -168,19 +168,21 @@ def _graph(case: Case, group: Group) -> Iterable[Remedy]:
         return  # too few launches for a graph between calls that wait, and without these they may not be late
     late_ns = np.bincount(case.facts.attribution.trace.ops.name[op], ns)
     one = case.dialect == "openacc" and late_ns.max() >= _MOSTLY_ONE * group.waited_ns
-    text = _SAME_KERNEL if one else _without_waits(case, group, waits, dialect_text(case, _GRAPH))
+    text = _SAME_KERNEL if one else without_waits(case, group.place, dialect_text(case, _GRAPH), group.rows)
     if group.place.path != WHOLE:
         yield Remedy(text, Changes(graph=[glob_of(group.place.path)]), least=True)
     yield Remedy(text, Changes(remove=[group.cause]), basis=BOUND)
 
 
-def _without_waits(case: Case, group: Group, waits: Mask, text: str) -> str:
-    """The advice to capture the step in a graph. If the CPU waits for the GPU inside the step, the waits go first."""
-    rows = group.rows[waits]
+def without_waits(case: Case, place: Place, text: str, rows: Index) -> str:
+    """Return the advice to capture a graph. If the CPU waits for the GPU inside the step, the waits go first: those
+    behind which the GPU waits in the pieces ``rows``.
+    """
+    rows = rows[np.isin(case.purpose[case.pieces["exposing"][rows]], (SYNCHRONIZE, COPY))]
     _, once = np.unique(case.pieces["exposing"][rows], return_index=True)
-    of_step = np.bincount(case.pieces["window"][rows[once]], minlength=len(case.windows))[group.place.windows]
+    of_step = np.bincount(case.pieces["window"][rows[once]], minlength=len(case.windows))[place.windows]
     count = int(np.median(of_step))
-    if count < _INSIDE or group.place.path == WHOLE or "CUDA graph" not in text:
+    if count < _INSIDE or place.path == WHOLE or "CUDA graph" not in text:
         return text
     texts = case.facts.texts
     wait = _DETAILS.split(texts.words[texts.most(case.pieces["exposed_by"][rows], case.pieces["ns"][rows])])[0]
@@ -188,7 +190,7 @@ def _without_waits(case: Case, group: Group, waits: Mask, text: str) -> str:
     heads = {texts.words[code].partition(" in ")[0] for code in np.unique(case.pieces["exposed_by"][rows]).tolist()}
     wait += " and all other waits" * (len(heads) > 1)
     first = f"take {wait} out of the step ({count} per step, which a CUDA graph cannot contain), then "
-    return text.replace("launch fewer kernels: ", f"launch fewer kernels: {first}")
+    return text.replace("capture ", f"{first}capture ")
 
 
 def _unproven(case: Case, group: Group) -> str:

@@ -185,6 +185,7 @@ def _waits_text(diagnosis: Diagnosis, of: str) -> str:
         return f"{first}{mostly}; {tried}."
     if of == "step time" and diagnosis.mostly.startswith(CAUSE) and not diagnosis.tried:
         tried = "give each launch more work (a larger batch), or capture several steps in a CUDA graph"
+        tried += ", with no wait between them"
     return f"The GPU computes nothing for {format_share(diagnosis.idle_share)} of the {of}{mostly}; {tried}."
 
 

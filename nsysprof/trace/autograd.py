@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import warnings
 
 import numpy as np
 
@@ -97,7 +98,9 @@ def shape_of_payload(text: str) -> Shaped:
 def _of_pyprof(text: str) -> Shaped:
     """Return the operator call in a range name of pyprof, unknown if its order of arguments may be another."""
     try:
-        call = ast.literal_eval(text) if len(text) <= _LONGEST else {}
+        with warnings.catch_warnings():  # of strings and numbers in names of others
+            warnings.simplefilter("ignore")
+            call = ast.literal_eval(text) if len(text) <= _LONGEST else {}
         name, args = call["op"].strip("_").replace("truediv", "div"), call["args"]
         tensors = [arg["type"] == "tensor" for arg in args]
         dims = [list(arg["shape"]) if some else [] for arg, some in zip(args, tensors, strict=True)]

@@ -217,11 +217,11 @@ def incomplete(trace: Trace, windows: Windows) -> Mask:
     out = np.zeros(len(windows), bool)
     if not any(tells_of_dropped_events(each) and "NVTX" not in each.text for each in trace.report.about.diagnostics):
         return out
-    process = trace.thread_process[trace.ranges.thread[windows.range]] if len(trace.ranges) else windows.gpu
-    _, line = distinct(windows.gpu, windows.path, process)
+    _, line = distinct(windows.gpu, windows.path)
     for number in np.unique(line[trace.ranges.kind[windows.range] != FOUND]).tolist() if len(trace.ranges) else ():
         mine = np.flatnonzero(line == number)
-        own = (trace.op_gpu == windows.gpu[mine[0]]) & (trace.op_process == process[mine[0]])
+        process = trace.thread_process[trace.ranges.thread[windows.range[mine[0]]]]  # each path is of one process
+        own = (trace.op_gpu == windows.gpu[mine[0]]) & (trace.op_process == process)
         ops = trace.in_order(np.flatnonzero(own), trace.ops.start)
         start, name = trace.ops.start[ops], trace.ops.name[ops]
         first, last = (np.searchsorted(start, each[mine]) for each in (windows.start, windows.end))

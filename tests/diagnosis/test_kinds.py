@@ -1026,6 +1026,22 @@ def test_tiny_kernels_are_in_a_row_only_without_code_between(trace: MakeTrace) -
     assert [each.kind for each in found if "tiny" in each.text] == []
 
 
+@pytest.mark.parametrize(("waits", "first"), [(0, ""), (3, "take cudaStreamSynchronize out of the step (3 per step, ")])
+def test_waits_between_tiny_kernels_go_before_these_are_in_a_graph(trace: MakeTrace, waits: int, first: str) -> None:
+    """The CPU waits for the GPU after each sixty of 240 tiny kernels, or not at all."""
+
+    def act(program: Program) -> None:
+        program.launch("gemm", 10 * MS)
+        for number in range(4):
+            for _ in range(60):
+                program.launch(GELU, US, late=2 * US)
+            if number < waits:
+                program.wait()
+
+    [tiny] = [each for each in diagnosis_of(trace(*steps(act).items)).findings if each.kind == "launch-latency"]
+    assert tiny.remedy.startswith(f"run these kernels as one: fuse them with torch.compile, or {first or 'capture'}")
+
+
 def test_what_the_first_step_of_a_found_loop_waits_for_is_outside_the_steps(trace: MakeTrace) -> None:
     """It pins memory for 2 s; the others compute."""
     program = Program()
@@ -1412,17 +1428,17 @@ def test_a_replay_that_is_off_gives_upper_limits(trace: MakeTrace, monkeypatch: 
     assert "no fix was tried" in nothing_text(replace(few, findings=()))
     assert "no fix that was tried saves" in nothing_text(replace(tried, findings=()))
     launches = nothing_text(replace(few, findings=(), mostly="kernel launches (97 %)", idle_share=0.97))
-    assert "capture several steps in a CUDA graph" in launches
+    assert launches.endswith("or capture several steps in a CUDA graph, with no wait between them.")
 
 
 def test_what_is_lost_without_a_fix_leads_over_little_with_one() -> None:
     """A fix for 3 % of the time comes behind a third that has none, a fix for 8 % before it; of a GPU that other
-    processes share, a fix is the first thing, unless launching costs far more.
+    processes share, a fix is the first thing, unless launching costs far more. A wait of 3 % comes before launching.
     """
 
     def first(*found: tuple[str, int, int]) -> str:
         each = [
-            Finding(cause, WHOLE, 0, EVERY, 1, "", cause, "", lost, basis=BOUND if gain else UNTRIED, gain_ns=gain)
+            Finding(cause, "step", 0, EVERY, 1, "", cause, "", lost, basis=BOUND if gain else UNTRIED, gain_ns=gain)
             for cause, lost, gain in found
         ]
         return ranked([replace(finding, total_ns=100) for finding in each])[0].cause
@@ -1432,6 +1448,10 @@ def test_what_is_lost_without_a_fix_leads_over_little_with_one() -> None:
     assert first(("copies", 3, 3), ("launch-latency", 37, 0)) == "copies"  # which no program is without
     assert first((SHARED, 12, 0), ("launches", 69, 0)) == "launches"
     assert first((SHARED, 12, 0), ("launches", 20, 20)) == SHARED
+    assert first(("launch-bound", 60, 0), ("synchronization", 6, 6)) == "synchronization"
+    assert first(("launch-bound", 60, 0), ("copies", 6, 6)) == "launch-bound"
+    assert first(("launch-bound", 40, 40), ("synchronization", 3, 3)) == "synchronization"
+    assert first(("launch-bound", 40, 40), ("synchronization", 2, 2)) == "launch-bound"
 
 
 def test_a_late_rank_is_told_from_a_slow_transfer(trace: MakeTrace) -> None:
@@ -1567,16 +1587,24 @@ def test_batch_norm_of_inference_is_pointwise(trace: MakeTrace, last: str, count
 
 
 @pytest.mark.parametrize(
-    ("name", "ends"),
+    ("names", "ends"),
     [
-        ("CudaCodeGen::kernel2(CudaCodeGen::Tensor<float, (int)5>)", "channels_last)"),
-        ("void at::native::max_pool3d_with_indices_single_out_frame<float>", "channels_last_3d)"),
-        ("void dali::kernels::FlipKernel<float>(float *, dali::TensorShape<(int)5>)", "channels_last)"),
+        (["CudaCodeGen::kernel2(CudaCodeGen::Tensor<float, (int)5>)"], "channels_last)"),
+        (["void dali::kernels::FlipKernel<float>(float *, dali::TensorShape<(int)5>)"], "channels_last)"),
+        (["void at::native::conv_depthwise3d_cuda_kernel<float>"], "channels_last_3d)"),
+        (["void cudnn::ConvTranspose3d", "void at::native::avg_pool2d_out_cuda_frame<float>"], "channels_last_3d)"),
+        (["BatchNorm2d", "void at::native::avg_pool3d_cuda_update_output<float>"], "channels_last)"),
+        (["Conv2d", "Conv3d"], "channels_last) (volumes: torch.channels_last_3d)"),
+        (["void at::native::max_pool3d_with_indices_single_out_frame<float>"],
+         "channels_last) (volumes: torch.channels_last_3d)"),
     ],
-)
-def test_volumes_have_a_channels_last_of_their_own(trace: MakeTrace, name: str, ends: str) -> None:
-    """Names of volumes do not convert to torch.channels_last; group norms and DALI have five dimensions for images."""
-    found = diagnosis_of(trace(*steps(in_a_row(SCALE, TO_NHWC, TO_NHWC, name)).items)).findings
+    ids=["group norm", "DALI", "volumes", "volumes and pool", "images and pool", "both", "pool alone"],
+)  # fmt: skip
+def test_volumes_have_a_channels_last_of_their_own(trace: MakeTrace, names: list[str], ends: str) -> None:
+    """Convolutions and norms say their dimensions; group norms and DALI have five for images, and pooling for other
+    axes.
+    """
+    found = diagnosis_of(trace(*steps(in_a_row(SCALE, TO_NHWC, TO_NHWC, *names)).items)).findings
     [layout] = [each for each in found if each.kind == "channels-last"]
     assert layout.remedy.endswith(ends)
 
@@ -1625,11 +1653,23 @@ def test_gpus_without_fast_tf32_are_told_of_half_precision(trace: MakeTrace) -> 
         assert f"up to {times} times as fast" in found.text
 
 
-def test_a_boolean_mask_goes_with_its_kernels(trace: MakeTrace) -> None:
-    """Without the mask neither the wait nor the kernels that count its elements are left."""
+@pytest.mark.parametrize(
+    ("name", "goes"),
+    [
+        ("at::native::write_indices<long>", True),
+        ("at_cuda_detail::cub::CUB_200200_NS::DeviceReduceSingleTileKernel<Sum>", True),
+        ("at_cuda_detail::cub::DeviceSelectSweepKernel<Flags>", True),
+        ("at_cuda_detail::cub::DeviceCompactInitKernel<State>", True),
+        ("at_cuda_detail::cub::DeviceReduceByKeyKernel<Sum>", False),  # of an embedding
+        ("cub::DeviceReduceKernel<Sum>", False),  # of other code
+    ],
+)
+def test_a_boolean_mask_goes_with_its_kernels(trace: MakeTrace, name: str, goes: bool) -> None:
+    """Without the mask neither the wait nor the kernels that count its elements are left; other kernels stay."""
 
     def act(program: Program) -> None:
         for _ in range(8):
+            program.launch(name, 30 * US)
             program.launch("at::native::DeviceSelectSweepKernel<NonZeroOp>", 3 * US)
             program.copy(2, 4, 2 * US)
             program.wait()
@@ -1639,6 +1679,7 @@ def test_a_boolean_mask_goes_with_its_kernels(trace: MakeTrace) -> None:
     first, *_ = diagnosis_of(trace(*steps(act).items)).findings
     assert (first.kind, first.cause) == ("synchronization", "nonzero() in step*")
     assert first.remedy.startswith("use torch.where")
+    assert first.lost_ns / STEPS == pytest.approx(337 * US if goes else 303 * US, rel=0.01)
 
 
 def test_an_operator_on_the_cpu_is_named(tmp_path: Path) -> None:

@@ -133,21 +133,39 @@ def test_data_that_goes_to_the_host_and_straight_back_may_stay_on_the_gpu(
     assert ["if this is the same data, keep it on the GPU" in note for note in notes] == [told]
 
 
-@pytest.mark.parametrize(("launches", "told"), [(400, True), (4, False)])
-def test_code_between_operators_is_in_a_graph_of_the_step(trace: MakeTrace, launches: int, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("launches", "reads", "path", "advice"),
+    [
+        (400, 0, "train", "operators, capture the step in a CUDA graph (torch.cuda.graph)"),
+        (400, 2, "train", "operators, take cudaStreamSynchronize and all other waits out of the step (2 per step, which"
+         " a CUDA graph cannot contain), then capture the step in a CUDA graph (torch.cuda.graph)"),
+        (4, 0, "train", "launching thread: to another thread, or out of the step"),
+        (400, 0, "eval", "launching thread: to another thread, or out of the step"),  # launches in other steps are in no graph of these
+    ],
+    ids=["graph", "reads", "few launches", "other steps"],
+)  # fmt: skip
+def test_code_between_operators_is_in_a_graph_of_the_step(
+    trace: MakeTrace, launches: int, reads: int, path: str, advice: str
+) -> None:
     """If the GPU also waits for many launches of PyTorch, a CUDA graph saves both; code alone moves elsewhere."""
     program = Program()
-    for number in range(STEPS):
-        with program.range(f"step{number}"):
-            for _ in range(launches):
-                program.code(4 * US)
-                program.launch("void at::native::vectorized_elementwise_kernel<4>", 2 * US)
-            program.code(MS)
-            program.launch("gemm", MS)
-            program.wait()
-    found = one(diagnosis_of(trace(*program.items)), "cpu-code")
-    assert ("if it only launches operators, capture the step in a CUDA graph" in found.remedy) == told
-    assert "out of the step" in found.remedy
+    for name in ("train", path):
+        with program.range(name):
+            for _ in range(STEPS):
+                with program.range("step"):
+                    program.launch("gemm", US)
+                    for _ in range(launches * (name == "train")):
+                        program.code(4 * US)
+                        program.launch("void at::native::vectorized_elementwise_kernel<4>", 2 * US)
+                    for _ in range(reads):
+                        program.copy(2, 4, 2 * US)
+                        program.wait()
+                    program.code(MS)
+                    program.launch("gemm", MS)
+                    program.wait()
+    found = diagnosis_of(trace(*program.items)).findings
+    [remedy] = [each.remedy for each in found if each.kind == "cpu-code" and each.path == f"{path}/step"]
+    assert remedy.endswith(advice)
 
 
 def test_copies_of_many_sizes_have_no_size(trace: MakeTrace) -> None:

@@ -335,6 +335,7 @@ def pyprof(op: str, *shapes: str, more: str = "") -> str:
             ("linear", "(99999999999999, 64)", "(32, 64)"), ("linear",),
         )),
         (pyprof("linear", "(8, 64)", "(32, 64)")[:90], None, None, None),
+        (pyprof("linear", "(8, 64)", "(32, 64)").replace("float16", "\\d"), None, 2 * 8 * 64 * 32, None),  # warned of
         ("mm", {"op": "aten::mm", "Input Dims": [[8, 64], [64, 32]], "Input type": ["c10::Half"] * 2},
          2 * 8 * 64 * 32, 2 * (8 * 64 + 32 * 64 + 8 * 32)),
         *(("mm", {"op": "aten::mm", "Input Dims": json.loads(dims)}, None, None) for dims in (
