@@ -350,6 +350,7 @@ _OPENMP = (
     ("an enter data", "a target enter data"),
     ("a data region", "a target data region"),
     ("data regions", "target data regions"),
+    ("an async", "a nowait"),
     ("async", "nowait"),
     ("gangs (parallel loop gang vector", "teams (target teams distribute parallel for"),
     (" (-gpu=pinned)", ""),

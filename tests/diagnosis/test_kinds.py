@@ -6,16 +6,20 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from nsysprof import diagnosis
 from nsysprof.attribution.levels import WHOLE
 from nsysprof.core.units import format_ns
 from nsysprof.diagnosis import tried
 from nsysprof.diagnosis.calls import LOST_GRAPHS
+from nsysprof.diagnosis.case import Case
 from nsysprof.diagnosis.diagnose import Diagnosis, case_of
 from nsysprof.diagnosis.finding import BOUND, EVERY, ONCE, REPLAYED, SHARED, UNTRIED, Finding, ranked
+from nsysprof.diagnosis.kinds import dialect_text
 from nsysprof.diagnosis.text import (
     findings_text,
     gain_text,
@@ -317,6 +321,8 @@ HAS = [
     (os("nanosleep"), "sleep", "nanosleep in data", 2_000_000, "--remove 'nanosleep in data'", "take the sleep"),
     (os("poll"), "input-wait", "poll in data", 2_000_000, "--remove 'poll in data'", "read the next input"),
     (os("write"), "input-wait", "write in data", 2_000_000, "--remove 'write in data'", "buffer the output"),
+    (os("fputs"), "input-wait", "fputs in data", 2_000_000, "--remove 'fputs in data'", "buffer the output"),
+    (os("fsync"), "input-wait", "fsync in data", 2_000_000, "--remove 'fsync in data'", "buffer the output"),
     (fed(), "input-wait", "sem_wait in data", 2_000_000, "--remove 'sem_wait in data'", "read the next input"),
     (os("futex"), "lock", "futex in data", 2_000_000, "", ""),
     (os("MPI_Send"), "mpi", "MPI_Send in data", 2_000_000, "", ""),
@@ -1350,7 +1356,13 @@ def test_a_loop_that_was_found_is_not_blamed_for_what_few_steps_do(trace: MakeTr
     assert not any(each.remedy for each in found)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("fetch_batch", "input-wait"), ("prefetch_w1", "cpu-code")])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "input-wait") for name in ("fetch_batch", "next batch", "data_loading", "DataLoader.__next__")),
+        *((name, "cpu-code") for name in ("prefetch_w1", "compiled_loss")),  # which has the letters of MPI
+    ],
+)
 def test_a_prefetch_is_no_loader(trace: MakeTrace, name: str, kind: str) -> None:
     """Code in a range that fetches waits for input; what prefetches weights is code."""
 
@@ -1786,6 +1798,19 @@ def test_directives_keep_arrays_on_the_gpu(trace: MakeTrace, kernel: str, region
     assert (first.kind, first.remedy.startswith(expected)) == ("cpu-code", True)
 
 
+def test_advice_for_openmp_has_no_words_of_openacc() -> None:
+    """Directives have other names there: `target data`, `nowait`, `teams`."""
+    case = cast(Case, SimpleNamespace(dialect="openmp"))
+    values = [
+        each for module in vars(diagnosis).values() if isinstance(module, ModuleType) for each in vars(module).values()
+    ]
+    texts = [each for each in values if isinstance(each, dict) and "openacc" in each]
+    assert len(texts) > 9
+    for each in texts:
+        said = dialect_text(case, each)
+        assert not re.search(r"(?<!target )(?:enter data|data regions?)|async|an nowait|gang|-gpu=", said)
+
+
 def test_rows_of_an_array_become_one_block(trace: MakeTrace) -> None:
     """Rows that directives allocate and copy one by one; not arrays that are copied around each kernel."""
     program = Program()
@@ -2007,8 +2032,8 @@ def test_kernels_are_told_of_steps_without_page_faults(trace: MakeTrace) -> None
         slow = next(left, False)
         program.launch("ampere_sgemm_128x64_tn", 60 * MS if slow else 6 * MS)
         begun = program.free[7] - 60 * MS
-        moves = [(begun + 4 * MS, 50 * MS, 11, 2), (begun + MS, 55 * MS, 12, 4)] * slow
-        program.items += [Memcpy(at, at + ns, None, 1 << 20, kind, cause=cause) for at, ns, kind, cause in moves]
+        moves = [(begun + 4 * MS, 50 * MS, 11, 2, 3 << 20), (begun + MS, 55 * MS, 12, 4, 1 << 20)] * slow
+        program.items += [Memcpy(at, at + ns, None, size, kind, cause=cause) for at, ns, kind, cause, size in moves]
         program.wait()
 
     found = {each.kind: each for each in diagnosis_of(trace(*steps(act).items)).findings}
@@ -2190,14 +2215,18 @@ def test_buffers_that_live_until_the_end_are_not_reused(trace: MakeTrace, inside
 
 
 def test_where_cpu_work_lies_decides_where_it_goes(trace: MakeTrace) -> None:
-    """Loader workers help with what is done before a step's first kernel, not with what lies between its launches."""
+    """Loader workers help with what is done before a step's first kernel, or before a copy to the GPU, not with what
+    lies between its launches.
+    """
 
-    def found(between: bool) -> Finding:
+    def found(between: bool, copied: bool) -> Finding:
         def act(program: Program) -> None:
             for ns in (0, 3 * MS) if between else (3 * MS, 0):
                 if program.free:
                     program.wait()
                 program.code(ns)
+                if copied:
+                    program.copy(1, 1 << 20, 20 * US)
                 program.launch(GELU, 2 * MS)
 
         program = Program()
@@ -2206,10 +2235,10 @@ def test_where_cpu_work_lies_decides_where_it_goes(trace: MakeTrace) -> None:
                 act(program)
         return diagnosis_of(trace(*program.items)).findings[0]
 
-    for between in (False, True):
-        first = found(between)
+    for between, copied in ((False, False), (True, False), (True, True)):
+        first = found(between, copied)
         assert first.kind == "cpu-code"
-        assert ("DataLoader" in first.remedy) is not between
+        assert ("DataLoader" in first.remedy) is (copied or not between)
 
 
 def test_amounts_of_uneven_steps_add_up(trace: MakeTrace) -> None:
@@ -2243,16 +2272,19 @@ POINTWISE = [f"void at::native::vectorized_elementwise_kernel<4, at::native::{na
 
 
 @pytest.mark.parametrize(
-    ("names", "slower", "since", "told"),
-    [(3, 20, 4, True), (2, 20, 4, False), (3, 6, 4, False), (3, 20, 0, False)],  # the last: two sizes in each step
+    ("names", "slower", "since", "beside", "told"),
+    [(3, 20, 4, 0, True), (2, 20, 4, 0, False), (3, 6, 4, 0, False), (3, 20, 0, 0, False), (3, 20, 4, 8 * MS, False)],
+    ids=["all", "two names", "less", "two sizes in each step", "another kernel beside"],
 )
 def test_pointwise_kernels_are_slow_when_memory_is_full(
-    trace: MakeTrace, names: int, slower: int, since: int, told: bool
+    trace: MakeTrace, names: int, slower: int, since: int, beside: int, told: bool
 ) -> None:
     """From the fourth step on, all of several pointwise kernels take far longer, and products, which prove nothing."""
     program = Program()
     for number in range(STEPS):
         with program.range(f"step{number}"):
+            if beside:
+                program.launch("gemm", beside, stream=8)
             for kernel in POINTWISE[:names]:
                 program.launch(kernel, MS // 10 * (slower if since and number >= since else 1))
                 program.launch(kernel, MS // 10 * (slower if number >= since else 1))
@@ -3131,6 +3163,24 @@ def test_short_messages_take_as_long_as_their_latency(
                 program.launch("stencil", 5 * US)
     found = [each for each in diagnosis_of(trace(*program.items)).findings if each.kind == "communication-exposed"]
     assert [each.remedy.startswith(remedy) for each in found] == [True]
+
+
+@pytest.mark.parametrize(
+    ("elements", "remedy"),
+    [(1024, "send fewer, larger messages (wider halos, fewer reductions): "), (256 << 10, "communicate less")],
+)
+def test_short_collectives_of_many_bytes_are_no_short_messages(tmp_path: Path, elements: int, remedy: str) -> None:
+    """Eight collectives of 20 µs in each step: of 4 KiB they cost their number, of 1 MiB the link is fast."""
+    events: list[Any] = []
+    for step in range(STEPS):
+        at = MS * step
+        events.append(annotation(f"ProfilerStep#{step}", at, at + 250 * US))
+        for turn in range(8):
+            called, ran, id = at + 20 * US * turn, at + (20 + 30 * turn) * US, 16 * step + 2 * turn + 1
+            events += all_ranks("allreduce", (called, called + US), (ran, ran + 20 * US), id=id, elements=elements)
+            events += launch("stencil", (called + 2 * US, called + 3 * US), (ran + 20 * US, ran + 25 * US), id=id + 1)
+    found = diagnosis_of(write_trace(tmp_path / "t.json", events)).findings
+    assert [each.remedy[: len(remedy)] for each in found if each.kind == "communication-exposed"] == [remedy]
 
 
 def test_a_wait_that_ends_before_the_late_launch_is_a_wait(trace: MakeTrace) -> None:

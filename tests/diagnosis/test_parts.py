@@ -13,7 +13,7 @@ from tests.conftest import MakeTrace
 from tests.diagnosis.test_kinds import STEPS, diagnosis_of, steps
 from tests.kit.program import MS, US, Program
 from tests.kit.reports import attributed
-from tests.kit.trace import Kernel
+from tests.kit.trace import Kernel, launch_kernel
 
 
 def one(diagnosis: Diagnosis, kind: str) -> Finding:
@@ -108,13 +108,20 @@ def test_the_slow_step_that_is_named_has_the_cause_that_is_named(trace: MakeTrac
 
 
 @pytest.mark.parametrize(
-    ("back", "stays", "told"), [(1 << 20, True, True), (1 << 19, True, False), (1 << 20, False, False)]
+    ("back", "stays", "others", "told"),
+    [
+        (1 << 20, True, "", True),
+        (1 << 19, True, "", False),
+        (1 << 20, False, "", False),
+        (1 << 20, True, "process", False),
+        (1 << 20, True, "MPI_Barrier", False),
+    ],
 )
 def test_data_that_goes_to_the_host_and_straight_back_may_stay_on_the_gpu(
-    trace: MakeTrace, back: int, stays: bool, told: bool
+    trace: MakeTrace, back: int, stays: bool, others: str, told: bool
 ) -> None:
     """Parts of a model pass their results through the memory of the host. Another size is other data, and what comes
-    in the next step, too.
+    in the next step, too; other processes exchange data.
     """
 
     def act(program: Program) -> None:
@@ -126,8 +133,12 @@ def test_data_that_goes_to_the_host_and_straight_back_may_stay_on_the_gpu(
             if stays:
                 program.copy(1, back, 2 * MS, host=0)
         program.launch("gemm", MS * stays + US)
+        if others == "MPI_Barrier":
+            program.wait()
+            program.os(others, MS)
 
-    attribution = attributed(trace(*steps(act).items))
+    second = [launch_kernel("gemm", (0, 5), (10, 20), id=9, process=2)] if others == "process" else []
+    attribution = attributed(trace(*steps(act).items, *second))
     case = case_of(attribution, None, kinds_of(attribution.trace), None)
     notes = [kind.note(case, group) for kind, group in groups(case) if kind.name == "pageable-copy"]
     assert ["if this is the same data, keep it on the GPU" in note for note in notes] == [told]
@@ -140,7 +151,7 @@ def test_data_that_goes_to_the_host_and_straight_back_may_stay_on_the_gpu(
         (400, 2, "train", "operators, take cudaStreamSynchronize and all other waits out of the step (2 per step, which"
          " a CUDA graph cannot contain), then capture the step in a CUDA graph (torch.cuda.graph)"),
         (4, 0, "train", "launching thread: to another thread, or out of the step"),
-        (400, 0, "eval", "launching thread: to another thread, or out of the step"),  # launches in other steps are in no graph of these
+        (400, 0, "eval", "launching thread: to another thread, or out of the step"),
     ],
     ids=["graph", "reads", "few launches", "other steps"],
 )  # fmt: skip
