@@ -17,7 +17,6 @@ _DISPLAYS, _FRAMES = (24, 25, 30, 48, 50, 60, 72, 75, 90, 100, 120, 144, 165, 24
 _EXACT, _MOST = (5e-4, 0.8)  # how near to a rate, and to the median, so many of a few steps are; CPU work never is
 _ROUND, _REGULAR, _EVENS_OUT = 0.003, 0.06, 0.2
 _USUAL = (0.02, 0.98)  # quantiles
-_DEVIATIONS = 2.33  # of the normal distribution: one in a hundred orders without a connection is as clear
 
 
 def paces(step_ns: Ints, waited_ns: Ints) -> bool:
@@ -35,11 +34,9 @@ def paces(step_ns: Ints, waited_ns: Ints) -> bool:
     step, waited = step_ns[chosen], waited_ns[chosen]
     work = step - waited
     work_spread = _spread(work)
-    slope, correlation = _slope(work, waited), _rank_correlation(work, waited)
     paced = work_spread >= _LEAST_SPREAD * int(np.median(step)) and _spread(step) <= _STEADIER * work_spread
-    paced = paced and _SLOPES[0] <= slope <= _SLOPES[1]
-    paced = paced and correlation <= -_DEVIATIONS / np.sqrt(len(chosen) - 1)
-    return bool(paced) or clocked(step_ns[waits], waited_ns[waits])
+    paced = paced and _SLOPES[0] <= _slope(work, waited) <= _SLOPES[1]
+    return paced or clocked(step_ns[waits], waited_ns[waits])
 
 
 def clocked(step: Ints, waited: Ints, rates: Sequence[int] = _RATES, least: int = MIN_STEPS) -> bool:
@@ -82,10 +79,3 @@ def _slope(x: Ints, y: Ints) -> float:
     run = x[other] - x[one]
     some = run != 0
     return float(np.median((y[other] - y[one])[some] / run[some])) if some.any() else 0.0
-
-
-def _rank_correlation(x: Ints, y: Ints) -> float:
-    ranks = [np.argsort(np.argsort(values, kind="stable"), kind="stable") for values in (x, y)]
-    if min(np.ptp(x), np.ptp(y)) == 0:
-        return 0.0
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

@@ -1,13 +1,13 @@
 """What paces steps, and what only delays them."""
 
 from itertools import combinations
-from statistics import correlation, median
+from statistics import median
 
 import numpy as np
 import pytest
 
 from nsysprof.core.arrays import Floats, Ints
-from nsysprof.waits.paced import MIN_STEPS, _rank_correlation, _slope, clocked, paces, shown
+from nsysprof.waits.paced import MIN_STEPS, _slope, clocked, paces, shown
 
 MS = 1_000_000
 Ns = Ints
@@ -95,15 +95,13 @@ def test_a_wait_paces_where_it_makes_up_for_work(slope: float, noise: float, lon
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_slope_and_correlation_are_those_of_their_definitions(seed: int) -> None:
-    """The median slope of all pairs that differ, and the correlation of ranks; 0 of what does not vary."""
+def test_slope_is_that_of_its_definition(seed: int) -> None:
+    """The median slope of all pairs that differ; 0 of what does not vary."""
     rng = np.random.default_rng(seed)
     x, y = rng.integers(0, 9, 12), rng.permutation(12) - rng.integers(0, 3)
     pairs = [(y[b] - y[a]) / (x[b] - x[a]) for a, b in combinations(range(12), 2) if x[a] != x[b]]
     assert _slope(x, y) == pytest.approx(median(pairs))
-    ranks = [[*np.argsort(np.argsort(each, kind="stable"))] for each in (rng.permutation(x), y)]
-    assert _rank_correlation(np.array(ranks[0]), y) == pytest.approx(correlation(*ranks))
-    assert (_slope(x * 0, y), _rank_correlation(x, y * 0), _rank_correlation(x * 0, y)) == (0, 0, 0)
+    assert _slope(x * 0, y) == 0
 
 
 def beat(rate: float, part: float = 0.01, count: int = 12, away: tuple[float, ...] = (1, -1)) -> Ns:
@@ -131,6 +129,7 @@ def beat(rate: float, part: float = 0.01, count: int = 12, away: tuple[float, ..
         (beat(60, away=(1, -1, 8, -8)), 0.9, False),
         (beat(60, away=(1, 1, -1, -1)), 0.9, False),  # neighbours do not make up for each other
         (beat(60, away=(1, -1, 0, 0)), 0.9, True),  # by half of the variance
+        (beat(60, away=(-1, -1, 1, 0, 0, 1)), 0.9, False),  # by an eighth
         (beat(60, 0), 0.9, False),  # what does not vary
         (np.append(beat(60, count=1_000), np.repeat(beat(60, 0, count=2) * 9, 5)), 0.9, True),  # beats that are missed
     ],
@@ -143,7 +142,10 @@ def test_steps_that_follow_a_clock(step: Ns, waited: float, follows: bool) -> No
 @pytest.mark.parametrize(
     ("step", "waited", "follows"),
     [
-        (beat(25, 0.03, count=24), 0.7, True),
+        *(
+            (beat(rate, 0.03, count=24), 0.7, True)
+            for rate in (24, 25, 30, 48, 50, 60, 72, 75, 90, 100, 120, 144, 165, 240)
+        ),
         (beat(25, 0.03, count=23), 0.7, False),  # too few
         (beat(25, 4e-4, 11, (1, 0, -1)), 0.7, True),  # unless they are exact
         (beat(25, 4e-4, 7, (1, 0, -1)), 0.7, False),

@@ -55,6 +55,15 @@ def test_ranges_in_which_frameworks_compile() -> None:
         "XlaCompile:#module=jit_f#",
     )
     yes += ("triton_compile", "async_compile.wait", "Autotuner.benchmark", "GpuCompiler::RunBackend autotuning")
+    makers = ("dynamo", "inductor", "fx", "backend", "frame", "aot_autograd", "jit", "triton", "xla", "gpu", "nvfuser")
+    yes += tuple(f"{each}_compile" for each in makers)
+    yes += (
+        "benchmark_all_configs",
+        "cudnnFindConvolutionForwardAlgorithm",
+        "find_algorithm",
+        "AsyncCompile",
+        "nvcc compilation",
+    )
     no = ("Torch-Compiled Region: 0/0", "forward", "compiled_model", "step", "triton_poi_fused_add_0", "build batch")
     assert ([name for name in yes if not compiles(name)], [name for name in no if compiles(name)]) == ([], [])
 

@@ -138,6 +138,29 @@ def test_code_goes_from_call_to_call(trace: MakeTrace) -> None:
     assert [cause(wholes).start.tolist(), cause(wholes).end.tolist()] == [[5 * US], [900 * US]]
 
 
+@pytest.mark.parametrize(
+    ("cause", "late", "goes"),
+    [("copy", False, True), ("communication", False, True), ("communication", True, False), ("kernel", False, True),
+     ("latency", False, False)],
+)  # fmt: skip
+def test_an_operation_for_which_others_wait_goes_with_the_wait(
+    trace: MakeTrace, cause: str, late: bool, goes: bool
+) -> None:
+    """A kernel, also of another GPU. Without a late rank a collective stays, and so does one behind usual latency."""
+    items = (
+        launch_kernel("first", (0, 5 * US), (7 * US, 100 * US), id=1),
+        launch_kernel("second", (6 * US, 9 * US), (102 * US, 950 * US), id=2),
+    )
+
+    def wait(wholes: Wholes) -> Cause:
+        op, code = ops_named(wholes, "first"), np.full(1, CAUSES.index(cause))
+        return wholes.of_waits(code, op, np.full(1, -1), np.zeros(1, np.int64), np.zeros(1, np.int64), np.full(1, late))
+
+    wholes, base, after = without(trace(*items), wait)
+    assert (wait(wholes).ops.tolist() == ops_named(wholes, "first").tolist()) == goes
+    assert (base.of()[1].max() - after.of()[1].max() > 90 * US) == goes
+
+
 def test_what_the_default_stream_holds_up_still_waits_for_its_launch(trace: MakeTrace) -> None:
     """A kernel launched 400 us behind the last one of the legacy default stream comes as much earlier as its launch."""
     items = (
