@@ -89,17 +89,26 @@ class Breakdown(Shown):
 
     def made_ahead(self) -> Breakdown:
         """Return the result itself. Build the summaries of a large report first; for a very large report, build the
-        tables for text and files in parallel.
+        diagnosis and the tables for text and files in parallel.
         """
         trace = self.attribution.trace
         if trace.apart:
-            tables = (partial(self.columns, name) for name in ("merged", "ranges"))
-            side_by_side(lambda: self.case, lambda: self.summaries, *tables, apart=True)
-            side_by_side(lambda: self.diagnosis, lambda: self.columns("kernels"), apart=True)
+            _ = self.forward_path, self.geometry, trace.gpu_busy  # for several tasks
+            columns = (column for each in SUMMARIES for table in each.tables for column in table.columns)
+            tables = [partial(self._made, name) for name in ("kernels", "ranges", "merged")]
+            tasks: list[Callable[[], Any]] = [lambda: self.diagnosis, *tables, lambda: self.summaries]
+            keep = (self.path_texts, self._owner_texts, self.merged_texts, *columns)
+            _, *made, vars(self)["summaries"] = side_by_side(*tasks, apart=True, keep=keep)
+            for each in made:
+                self._columns.update(each)
         elif len(trace.ops) > MAX_OPS:
             give_back()
             _ = self.summaries
         return self
+
+    def _made(self, table: str) -> dict[str, ColumnTable]:
+        self.columns(table)
+        return self._columns
 
     @cached_property
     def records(self) -> dict[str, pd.DataFrame]:
@@ -244,6 +253,10 @@ class Breakdown(Shown):
         return self.paths.texts()
 
     @cached_property
+    def _owner_texts(self) -> list[str]:
+        return [*self.path_texts, ""]
+
+    @cached_property
     def merged_texts(self) -> list[str]:
         """Return the text of each path's merged path."""
         texts = self.merged_paths.texts()
@@ -333,11 +346,11 @@ def _families(answer: Breakdown) -> ColumnTable:
 def _kernels(answer: Breakdown) -> ColumnTable:
     """Make both kernel tables from one sort, and keep the table by merged path as well."""
     names, kinds = answer.attribution.trace.op_names, answer.kinds
-    paths, texts = (answer.paths.of, answer.merged_paths.of), [*answer.path_texts, ""]
+    paths, texts = (answer.paths.of, answer.merged_paths.of), answer._owner_texts
     tables: list[ColumnTable] = []
     merged: list[ColumnTable] = []
     whole = answer.geometry or no_launches(len(answer.attribution.trace.ops))
-    if len(answer.attribution.trace.ops) > MAX_OPS:
+    if len(answer.attribution.trace.ops) > MAX_OPS and not answer.attribution.trace.apart:
         give_back()
     for part, row in answer.parts:
         launches = whole if part.rows is None else whole.take(part.rows)

@@ -14,7 +14,7 @@ from nsysprof.analyze.findings import listed
 from nsysprof.core.columns import ColumnTable
 from nsysprof.diagnosis.text import diagnosis_members
 from nsysprof.formats.answers import ANALYSIS_SCHEMA
-from nsysprof.results.files import ROWS_AT_ONCE, document_head, write_csv, write_document
+from nsysprof.results.files import ROWS_AT_ONCE, document_head, write_csv, write_document, write_tables_apart
 from nsysprof.summaries.every import SUMMARIES
 from nsysprof.summaries.unified import UnifiedMemory
 
@@ -41,14 +41,18 @@ def write_tables(
     """
     document = folder / "analysis.json"
     breakdown.attribution.trace.give_back()
-    left_out = write_json(breakdown, document)  # first: it tells whose folder this is, if the rest is interrupted
-    written = [folder / "ranges.csv", folder / "kernels.csv", document]
-    write_csv(breakdown.columns("ranges"), written[0])
-    write_csv(breakdown.columns("kernels"), written[1])
+    tables = {folder / "ranges.csv": breakdown.columns("ranges"), folder / "kernels.csv": breakdown.columns("kernels")}
     for answer in breakdown.summaries.values():
-        for name, rows in answer.files.items():
-            write_csv(_OF_SUMMARIES[name].of(rows), folder / name)
-            written.append(folder / name)
+        tables |= {folder / name: _OF_SUMMARIES[name].of(rows) for name, rows in answer.files.items()}
+    written = list(tables)
+    written.insert(2, document)
+    # the document first: it tells whose folder this is, if the rest is interrupted
+    if breakdown.attribution.trace.apart:
+        left_out = write_tables_apart(tables, lambda: write_json(breakdown, document))
+    else:
+        left_out = write_json(breakdown, document)
+        for path, table in tables.items():
+            write_csv(table, path)
     count = breakdown.instance_count
     kept = instances or count <= MAX_INSTANCES
     if kept:

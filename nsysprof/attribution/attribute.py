@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,7 +21,7 @@ from nsysprof.core.arena import ColumnArena
 from nsysprof.core.arrays import AnyInts, Bytes, Index, Ints, Ints32, Mask, slices
 from nsysprof.core.intervals import inside_any
 from nsysprof.core.nesting import Nest, nest
-from nsysprof.core.parallel import cores, map_in_order
+from nsysprof.core.parallel import in_threads
 from nsysprof.core.text import quote_path
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.report import allocator, open_report, read_tables
@@ -210,8 +210,9 @@ def attribute(
         return last - first
 
     # Processes have nothing in common; side by side they take more memory.
-    threads_at_once = cores() if arena.limit is None and len(launches) >= _MIN_LAUNCHES_FOR_THREADS else 1
-    for done in map_in_order(one_process, range(len(trace.processes)), threads_at_once):
+    tasks = [partial(one_process, process) for process in range(len(trace.processes))]
+    many = arena.limit is None and len(launches) >= _MIN_LAUNCHES_FOR_THREADS
+    for done in in_threads(*tasks) if many else (task() for task in tasks):
         if progress:
             progress("attributing", done)
     return replace(result, ledger=_ledger(result))

@@ -87,12 +87,14 @@ def _cut_texts(paths: Paths, parts: list[str]) -> list[str]:
         part = f"/{parts[name]}" if parent >= 0 else parts[name]
         head, tail, size = ends[parent] if parent >= 0 else ("", "", 0)
         cut = _CUT if depth < _DEEP else _CUT_DEEP
+        if (longer := size + len(part)) <= cut:  # and so are the outer ones
+            out.append(tail + part)
+            ends.append((out[-1], out[-1], longer))
+            continue
         head = head[:cut] if len(head) >= cut else (head + part)[:cut]
-        tail, size = (tail + part)[-cut:], size + len(part)
+        tail, size = (tail + part)[-cut:], longer
         ends.append((head, tail, size))
-        if size <= cut:
-            out.append(tail)
-        elif size <= 2 * cut:
+        if size <= 2 * cut:
             out.append(head + tail[2 * cut - size :])
         else:
             out.append(f"{head}…[{depth + 1:,} names deep]…{tail}")

@@ -31,6 +31,7 @@ _WATCH_PERIOD_S = 0.02
 _MAX_FILL, _MIN_RELEASE_BYTES = 0.6, 1 << 26
 _MIN_FILE_BYTES = 1 << 16  # shorter columns stay in memory
 MANY_ROWS = 250_000  # giving memory back takes a few ms
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
@@ -39,7 +40,7 @@ class ColumnArena:
     """Allocator of columns: in memory if ``limit`` is None; otherwise in mapped scratch files, about ``limit`` bytes of
     which stay in memory.
 
-    ``roomy``: whether there is enough memory for an analysis in parallel threads.
+    ``roomy``: whether memory suffices for an analysis on several cores.
     """
 
     def __init__(self, limit: int | None = None, *, roomy: bool = True) -> None:
@@ -135,6 +136,17 @@ def give_back() -> None:
 
     with suppress(AttributeError, OSError, TypeError):  # other C libraries
         CDLL(None).malloc_trim(0)
+
+
+def keep_freed() -> None:
+    """Let glibc keep freed memory for the next arrays: getting large ones from the system takes a seventh of the CPU
+    time.
+    """
+    from ctypes import CDLL  # noqa: PLC0415 (a few ms)
+
+    with suppress(AttributeError, OSError, TypeError):  # other C libraries
+        for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+            CDLL(None).mallopt(option, (1 << 31) - 1)
 
 
 def sort_groups(

@@ -14,6 +14,7 @@ from statistics import NormalDist
 import numpy as np
 
 from nsysprof.core.arrays import AnyInts, Floats, Ints, Mask
+from nsysprof.core.parallel import sort
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,10 @@ class Groups:
             return cls(code, codes, size[codes])
         if most < 1 << 31:
             code = code.astype(np.int32, copy=False)  # sorts in half of the time
-        codes, size = np.unique(code, return_counts=True)
-        return cls(code, codes.astype(np.int64), size.astype(np.int64))
+        ordered = code.copy()
+        sort(ordered)
+        first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(code)])
+        return cls(code, ordered[first].astype(np.int64), np.diff(first, append=len(code)))
 
     def take(self, rows: Mask) -> Groups:
         """Keep only the given rows of these groups; a group may become empty."""
@@ -80,7 +83,7 @@ class Groups:
         number <<= bits
         number += values
         number -= low
-        number.sort()
+        sort(number)
         number &= (1 << bits) - 1
         number += low
         return number

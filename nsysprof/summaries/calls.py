@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
+from operator import methodcaller
 
 import numpy as np
 
@@ -65,11 +67,11 @@ CALLS = table(
     made_in="summaries/calls.py",
 )
 _SHOWN = {column.name: column for column in CALLS.columns} | {
-    "what": Column("what", "", cell=lambda text: text.removeprefix("module ")),
+    "what": Column("what", "", cell=methodcaller("removeprefix", "module ")),
     "share": Column("share", ""),
     "extremes": Column("extremes", "", "min–max", align="r"),
     "mostly_in": Column("mostly_in", "", "mostly in", visible),
-    "mostly_on": Column("mostly_on", "", "mostly on", lambda text: one_line(text, _THREAD_WIDTH)),
+    "mostly_on": Column("mostly_on", "", "mostly on", partial(one_line, width=_THREAD_WIDTH)),
 }
 
 

@@ -327,6 +327,10 @@ def _judged(fit: Floats, *shifted: Floats) -> Mean:
     return Mean(mean, low, high, int(count), "regression")
 
 
+def _short(text: str) -> str:
+    return one_line(short_name(text, _NAME), _NAME)
+
+
 def _wide(rows: list[dict[str, Any]]) -> tuple[tuple[Column, ...], ColumnTable]:
     """A displayed row per kernel and family, the most time first."""
     some = [row for row in rows if row["what"] in ("kernel", "family") and row["metric"] in _SHOWN]
@@ -342,7 +346,7 @@ def _wide(rows: list[dict[str, Any]]) -> tuple[tuple[Column, ...], ColumnTable]:
     metrics = [name for name in _SHOWN if any(by[key].get(name) for key in order)]
     shown = (
         *((Column("gpu", "", "GPU"),) if several else ()),
-        Column("name", "", "kernel or family", lambda text: one_line(short_name(text, _NAME), _NAME)),
+        Column("name", "", "kernel or family", _short),
         Column("time_ns", "", "time"),
         *(Column(name, "", _HEADS[name], align="r") for name in metrics),
     )

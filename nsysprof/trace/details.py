@@ -72,8 +72,17 @@ class LaunchGeometry:
     """
 
     def __init__(self) -> None:
-        self.whole, self._coder, self._of = True, Coder(), [np.empty(0, np.uint8)]
+        self.whole, self._coder = True, Coder()
+        self._of: list[AnyInts] = [np.empty(0, np.uint8)]
         self.rows = [np.empty(0, np.int64)] * len(launch_parameters(no_op_details(0)))
+
+    @classmethod
+    def of_codes(cls, of: AnyInts, rows: list[tuple[int, ...]], whole: bool) -> LaunchGeometry:
+        """Make it from the row of each op, and the distinct parameters row by row."""
+        out = cls()
+        out.whole, out._of = whole, [of]
+        out.rows = [*np.array(rows, np.int64).reshape(len(rows), len(out.rows)).T]
+        return out
 
     @property
     def of(self) -> AnyInts:

@@ -6,7 +6,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -16,7 +16,7 @@ from nsysprof.core.arena import IN_MEMORY, MANY_ROWS, ColumnArena, give_back
 from nsysprof.core.arrays import AnyInts, Array, Bytes, Index, Ints, Ints32, Line, Mask, slices
 from nsysprof.core.columns import pick, ranks
 from nsysprof.core.intervals import expand_ranges, merge, settled
-from nsysprof.core.parallel import MIN_ROWS
+from nsysprof.core.parallel import MIN_ROWS, cores, in_threads
 from nsysprof.statistics.summary import clock_step
 from nsysprof.trace import details
 from nsysprof.trace.about import About
@@ -377,8 +377,8 @@ class Trace:
 
     @property
     def apart(self) -> bool:
-        """Return whether to compute answers in parallel threads: only if the trace is large and memory suffices."""
-        return self.arena.roomy and len(self.ops) >= MIN_ROWS
+        """Return whether to compute answers in parallel: if the trace is large, and there are memory and cores."""
+        return self.arena.roomy and len(self.ops) >= MIN_ROWS and cores() > 1
 
     @cached_property
     def thread_names(self) -> dict[int, str]:
@@ -467,16 +467,22 @@ class Trace:
     @cached_property
     def gpu_busy(self) -> dict[int, tuple[Ints, Ints]]:
         """Return for each GPU number the disjoint, sorted intervals ``(start, end)`` in which the GPU runs an op."""
-        busy = {}
-        for number in sorted(set(self.gpu_numbers)):
+
+        def of_gpu(number: int) -> Line:
             ops = np.flatnonzero(self.op_gpu == number)
             start, end = merge(self.ops.start[ops], self.ops.end[ops])
-            busy[number] = self.arena.cast(start, np.int64), self.arena.cast(end, np.int64)
-        return busy
+            return self.arena.cast(start, np.int64), self.arena.cast(end, np.int64)
+
+        numbers = sorted(set(self.gpu_numbers))
+        tasks = [partial(of_gpu, number) for number in numbers]
+        busy = in_threads(*tasks) if self.apart else [task() for task in tasks]
+        return dict(zip(numbers, busy, strict=True))
 
     def give_back(self) -> None:
-        """If the trace is large, drop data that is quick to recompute, and return freed memory to the system."""
-        if len(self.ops) >= MANY_ROWS:
+        """If the trace is large, drop data that is quick to recompute, and return freed memory to the system, unless
+        there is memory for an analysis in parallel.
+        """
+        if len(self.ops) >= MANY_ROWS and not self.apart:
             vars(self).pop("gpu_busy", None)
             give_back()
 

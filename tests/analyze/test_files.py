@@ -4,6 +4,9 @@ import csv
 import errno
 import hashlib
 import json
+import os
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -493,14 +496,42 @@ def test_instances_are_left_out_last(trace: MakeTrace, tmp_path: Path, run: Run)
     assert len(pd.read_csv(tmp_path / "out" / "instances.csv.gz")) == 6_000
 
 
-def test_what_is_made_side_by_side_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text and files of a report to the byte, whether its tables have a thread each or are made one by one."""
+@pytest.mark.parametrize("report", ["block.sqlite", "two-processes.sqlite"])
+def test_what_is_made_side_by_side_is_the_same(report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text and files of a report to the byte, whether one, two or four processes read, attribute and answer."""
     made: list[tuple[str, dict[str, bytes]]] = []
-    for rows in (1 << 60, 0):
-        monkeypatch.setattr("nsysprof.trace.trace.MIN_ROWS", rows)
-        monkeypatch.setattr("nsysprof.trace.nsys.build._MIN_BYTES_APART", rows)
-        monkeypatch.setattr("nsysprof.core.parallel.cores", lambda: 2)
-        done = quietly("analyze", TRACES / "block.sqlite", "--no-charts", "-o", tmp_path / "out", "--force")
+    for cores in (1, 2, 4):
+        for least in ("trace.trace.MIN_ROWS", "trace.nsys.build._MIN_BYTES_APART"):
+            monkeypatch.setattr(f"nsysprof.{least}", 0)
+        monkeypatch.setattr("nsysprof.attribution.attribute._MIN_LAUNCHES_FOR_THREADS", 0)
+        monkeypatch.setattr("nsysprof.core.parallel.MIN_ROWS", 2)
+        monkeypatch.setattr("nsysprof.results.files._ROWS_APART", 3)
+        for room in ("core.parallel", "trace.trace", "trace.nsys.build"):
+            monkeypatch.setattr(f"nsysprof.{room}.cores", lambda cores=cores: cores)
+        monkeypatch.setattr("nsysprof.core.parallel._may_fork", lambda: hasattr(os, "memfd_create"))
+        done = quietly("analyze", TRACES / report, "--no-charts", "-o", tmp_path / "out", "--force")
         made.append((done.out, {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}))
-    assert made[0] == made[1]
-    assert {"analysis.json", "kernels.csv.gz", "streams.csv"} <= made[0][1].keys()
+    assert made[0] == made[1] == made[2]
+    assert "analysis.json" in made[0][1]
+
+
+def test_a_killed_process_is_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the system runs out of memory: a message, and no answer."""
+    if not hasattr(os, "memfd_create"):
+        pytest.skip("work is shared by threads here")
+    begun, begin = os.pipe()
+
+    def dies(*_: object) -> None:
+        os.write(begin, b"!")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr("nsysprof.trace.trace.MIN_ROWS", 0)
+    monkeypatch.setattr("nsysprof.core.parallel.cores", lambda: 16)
+    monkeypatch.setattr("nsysprof.core.parallel._may_fork", lambda: True)
+    monkeypatch.setattr(Breakdown, "_made", dies)
+    monkeypatch.setattr(sys.modules[Breakdown.__module__], "diagnose", lambda case: os.read(begun, 1))
+    done = run("analyze", TRACES / "block.sqlite", "--no-charts", "-o", "out")
+    assert done.code == 1
+    assert "a worker process was killed" in done.err
+    os.close(begin)
+    os.close(begun)

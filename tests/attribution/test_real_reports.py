@@ -273,7 +273,7 @@ def test_the_file_is_not_changed(path: Path) -> None:
 def test_processes_are_attributed_the_same_side_by_side(threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several threads give every launch and every range what one gives them."""
     monkeypatch.setattr("nsysprof.attribution.attribute._MIN_LAUNCHES_FOR_THREADS", 0)
-    monkeypatch.setattr("nsysprof.attribution.attribute.cores", lambda: 3)
+    monkeypatch.setattr("nsysprof.core.parallel.cores", lambda: 3)
     alone, together = attributed(TWO, threads), attribute(attributed(TWO, threads).trace, threads)
     assert len(alone.trace.processes) > 1
     for name in ("owner", "outcome", "parent", "exclusive_sum_ns"):

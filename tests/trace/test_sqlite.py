@@ -3,6 +3,7 @@
 import shutil
 import sqlite3
 import threading
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from nsysprof.core.columns import Words
 from nsysprof.errors import NsysprofError
 from nsysprof.trace.nsys import pages
 from nsysprof.trace.nsys.blocks import Block
+from nsysprof.trace.nsys.records import RefusedError
 from nsysprof.trace.nsys.sqlite import SqliteSource
 
 # The numbers 1 to 30,000 as r(i).
@@ -119,15 +121,9 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> Non
         list(blocks)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_a_refusal_in_the_middle_goes_on_where_the_pages_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
-) -> None:
-    """Blocks that came from the pages are not read again."""
-    monkeypatch.setattr(pages, "cores", lambda: threads)
-    monkeypatch.setattr(pages, "_MIN_BYTES_FOR_THREADS", 0)
+def test_a_refusal_in_the_middle_goes_on_where_the_pages_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that came from the pages are not read again; a part of the table is refused as a whole."""
     monkeypatch.setattr(pages, "_BLOCK_BYTES", 1 << 14)
-    monkeypatch.setattr(pages, "_BLOCK_BYTES_OF_THREADS", 1 << 14)
     source = make(
         tmp_path / "r.sqlite",
         "CREATE TABLE t (a); WITH r(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM r WHERE i < 19999)"
@@ -138,11 +134,13 @@ def test_a_refusal_in_the_middle_goes_on_where_the_pages_ended(
     assert max(sizes) > 4000
     assert column(source, "t", "a") == list(range(20_000))
     assert source.refused == {"t": "a holds more than integers"}
+    first, *_, last = source.parts(4)
+    assert column(first, "t", "a") == list(range(len(column(first, "t", "a"))))
+    with pytest.raises(RefusedError, match="a holds more than integers"):
+        column(last, "t", "a")
 
 
-def test_tables_that_several_threads_decode_have_the_same_columns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_parts_of_a_table_have_its_columns(tmp_path: Path) -> None:
     """Numbers, NULLs, codes of texts and rows on overflow pages do not depend on who decodes which pages."""
     source = make(
         tmp_path / "r.sqlite",
@@ -150,9 +148,10 @@ def test_tables_that_several_threads_decode_have_the_same_columns(
         " CASE WHEN i % 5000 = 0 THEN hex(zeroblob(9000)) || i WHEN i % 11 THEN 'name ' || (i * 37 % 901) END FROM r",
     )
 
-    def read() -> tuple[int, list[int | None], list[str | None]]:
+    def read(sources: Sequence[SqliteSource]) -> tuple[list[int | None], list[str | None]]:
         words, blocks = Words(), list[Block]()
-        blocks += source.blocks("t", ["a"], ["b"], words)
+        for part in sources:
+            blocks += part.blocks("t", ["a"], ["b"], words)
         numbers = [
             None if null else value
             for block in blocks
@@ -160,16 +159,12 @@ def test_tables_that_several_threads_decode_have_the_same_columns(
         ]
         codes = [code for block in blocks for code in block.values["b"].tolist()]
         assert sorted(set(codes)) == list(range(-1, len(words)))
-        return len(blocks), numbers, [words[code] if code >= 0 else None for code in codes]
+        return numbers, [words[code] if code >= 0 else None for code in codes]
 
-    _, *alone = read()
-    monkeypatch.setattr(pages, "cores", lambda: 3)
-    monkeypatch.setattr(pages, "_MIN_BYTES_FOR_THREADS", 0)
-    monkeypatch.setattr(pages, "_BLOCK_BYTES_OF_THREADS", 1 << 15)
-    parts, *together = read()
-    assert parts > 10
-    assert together == alone
-    assert alone == [list(column) for column in zip(*source.fetch("t", ["a", "b"]), strict=True)]
+    alone = read([source])
+    assert list(alone) == [list(column) for column in zip(*source.fetch("t", ["a", "b"]), strict=True)]
+    for count in (2, 30, 2_000):  # pages are fewer
+        assert read(source.parts(count)) == alone
     assert source.refused == {}
 
 

@@ -1,6 +1,8 @@
 """Read a report's tables from any file format: large tables block by block as columns, small tables row by row."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -8,6 +10,7 @@ import numpy as np
 from nsysprof.core.arena import IN_MEMORY, ColumnArena, enough_space
 from nsysprof.core.arrays import Array, Ints
 from nsysprof.core.columns import Words
+from nsysprof.core.parallel import in_threads
 from nsysprof.trace.nsys.identify import fold
 from nsysprof.trace.trace import Progress, Unread
 
@@ -98,6 +101,43 @@ class Growing:
     def take_rest(self) -> dict[str, Array]:
         """Remove and return all remaining columns, by name."""
         return {name: self.take(name) for name in list(self._columns)}
+
+
+class Rows(NamedTuple):
+    """Columns of rows of some tables. ``values``: what the codes in a column stand for; ``notes``: lists of what else
+    these rows say.
+    """
+
+    columns: dict[str, Array]
+    values: dict[str, list[Any]]
+    notes: tuple[list[Any], ...] = ()
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """Join the columns of all parts, which become empty; codes are in the order of their first appearance."""
+    if len(parts) == 1:
+        return parts[0]
+    values = {name: dict[Any, int]() for name in parts[0].values}
+
+    def join(name: str) -> Array:
+        each, codes, stop = [part.columns.pop(name) for part in parts], values.get(name), 0
+        dtype = each[0].dtype
+        if codes is not None:
+            new = [np.array([codes.setdefault(value, len(codes)) for value in part.values[name]]) for part in parts]
+            dtype = np.result_type(*each, np.min_scalar_type(len(codes)))
+        out = np.empty(sum(map(len, each)), dtype)
+        for number, column in enumerate(each):
+            here = out[stop : (stop := stop + len(column))]
+            if codes is None:
+                here[:] = column
+            else:
+                np.take(new[number].astype(dtype), column, out=here, mode="wrap")  # other modes copy
+        return out
+
+    names = list(parts[0].columns)
+    columns = dict(zip(names, in_threads(*(partial(join, name) for name in names)), strict=True))
+    notes = (list(chain(*lists)) for lists in zip(*(part.notes for part in parts), strict=True))
+    return Rows(columns, {name: list(codes) for name, codes in values.items()}, tuple(notes))
 
 
 def read_blocks(

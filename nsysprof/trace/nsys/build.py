@@ -1,30 +1,47 @@
 """Build a trace from the tables of a report: join GPU work to its launches, and give threads small codes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
+from functools import partial
+from itertools import chain, islice
+from typing import TypeAlias
 
 import numpy as np
 
-from nsysprof.core.arena import ColumnArena, sort_groups
+from nsysprof.core.arena import ColumnArena, keep_freed, sort_groups
 from nsysprof.core.arrays import AnyInts, Array, Index, Ints, slices
 from nsysprof.core.columns import Coder, ranks
 from nsysprof.core.intervals import settled, tied
-from nsysprof.core.parallel import side_by_side
+from nsysprof.core.parallel import cores, side_by_side
 from nsysprof.core.text import join_words, one_line, plural
 from nsysprof.trace import trace
 from nsysprof.trace.details import HostCalls
 from nsysprof.trace.nsys.about import gpus_of_devices, last_error
-from nsysprof.trace.nsys.blocks import Source, column, read_blocks, unread_tables
+from nsysprof.trace.nsys.blocks import Rows, Source, column, joined, read_blocks, unread_tables
 from nsysprof.trace.nsys.clocks import on_one_clock
-from nsysprof.trace.nsys.gpu_work import WORK, WORK_NEEDS, Work, read_work
-from nsysprof.trace.nsys.host_calls import CALLS, CALLS_NEEDS, LaunchCalls, count_launches, launch_keys, read_calls
+from nsysprof.trace.nsys.gpu_work import WORK, WORK_NEEDS, Work, work_of, work_rows
+from nsysprof.trace.nsys.host_calls import (
+    CALLS,
+    CALLS_NEEDS,
+    Keys,
+    LaunchCalls,
+    call_rows,
+    calls_of,
+    count_launches,
+    launch_keys,
+)
 from nsysprof.trace.nsys.identify import reading
-from nsysprof.trace.nsys.nvtx import NVTX, NVTX_NEEDS, NvtxRanges, read_ranges
+from nsysprof.trace.nsys.nvtx import NVTX, NVTX_NEEDS, NvtxRanges, range_rows, ranges_of
+from nsysprof.trace.nsys.records import RefusedError
+from nsysprof.trace.nsys.sqlite import SqliteSource
 
 _NEEDS = {**dict.fromkeys(WORK, WORK_NEEDS), CALLS: CALLS_NEEDS, NVTX: NVTX_NEEDS}
 _MAX_OPEN = 16  # ranges of one name in one another that a program may have open when it is stopped
 _MAX_NAMES_SHOWN = 3  # of ranges that are never popped
 _MIN_BYTES_APART = 1 << 28  # of a file: tables of a smaller one are read one after the other
+_PARTS_PER_CORE = 2  # of a table
+_Read: TypeAlias = tuple[Collection[str], Callable[[Source, Collection[str]], Rows]]  # tables, and how to read them
 # What an analysis takes with the process that draws charts, measured at 1 to 10 million kernels: bytes in all, per row.
 _ANY_REPORT = 450_000_000
 _BYTES_PER_ROW = {**dict.fromkeys(WORK, 80), CALLS: 35, NVTX: 115}
@@ -37,13 +54,23 @@ def build_trace(
     """Return the `Trace` of a report, see `read_tables`."""
     process_ids, tids = Coder(), Coder()  # globalPids, globalTids
     with reading(report.path):
-        of_ranges = Coder()  # of tids in NVTX, which is read meanwhile
-        (ops, launches, work, other_calls, recorded_twice), nvtx = side_by_side(
-            lambda: _read_gpu_work(source, process_ids, tids, progress, arena),
-            lambda: read_ranges(source, of_ranges, progress, arena),
-            apart=arena.roomy and report.file.stat().st_size >= _MIN_BYTES_APART,
+        apart = arena.roomy and report.file.stat().st_size >= _MIN_BYTES_APART
+        if apart:
+            keep_freed()
+        told = None if apart else progress  # forks cannot tell
+        of_work: _Read = WORK, lambda part, tables: work_rows(part, tables, told, arena)
+        of_ranges: _Read = [NVTX], lambda part, _: range_rows(part, told, arena)
+        # one after the other if not in parallel: memory peaks in between
+        found = _read([of_work, of_ranges] if apart else [of_work], source, apart=apart)
+
+        def of_calls(keys: Keys) -> LaunchCalls:
+            read: _Read = [CALLS], lambda part, _: call_rows(part, keys, process_ids, told, arena)
+            return calls_of(_read([read], source, apart=apart)[0], source, keys, process_ids, tids, arena)
+
+        work, (ops, launches, other_calls, recorded_twice) = _joined(
+            _adopt(work_of(found.pop(0), source, process_ids), process_ids, source), process_ids, tids, of_calls, arena
         )
-        nvtx = replace(nvtx, thread=arena.take(tids.encode(of_ranges.values), nvtx.thread))
+        nvtx = ranges_of((found or _read([of_ranges], source, apart=False))[0], tids, arena)
         pids = process_ids.values
         cuda_devices = [(int(pids[code]), cuda_id) for code, cuda_id in work.devices]
         gpus = gpus_of_devices(source, report.about.gpus, cuda_devices)
@@ -167,15 +194,25 @@ def _in_order(work: Work, process_ids: Coder, arena: ColumnArena) -> Work:
     )
 
 
-def _read_gpu_work(
-    source: Source, process_ids: Coder, tids: Coder, progress: trace.Progress | None, arena: ColumnArena
-) -> tuple[trace.Ops, trace.Launches, Work, HostCalls, int]:
-    """The GPU ops and their launches (threads still as codes of ``tids``), other data of the GPU rows, the other host
-    calls, and the number of host calls for which a shorter call with the same id is used.
+def _read(reads: Sequence[_Read], source: Source, *, apart: bool) -> list[Rows]:
+    """The rows of each group of tables; with ``apart``, parts of the tables are read in parallel."""
+    if apart and isinstance(source, SqliteSource) and cores() > 1:
+        parts = source.parts(_PARTS_PER_CORE * cores())
+        tasks = [[partial(read, part, [table]) for table in tables for part in parts] for tables, read in reads]
+        with suppress(RefusedError):
+            found = iter(side_by_side(*chain(*tasks), apart=True))
+            return [joined([*islice(found, len(each))]) for each in tasks]
+    return [read(source, tables) for tables, read in reads]
+
+
+def _joined(
+    work: Work, process_ids: Coder, tids: Coder, of_calls: Callable[[Keys], LaunchCalls], arena: ColumnArena
+) -> tuple[Work, tuple[trace.Ops, trace.Launches, HostCalls, int]]:
+    """The GPU rows, from which the other results are made: the GPU ops and their launches (threads still as codes of
+    ``tids``), the other host calls, and the number of host calls for which a shorter call with the same id is used.
 
     The columns that join ops and launches are freed after use: memory peaks here.
     """
-    work = _adopt(read_work(source, process_ids, progress, arena), process_ids, source)
     work = _in_order(work, process_ids, arena)
     process_of_stream = np.array([work.devices[device][0] for device, *_ in work.streams], np.int32)
     keys = launch_keys(process_of_stream.take(work.stream), work.correlation)
@@ -183,7 +220,7 @@ def _read_gpu_work(
     for part in slices(len(slot)):
         slot[part] = keys.slots(process_of_stream.take(work.stream[part]), work.correlation[part])
     work = replace(work, correlation=np.empty(0, np.int64))
-    calls = read_calls(source, keys, process_ids, tids, progress, arena)
+    calls = of_calls(keys)
     slots = keys.count
     del keys
     by_id = np.argsort(tids.values, kind="stable")
@@ -216,7 +253,7 @@ def _read_gpu_work(
         launch=launch,
         from_graph=work.from_graph,
     )
-    return ops, launches, work, others, calls.duplicates
+    return work, (ops, launches, others, calls.duplicates)
 
 
 def _by_work(

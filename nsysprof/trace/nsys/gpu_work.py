@@ -1,6 +1,7 @@
 """Read GPU work and its launch parameters from the CUPTI tables KERNEL, MEMCPY, MEMSET and GRAPH_TRACE."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from nsysprof.core.arrays import Bytes, Ints, Ints32, Mask
 from nsysprof.core.columns import Coder, RowCoder
 from nsysprof.trace import trace
 from nsysprof.trace.details import LaunchGeometry, OpDetails, packed
-from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, present, read_blocks, times
+from nsysprof.trace.nsys.blocks import Block, Growing, Rows, Source, column, has_all, present, read_blocks, times
 from nsysprof.trace.nsys.identify import DamagedError
 
 _KERNELS, _COPIES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -55,7 +56,7 @@ class Work:
     ``start``, ``end`` int64 ns; ``kind`` uint8 (KERNEL, MEMCPY, MEMSET, GRAPH, MIGRATION); ``name`` int32 into
     ``names``; ``stream`` int32 into ``streams``; ``correlation`` int64, 0 for none; ``from_graph`` bool: whether the op
     is a node of a CUDA graph. ``streams`` are ``(device, stream id or None, whether the stream contains migrations)``;
-    ``devices`` are ``(process, CUDA device id)``; ``process`` is a code of the `Coder` passed to `read_work`.
+    ``devices`` are ``(process, CUDA device id)``; ``process`` is a code of the `Coder` passed to `work_of`.
     """
 
     start: Ints
@@ -73,19 +74,16 @@ class Work:
     warnings: tuple[str, ...]
 
 
-def read_work(
-    source: Source, processes: Coder, progress: trace.Progress | None = None, arena: ColumnArena = IN_MEMORY
-) -> Work:
-    """Read all GPU ops of the report from the tables that exist. Process ids are added to ``processes``.
-
-    Rows of tables without ``globalPid`` get process id 0. The columns are allocated in ``arena``.
+def work_rows(source: Source, tables: Collection[str], progress: trace.Progress | None, arena: ColumnArena) -> Rows:
+    """Read the GPU ops in those of the tables that exist. Rows of tables without ``globalPid`` get process id 0. The
+    columns are allocated in ``arena``.
     """
     rows = Growing(arena, start="i8", end="i8", kind="u1", name="i4", stream="i4", correlation="i8", from_graph="?")
     copies = Growing(arena, size_bytes="i8", source="u1", destination="u1", cause="u1")
     streams = RowCoder(3)  # of globalPid, device and stream
     names = RowCoder(2)  # of kind and id of the name
     untimed, geometry = 0, LaunchGeometry()
-    for table, kind in WORK.items():
+    for table, kind in ((table, WORK[table]) for table in tables):
         naming = present(source, table, _NAMED_BY[kind])
         others = [*_OTHERS, *naming, *(_OF_COPIES if kind in trace.COPYING else _OF_LAUNCHES)]
         for block in read_blocks(source, table, WORK_NEEDS, others, progress):
@@ -116,21 +114,37 @@ def read_work(
                 correlation=np.where(moves, 0, column(block, "correlationId")),
                 from_graph=column(block, "graphNodeId") != 0,
             )
-    columns = rows.take_rest()
+    values = {
+        "stream": streams.rows(),
+        "name": names.rows(),
+        "launch": [tuple(row) for row in np.transpose(geometry.rows).tolist()],
+    }
+    columns = {**rows.take_rest(), **copies.take_rest(), "launch": geometry.of}
+    return Rows(columns, values, ([untimed], [geometry.whole]))
+
+
+def work_of(rows: Rows, source: Source, processes: Coder) -> Work:
+    """Make the GPU ops of the report from the rows of all tables, whose columns are removed. Process ids are added to
+    ``processes``.
+    """
+    columns, values, untimed = dict(rows.columns), rows.values, sum(rows.notes[0])
+    rows.columns.clear()
     _check_times(columns["start"], columns["end"])
-    texts = source.strings([number for kind, number in names.rows() if kind == trace.KERNEL])
+    geometry = LaunchGeometry.of_codes(columns.pop("launch"), values["launch"], all(rows.notes[1]))
+    copies = {each.name: columns.pop(each.name) for each in fields(trace.Copies)}
+    texts = source.strings([number for kind, number in values["name"] if kind == trace.KERNEL])
     devices: dict[tuple[int, int], int] = {}
     listed: list[tuple[int, int | None, bool]] = []
-    for process, device, number in streams.rows():
+    for process, device, number in values["stream"]:
         owner = int(processes.encode(np.array([process]))[0]), device
         known = None if number in (_NO_STREAM, _MIGRATES) else number
         listed.append((devices.setdefault(owner, len(devices)), known, number == _MIGRATES))
     return Work(
         **columns,
-        names=[_op_name(kind, number, texts) for kind, number in names.rows()],
+        names=[_op_name(kind, number, texts) for kind, number in values["name"]],
         streams=listed,
         devices=list(devices),
-        copies=trace.Copies(**copies.take_rest()),
+        copies=trace.Copies(**copies),
         geometry=geometry,
         warnings=(f"{untimed:,} GPU operations lack a start or an end, so they count as 0 ns",) if untimed else (),
     )
@@ -178,7 +192,7 @@ _DETAILS = ("correlation", "grid", "block", *_NUMBERS)
 
 
 def read_op_details(source: Source) -> OpDetails:
-    """Read the `OpDetails` of a report, in the order of `read_work`."""
+    """Read the `OpDetails` of a report, in the order of `work_rows`."""
     rows = Growing(IN_MEMORY, **dict.fromkeys(_DETAILS, "i8"))
     for table in WORK:
         for block in read_blocks(source, table, WORK_NEEDS, ("correlationId", *_OF_LAUNCHES)):

@@ -22,7 +22,7 @@ from nsysprof.trace.calls import (
     outermost_calls,
     waits_for_gpu,
 )
-from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, read_blocks, times
+from nsysprof.trace.nsys.blocks import Block, Growing, Rows, Source, column, has_all, read_blocks, times
 from nsysprof.trace.nsys.host_ranges import MPI_CALLS
 from nsysprof.trace.trace import PROCESS_OF_THREAD, Launches, Progress, Trace
 
@@ -30,6 +30,7 @@ CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 OS_CALLS, OVERHEAD = "OSRT_API", "PROFILER_OVERHEAD"
 CALLS_NEEDS = ("start", "end", "globalTid", "correlationId")  # without them a row is no launch
 _VERSION = re.compile(r"(?:_ptsz|_ptds)?_v\d{4,}\Z")  # of the function that CUPTI saw: cudaLaunchKernel_v7000
+_OTHER = "other "  # before the columns of calls without a launch key
 _UNNAMED = "CUDA call"  # where the report does not name it
 _NOT_READY = 600  # what queries of events and streams return: no failure
 _OS_CLASS = 27  # of a call; other rows of that table say that the recording was cut
@@ -119,7 +120,7 @@ def launch_keys(process: Array, correlation: Ints) -> Keys:
 class LaunchCalls:
     """The host calls that launched GPU work, one row per launch key, unsorted.
 
-    ``start``, ``end`` int64 ns; ``thread`` int32: a code of the `Coder` passed to `read_calls`; ``slot`` is the key;
+    ``start``, ``end`` int64 ns; ``thread`` int32: a code of the `Coder` passed to `calls_of`; ``slot`` is the key;
     ``name`` indexes the names of ``others``. ``others`` are calls that caused no GPU work, and duplicates: if several
     calls have one key, the shortest call is used, and ``duplicates`` counts the others. If calls with one id are nested
     (a driver call inside a runtime call), the outermost call counts: the last rows of ``others`` enclose launches;
@@ -136,24 +137,18 @@ class LaunchCalls:
     around: AnyInts
 
 
-def read_calls(
-    source: Source,
-    keys: Keys,
-    processes: Coder,
-    threads: Coder,
-    progress: Progress | None = None,
-    arena: ColumnArena = IN_MEMORY,
-) -> LaunchCalls:
-    """Read the launches of all GPU work, and all other calls. Several rows can have one key, such as a driver call
-    inside a runtime call, or a call recorded twice. The shortest of these rows is used, with the name of the outermost
-    row.
-    """
+def call_rows(
+    source: Source, keys: Keys, processes: Coder, progress: Progress | None = None, arena: ColumnArena = IN_MEMORY
+) -> Rows:
+    """Read the host calls: those with a launch key, and all others."""
     rows = Growing(arena, slot=str(np.dtype(keys.type)), **_CALL)
-    rest, names, recorded = Growing(arena, **_CALL, id="i8"), Coder(), 0
+    rest, threads, names = Growing(arena, **_CALL, id="i8"), Coder(), Coder()
+    known, recorded = Coder(), 0
+    known.encode(processes.values)
     for block in read_blocks(source, CALLS, CALLS_NEEDS, ("nameId", "returnValue"), progress=progress):
         result = column(block, "returnValue")
         columns = _call_columns(block, threads, names, result=np.where(result == _NOT_READY, 0, result & _RESULT))
-        asked_once = processes.encode(threads.values & PROCESS_OF_THREAD)
+        asked_once = known.encode(threads.values & PROCESS_OF_THREAD)
         process = asked_once.take(columns["thread"])
         id = column(block, "correlationId")
         slot, recorded = keys.slots(process, id), recorded + block.rows
@@ -161,7 +156,25 @@ def read_calls(
         some, other = np.flatnonzero(asked), np.flatnonzero(~asked)
         rows.add(len(some), slot=slot[some], **{name: values[some] for name, values in columns.items()})
         rest.add(len(other), **{name: values[other] for name, values in columns.items()}, id=id[other])
-    columns, others = rows.take_rest(), rest.take_rest()
+    others = {f"{_OTHER}{name}": values for name, values in rest.take_rest().items()}
+    values = {"thread": threads.values.tolist(), "name": names.values.tolist()}
+    values |= {f"{_OTHER}{name}": each for name, each in values.items()}
+    return Rows({**rows.take_rest(), **others}, values, ([recorded],))
+
+
+def calls_of(
+    rows: Rows, source: Source, keys: Keys, processes: Coder, threads: Coder, arena: ColumnArena = IN_MEMORY
+) -> LaunchCalls:
+    """Make the launches of all GPU work, and all other calls, from the rows of `call_rows`. Several rows can have one
+    key, such as a driver call inside a runtime call, or a call recorded twice. The shortest of these rows is used, with
+    the name of the outermost row. Ids are added to ``processes`` and ``threads``.
+    """
+    recorded, names = sum(rows.notes[0]), Coder()
+    names.encode(np.array(rows.values["name"], np.int64))
+    threads.encode(np.array(rows.values["thread"], np.int64))  # the same codes
+    processes.encode(threads.values & PROCESS_OF_THREAD)
+    others = {name[len(_OTHER) :]: rows.columns.pop(name) for name in list(rows.columns) if name.startswith(_OTHER)}
+    columns = rows.columns
     called = _named(source, names, details.CUDA_CALL)
     rank = ranks([text for _, text, _ in called])
     kept = _outermost(others, others.pop("id"), rank)

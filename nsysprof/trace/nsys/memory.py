@@ -8,7 +8,7 @@ from nsysprof.core.arrays import Array, Ints
 from nsysprof.core.columns import Coder, distinct
 from nsysprof.trace.details import KEPT, NO_FAULTS, NO_MEMORY, POOL, MemoryEvents, PageFaults
 from nsysprof.trace.nsys.blocks import Source, column, read_blocks
-from nsysprof.trace.nsys.host_calls import launch_keys, read_calls
+from nsysprof.trace.nsys.host_calls import call_rows, calls_of, launch_keys
 from nsysprof.trace.trace import MEMORY_KINDS
 
 _MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
@@ -92,7 +92,7 @@ def _calls(source: Source, row: dict[str, Ints]) -> dict[str, Ints]:
     processes, threads = Coder(), Coder()
     process = processes.encode(row["globalPid"])
     keys = launch_keys(process, row["correlationId"])
-    calls = read_calls(source, keys, processes, threads)
+    calls = calls_of(call_rows(source, keys, processes), source, keys, processes, threads)
     place = np.full(keys.count + 1, -1)
     place[calls.slot] = np.arange(len(calls.slot))
     call = place[keys.slots(process, row["correlationId"])]

@@ -1,6 +1,7 @@
 """Read NVTX ranges from NVTX_EVENTS, with names and domains."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from nsysprof.core.arrays import Bytes, Index, Ints, Ints32, Mask
 from nsysprof.core.columns import Coder, Words, distinct
 from nsysprof.trace.autograd import shape_of_payload
 from nsysprof.trace.details import NO_OPERATORS, OperatorCalls, RangeName
-from nsysprof.trace.nsys.blocks import Block, Growing, Source, column, has_all, known, present, times
+from nsysprof.trace.nsys.blocks import Block, Growing, Rows, Source, column, has_all, known, present, times
 from nsysprof.trace.trace import DEFAULT_DOMAIN, PROCESS_OF_THREAD, PUSH_POP, START_END, Progress
 
 NVTX = "NVTX_EVENTS"
@@ -19,6 +20,7 @@ PUSH_POP_EVENT = 59
 _KIND_OF_EVENT = {PUSH_POP_EVENT: PUSH_POP, 60: START_END, 70: PUSH_POP, 71: START_END}
 _THREAD_NAME, _DOMAIN_CREATE = 39, 75
 _MISSING = -1
+_Domain: TypeAlias = tuple[int, int]  # process and number
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class NvtxRanges:
     """NVTX ranges in file order.
 
     ``start``, ``end`` int64 ns; if ``open``, the end is not recorded and equals the start; ``kind`` uint8 (PUSH_POP,
-    START_END); ``thread`` int32: a code of the `Coder` passed to `read_ranges` (for a start/end range, the thread that
+    START_END); ``thread`` int32: a code of the `Coder` passed to `ranges_of` (for a start/end range, the thread that
     started it); ``name`` int32 into ``names``; ``moved`` bool: whether it is a start/end range for which the report
     names the thread that ended it. ``thread_names`` maps globalTids to names set by `nvtxNameOsThread`.
     """
@@ -42,12 +44,10 @@ class NvtxRanges:
     thread_names: dict[int, str]
 
 
-def read_ranges(
-    source: Source, threads: Coder, progress: Progress | None = None, arena: ColumnArena = IN_MEMORY
-) -> NvtxRanges:
-    """Read all push/pop and start/end ranges of the report, and thread names; marks and categories are left out."""
+def range_rows(source: Source, progress: Progress | None = None, arena: ColumnArena = IN_MEMORY) -> Rows:
+    """Read all push/pop and start/end ranges, and thread names; marks and categories are left out."""
     rows = Growing(arena, start="i8", end="i8", open="?", kind="u1", thread="i4", name="i4", moved="?")
-    names = _Names(source)
+    names, threads = _Names(), Coder()
     ints = ["start", "end", "eventType", "globalTid", "endGlobalTid", "textId", "domainId"]
     columns = present(source, NVTX, ints), present(source, NVTX, ["text"])
     kinds = np.full(256, 255, np.uint8)
@@ -72,8 +72,28 @@ def read_ranges(
         )
         if progress:
             progress("reading NVTX ranges", block.rows)
-    code, distinct = names.resolve(rows.take("name"), arena)
-    return NvtxRanges(**rows.take_rest(), name=code, names=distinct, thread_names=names.of_threads())
+    values, created, named = names.resolve(source)
+    return Rows(rows.take_rest(), {"thread": threads.values.tolist(), "name": values}, (created, named))
+
+
+def ranges_of(rows: Rows, threads: Coder, arena: ColumnArena = IN_MEMORY) -> NvtxRanges:
+    """Make the ranges of the report from the rows of `range_rows`. Thread ids are added to ``threads``."""
+    created: dict[tuple[int, int], str] = {}
+    for domain, text in rows.notes[0]:
+        created.setdefault(domain, text)  # the create row may come twice
+    # several names of one thread at the same time: the alphabetically last
+    thread_names = {tid: name for _, name, tid in sorted(rows.notes[1])}
+    found: dict[RangeName, int] = {}
+    recode = [
+        found.setdefault(
+            RangeName(text, created.get(domain, f"domain {domain[1]}" if domain[1] else DEFAULT_DOMAIN)), len(found)
+        )
+        for text, domain in rows.values["name"]
+    ]
+    columns = dict(rows.columns)
+    columns["name"] = arena.take(np.array(recode, np.int32), columns["name"])
+    columns["thread"] = arena.take(threads.encode(np.array(rows.values["thread"], np.int64)), columns["thread"])
+    return NvtxRanges(**columns, names=list(found), thread_names=thread_names)
 
 
 def read_payloads(source: Source) -> OperatorCalls:
@@ -105,8 +125,7 @@ def read_payloads(source: Source) -> OperatorCalls:
 class _Names:
     """Codes of (domain, name), where a name is a text, a string id, or both, mixed row by row."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self) -> None:
         self.words = Words()
         self._ids, self._domain_ids, self._processes = Coder(), Coder(), Coder()
         self._texts, self._domains, self._names = Coder(), Coder(), Coder()
@@ -126,14 +145,6 @@ class _Names:
     def note_threads(self, block: Block, rows: Index) -> None:
         columns = (times(block)[0], column(block, "globalTid"), column(block, "textId", _MISSING), self._word(block))
         self._threads += zip(*(values[rows].tolist() for values in columns), strict=True)
-
-    def of_threads(self) -> dict[int, str]:
-        """Return the last name of each named globalTid; if several names were set at the same time, return the
-        alphabetically last.
-        """
-        strings = self._source.strings(sorted({text_id for _, _, text_id, _ in self._threads} - {_MISSING}))
-        named = [(at, known(self._text(strings, *name)), tid) for at, tid, *name in self._threads]
-        return {tid: name for _, name, tid in sorted((at, name, tid) for at, name, tid in named if name)}
 
     def encode(self, block: Block, rows: Index) -> Ints32:
         """The code of each row's name. Most rows have a text in the default domain, so one look-up is enough."""
@@ -163,31 +174,22 @@ class _Names:
     def _word(block: Block) -> Ints32:
         return block.values.get("text", np.full(block.rows, -1, np.int32))
 
-    def resolve(self, codes: Ints32, arena: ColumnArena) -> tuple[Ints32, list[RangeName]]:
-        """Map codes of recorded names to codes of distinct names, and return the distinct names."""
+    def resolve(
+        self, source: Source
+    ) -> tuple[list[tuple[str, _Domain]], list[tuple[_Domain, str]], list[tuple[int, str, int]]]:
+        """Return text and domain of each name, the names of domains, and those of threads with time and globalTid."""
         ids = self._ids.values.tolist()
-        created_ids = [text_id for text_id, _ in self._created.values()]
-        strings = self._source.strings(sorted({*ids, *created_ids} - {_MISSING}))
+        others = [text_id for text_id, _ in self._created.values()] + [text_id for _, _, text_id, _ in self._threads]
+        strings = source.strings(sorted({*ids, *others} - {_MISSING}))
         texts = [self._text(strings, ids[key >> 32], (key & 0xFFFFFFFF) - 1) for key in self._texts.values.tolist()]
-        domains = [self._domain(strings, key) for key in self._domains.values.tolist()]
-        distinct: dict[RangeName, int] = {}
-        recode = np.array(
-            [
-                distinct.setdefault(RangeName(texts[key & 0xFFFFFFFF], domains[key >> 32]), len(distinct))
-                for key in self._names.values.tolist()
-            ],
-            np.int32,
-        )
-        return arena.take(recode, codes), list(distinct)
+        processes, numbers = self._processes.values.tolist(), self._domain_ids.values.tolist()
+        domains = [(processes[key >> 32], numbers[key & 0xFFFFFFFF]) for key in self._domains.values.tolist()]
+        values = [(texts[key & 0xFFFFFFFF], domains[key >> 32]) for key in self._names.values.tolist()]
+        created = [(domain, self._text(strings, *name)) for domain, name in self._created.items()]
+        named = [(at, known(self._text(strings, *name)), tid) for at, tid, *name in self._threads]
+        return values, created, [(at, name, tid) for at, name, tid in named if name]
 
     def _text(self, strings: dict[int, str], text_id: int, word: int) -> str:
         if text_id in strings:
             return strings[text_id]
         return self.words[word] if word >= 0 else "[unnamed]"
-
-    def _domain(self, strings: dict[int, str], key: int) -> str:
-        number = int(self._domain_ids.values[key & 0xFFFFFFFF])
-        process = int(self._processes.values[key >> 32])
-        if (process, number) in self._created:
-            return self._text(strings, *self._created[process, number])
-        return DEFAULT_DOMAIN if number == 0 else f"domain {number}"

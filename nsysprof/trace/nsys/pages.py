@@ -9,29 +9,14 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import closing
-from queue import SimpleQueue
-from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
 
-from nsysprof.core.parallel import cores, map_in_order
 from nsysprof.trace.nsys.blocks import Block, Wanted
-from nsysprof.trace.nsys.records import (
-    SPARE,
-    SPARE_FOR_EACH_FIELD,
-    Found,
-    Layout,
-    Patch,
-    RefusedError,
-    as_block,
-    find_rows,
-)
+from nsysprof.trace.nsys.records import SPARE, SPARE_FOR_EACH_FIELD, Layout, Patch, RefusedError, as_block, find_rows
 
 _BLOCK_BYTES = 1 << 20  # of pages decoded at once: they stay in the cache, and numpy's calls stay few
-# Threads take turns between numpy's calls, which must be long for that: below this size of a table they gain nothing.
-_BLOCK_BYTES_OF_THREADS, _MIN_BYTES_FOR_THREADS = 1 << 22, 1 << 28
 _MAX_LEVELS = 20  # of a b-tree, which is SQLite's own limit
 _TABLE_LEAF, _TABLE_INTERIOR = 13, 5
 
@@ -42,8 +27,11 @@ class _File(NamedTuple):
     pages: int
 
 
-def decode(path: str, layout: Layout, wanted: Wanted, patch: Patch) -> Iterator[tuple[Block, int]]:
-    """Yield blocks of the columns in rowid order, each block with its last rowid.
+def decode(
+    path: str, layout: Layout, wanted: Wanted, patch: Patch, part: tuple[int, int] = (0, 1)
+) -> Iterator[tuple[Block, int]]:
+    """Yield blocks of the columns in rowid order, each block with its last rowid; ``part`` (number, count): of a part
+    of the table.
 
     `patch` fetches rows with unusual records, if there are few. Raises RefusedError, possibly after it yielded some
     blocks. These blocks are correct if the file did not change.
@@ -51,31 +39,21 @@ def decode(path: str, layout: Layout, wanted: Wanted, patch: Patch) -> Iterator[
     with open(path, "rb", buffering=0) as handle:  # noqa: PTH123 - Path.open hides that this is unbuffered
         file = _open(handle, os.fstat(handle.fileno()).st_size)
         leaves = _leaves(file, layout.root)
-        threads = cores() if len(leaves) * file.size >= _MIN_BYTES_FOR_THREADS else 1
-        step = max(1, (_BLOCK_BYTES if threads == 1 else _BLOCK_BYTES_OF_THREADS) // file.size)
-        parts = [leaves[at : at + step] for at in range(0, len(leaves), step)]
-        free = SimpleQueue[np.ndarray]()  # a buffer for each block that is being read, waits, or is in use
-        for _ in range(threads + 2):
-            free.put(np.zeros(step * file.size + SPARE + SPARE_FOR_EACH_FIELD * len(layout.fields), np.uint8))
-        reading = Lock()
-
-        def rows(pages: np.ndarray) -> Found | None:
-            buffer = free.get()
-            with reading:
-                _read(file, pages, buffer)
+        first, stop = (len(leaves) * at // part[1] for at in (part[0], part[0] + 1))
+        step = max(1, _BLOCK_BYTES // file.size)
+        buffer = np.zeros(step * file.size + SPARE + SPARE_FOR_EACH_FIELD * len(layout.fields), np.uint8)
+        last = None
+        # a part begins with the last page of the part before, for its rowids alone
+        for at in ([first - 1] if first else []) + [*range(first, stop, step)]:
+            pages = leaves[at : min(at + step, stop) if at >= first else first]
+            _read(file, pages, buffer)
             cells = _cells(buffer, file.size, len(pages), empty=len(leaves) == 1)
             if len(cells):
-                return find_rows(buffer, cells, file.size, wanted, layout)
-            free.put(buffer)
-            return None
-
-        last = None
-        with closing(map_in_order(rows, parts, threads)) as blocks:
-            for found in blocks:
-                if found is None:
+                found = find_rows(buffer, cells, file.size, wanted, layout)
+                if at < first:
+                    last = int(found.rowid[-1])
                     continue
                 block, last = as_block(found, last, wanted, patch)
-                free.put(found.buffer)
                 yield block, last
 
 

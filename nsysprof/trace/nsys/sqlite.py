@@ -13,7 +13,7 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,12 @@ class _Table:
 class SqliteSource:
     """The tables of one SQLite file; see `Source`. Raises NsysprofError for a defective file.
 
-    ``refused`` are the tables read through sqlite3 so far, with the reasons.
+    ``refused`` are the tables read through sqlite3 so far, with the reasons. ``part`` (number, count) is the part of
+    the rows that `blocks` yields; see `parts`.
     """
 
     path: Path
+    part: tuple[int, int] = (0, 1)
     refused: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def tables(self, *, views: bool = True) -> tuple[str, ...]:
@@ -98,6 +100,8 @@ class SqliteSource:
                 self._check_unchanged()
                 yield block
         except RefusedError as refused:
+            if self.part[1] > 1:
+                raise
             self.refused[table] = str(refused)
         else:
             return
@@ -112,6 +116,13 @@ class SqliteSource:
             count = f"SELECT count(*) FROM {slices.quoted(table)} NOT INDEXED"
             if connection.execute(count).fetchone()[0] != rows:
                 raise sqlite3.DatabaseError("its rows are not in rowid order")
+
+    def parts(self, count: int) -> list["SqliteSource"]:
+        """Return sources whose `blocks` yield a part of a table each, or raise RefusedError."""
+        out = [replace(self, part=(number, count)) for number in range(count)]
+        for each in out:  # of the same state of the file
+            vars(each).update(_tables=self._tables, _place=self._place)
+        return out
 
     def fetch(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
         """Return all rows of a small table as Python values; bytes that are not UTF-8 become U+FFFD."""
@@ -170,7 +181,7 @@ class SqliteSource:
                     raise RefusedError("it has no rowid")
                 return slices.rows_by_id(connections[0], wanted, rowid, rowids)
 
-            yield from pages.decode(path, layout, wanted, patch)
+            yield from pages.decode(path, layout, wanted, patch, self.part)
 
     @contextmanager
     def _connection(self, table: str | None, text_factory: Any = None) -> Iterator[sqlite3.Connection]:
