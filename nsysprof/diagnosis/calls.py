@@ -57,7 +57,7 @@ _SLOW_LAUNCH = (
 )
 OVERLAP = "; start MPI_Isend and MPI_Irecv before independent work, and balance the ranks"
 _COLLECTIVE = re.compile(r"P?MPI_((?:All|Reduce|Bcast|Gather|Scatter|Scan|Exscan)(?!oc|\w*_(?:local|init)\b)\w*)")
-_STARTED = re.compile(r"P?MPI_I(?!nit)")  # calls that do not wait
+_STARTED = re.compile(r"P?MPI_I")  # calls that do not wait
 _FEWER = "; call it in fewer steps, or start MPI_I{name} before independent work, and balance the ranks"
 _CACHE = (
     "turn the caching allocator on: unset PYTORCH_NO_CUDA_MEMORY_CACHING and PYTORCH_NO_HIP_MEMORY_CACHING, and do"

@@ -63,7 +63,7 @@ _PAD = {
 }
 # Steps that decode few tokens: vLLM names each by its sequences and tokens, in prefill (context) and decode.
 _WEIGHTS, _DECODES = "reads of weights", re.compile(r"context_0\(0\)_generation_\d+\(\d\d?\)\Z")
-_MOE, _MUCH, _FEWER = re.compile(r"(?i)fused_?moe|moe\w*gemm"), 0.25, 0.5
+_MOE, _MUCH, _FEWER = re.compile(r"(?i)fused_?moe"), 0.25, 0.5
 _LARGER = "quantize the weights to 8 bits (FP8, INT8), or increase the batch size (each read then serves more tokens)"
 # Of aligned products: 4.8 on an H200 for a width of 4,096 in place of 4,095, in half precision.
 _ALIGNED_SPEEDUP = 5.0

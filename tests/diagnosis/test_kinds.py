@@ -250,12 +250,12 @@ def beside(blocks: int) -> Act:
     return act
 
 
-def optimizer(count: int) -> Act:
+def optimizer(count: int, name: str = "Optimizer.step#Adam.step") -> Act:
     """Kernels that update parameters, launched more slowly than the GPU runs them."""
 
     def act(program: Program) -> None:
         program.wait()
-        with program.range("Optimizer.step#Adam.step"):
+        with program.range(name):
             for _ in range(count):
                 program.code(10 * US)
                 program.launch("at::native::vectorized_elementwise_kernel<addcdiv>", 2 * US)
@@ -267,6 +267,8 @@ MEAN = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::n
 PRODUCT, SCORES = "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_TNT", 500 * US
 SOFTMAX = "void softmax_warp_forward<c10::Half, c10::Half, float, 11, false, false>"
 NORM = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 128, true, 1, true>"
+MOMENTS = "void at::native::batch_norm_collect_statistics_kernel<at::native::InvStd, float, float, float, int>"
+DROPOUT = "void at::native::(anonymous namespace)::fused_dropout_kernel_vec<float, float, unsigned int, 1, 4, bool>"
 TO_NHWC = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true, 0>"
 GEMV = "void gemvx::kernel<int, int, __nv_bfloat16, __nv_bfloat16, float>"
 LOSS = "void cunn_SoftMax{0}<8, c10::BFloat16, float, c10::BFloat16, LogSoftMax{0}Epilogue>"
@@ -289,6 +291,13 @@ def in_a_row(*names: str) -> Act:
             program.launch(name, SCORES, blocks=32 if "_1C11_kernel_new<" in name else 4096)
 
     return act
+
+
+def copied_scores(program: Program) -> None:
+    """Attention whose scores are copied."""
+    in_a_row(PRODUCT, SOFTMAX)(program)
+    program.copy(8, 1 << 20, SCORES)
+    program.launch(PRODUCT, SCORES)
 
 
 def read_back(program: Program) -> None:
@@ -366,7 +375,11 @@ HAS = [
      "communicate less: keep results sharded and gather only what is read, send bfloat16"),
     (optimizer(60), "optimizer", "kernel launches of the optimizer", 604_083,
      "--fuse 'Optimizer.step#Adam.step'", "construct the optimizer with fused=True"),
+    (optimizer(60, "sgd"), "optimizer", "kernel launches of the optimizer", 604_083,
+     "--fuse sgd", "construct the optimizer with fused=True"),
     (kernel("fmha_cutlassF_f32_aligned_64x64_rf_sm80", 264), "tensor-cores", "attention in FP32", 1_666_667, "",
+     "if bfloat16 is precise enough, run the model under torch.autocast"),
+    (kernel("fmha_cutlassB_f32_aligned_64x64_k64_sm80", 264), "tensor-cores", "attention in FP32", 1_666_667, "",
      "if bfloat16 is precise enough, run the model under torch.autocast"),
     (kernel("ampere_sgemm_128x64_tn", 264), "tensor-cores", "matrix products in FP32 on CUDA cores", 1_750_000, "",
      "if TF32 is precise enough, set CUBLAS"),
@@ -375,6 +388,8 @@ HAS = [
     (kernel("_5x_cudnn_ampere_scudnn_128x32_relu_small_nn_v1"), "tensor-cores", "convolutions in FP32 on CUDA cores",
      1_750_000, "", "if TF32 is precise enough, set CUDNN"),
     (in_a_row(NORM, GELU, NORM, GELU), "training-mode", "batch norm in training mode without a backward pass",
+     1_000_000, "", "call model.eval()"),
+    (in_a_row(MOMENTS, GELU, MOMENTS, GELU), "training-mode", "batch norm in training mode without a backward pass",
      1_000_000, "", "call model.eval()"),
     (in_a_row(PRODUCT, FILL, PRODUCT), "memset", "kernels that fill memory with a constant", 500_000, "",
      "use torch.empty for memory that is overwritten anyway"),
@@ -394,6 +409,8 @@ HAS = [
      "use fewer registers per thread (255)"),
     (kernel("cutlass_80_tensorop_f16_s16816gemm_f16_128x128_nn_align1"), "misaligned",
      "matrix products of misaligned sizes", 1_600_000, "", "pad the leading dimensions"),
+    *((kernel(name), "channels-last", "conversions between channels-first and channels-last", 2_000_000, "",
+       "pass tensors to cuDNN in NHWC") for name in ("nchw2nhwc_kernel", "nhwc2nchwKernel<float>", "nhwcToNchwKernel")),
     (kernel(TO_NHWC), "channels-last",
      "conversions between channels-first and channels-last", 2_000_000, "", "pass tensors to cuDNN in NHWC"),
     (in_a_row(TO_NHWC, "void cudnn::bn_bw_1C11_kernel_new<__half>"), "channels-last",
@@ -404,6 +421,10 @@ HAS = [
      "launch a multiple of 132 blocks"),
     (in_a_row(PRODUCT, SCALE, SOFTMAX, PRODUCT), "unfused-attention", "attention in separate kernels", 1_666_667, "",
      "call torch.nn.functional.scaled_dot_product_attention"),
+    (copied_scores, "unfused-attention", "attention in separate kernels", 1_666_667, "",
+     "call torch.nn.functional.scaled_dot_product_attention"),
+    (in_a_row(PRODUCT, SCALE, SOFTMAX, DROPOUT, PRODUCT), "unfused-attention", "attention in separate kernels",
+     2_166_667, "", "call torch.nn.functional.scaled_dot_product_attention"),
     (in_a_row(GELU, GEMV, GEMV, GEMV), "weight-bound", "reads of weights", 750_000, "", "quantize the weights to 8"),
     (in_a_row(SCALE, ADD, GELU, SCALE), "pointwise", "pointwise kernels in a row", 1_500_000, "",
      "fuse these kernels with torch.compile"),
@@ -575,6 +596,7 @@ NOT = [
     pytest.param(kernel("fmha_cutlassF_bf16_aligned_64x64_rf_sm80", 4096), nothing, id="attention in bfloat16"),
     pytest.param(kernel(PRODUCT, 4096, shared=(0, 200 << 10)), nothing, id="few warps by design"),
     pytest.param(kernel("cutlass_80_tensorop_f16_s16816gemm_f16_128x128_nn_align8"), nothing, id="aligned"),
+    pytest.param(kernel("cutlass_80_tensorop_s8_i16832gemm_s8_128x128_nn_align16"), nothing, id="bytes aligned"),
     pytest.param(in_a_row(SCALE, SCALE, SCALE, SCALE), nothing, id="one kernel in a loop"),
     pytest.param(in_a_row(SCALE, PRODUCT, ADD, PRODUCT), nothing, id="products between pointwise kernels"),
     pytest.param(in_a_row(PRODUCT, GELU, GEMV, PRODUCT), nothing, id="a small part by products of one row"),
@@ -589,6 +611,10 @@ NOT = [
     pytest.param(recorder(20 * US), nothing, id="a recorder that is soon done"),
     pytest.param(collective(beside=True), nothing, id="a collective beside a kernel"),
     pytest.param(in_a_row(NORM, "cudnn::bn_bw_1C11_kernel_new"), nothing, id="batch norm in training"),
+    pytest.param(
+        in_a_row(NORM, GELU, "sm80_xmma_dgrad_implicit_gemm_f16f16"), nothing, id="batch norm and convolution"
+    ),
+    pytest.param(in_a_row(*[PRODUCT] * 14, CAST), nothing, id="few casts"),
     pytest.param(optimizer(2), nothing, id="an optimizer of few launches"),
     pytest.param(kernel("stencil", 132, shared=(0, 200 << 10)), nothing, id="a persistent kernel"),
     pytest.param(kernel("sm90_xmma_gemm_bf16", 64), nothing, id="a product that may read memory as fast as it can"),
@@ -610,7 +636,9 @@ def test_what_lies_between_steps_is_named(trace: MakeTrace) -> None:
     assert 3 * MS < first.lost_ns / first.steps < 4 * MS
 
 
-@pytest.mark.parametrize(("name", "kind"), [("[DALI] RunCPU", "input-wait"), ("plan", "cpu-code")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("[DALI] RunCPU", "input-wait"), ("reader 0", "input-wait"), ("plan", "cpu-code")]
+)
 @pytest.mark.parametrize(("ns", "every", "told"), [(4 * MS, 1, True), (0, 1, False), (48 * MS, 12, False)])
 def test_pauses_in_which_the_gpu_also_works_are_told(
     trace: MakeTrace, name: str, kind: str, ns: int, every: int, told: bool
@@ -1559,7 +1587,10 @@ def test_rows_of_pointwise_kernels_end_where_their_names_begin_again(trace: Make
     assert "; for the optimizer (100 % of their time), use a torch.optim optimizer with fused=True" in chain.remedy
     act = in_a_row("volta_fp16_s884cudnn_fp16_256x64_ldg8_relu_f2f_exp_small_nhwc2nchw_tn_v1", PRODUCT)
     assert not [*diagnosis_of(trace(*steps(act).items)).findings]  # a convolution that converts while it computes
-    for name in (TO_NHWC, "void dali::kernels::detail::gpu::FlipKernel<(unsigned long)5, (bool)0, float>"):
+    for name in (
+        *(TO_NHWC, "void dali::kernels::detail::gpu::FlipKernel<(unsigned long)5, (bool)0, float>"),
+        *("void cudnn::ops::nchwAddPaddingKernel<float>", "void at::native::vectorized_gather_kernel<16, long>"),
+    ):
         found = diagnosis_of(trace(*steps(in_a_row(SCALE, ADD, name, GELU, ADD, name, SCALE)).items)).findings
         assert "pointwise" not in {each.kind for each in found}  # no compiler fuses what a library launches between
 
@@ -1593,12 +1624,31 @@ def test_what_costs_little_beside_others_and_has_no_remedy_is_not_told(trace: Ma
         assert [each.kind for each in diagnosis_of(trace(*steps(act).items)).findings] == kinds
 
 
+@pytest.mark.parametrize("name", [PRODUCT, "fused_moe_kernel", "fusedMoeKernel"])
+@pytest.mark.parametrize(("prompts", "told"), [("0(0)", True), ("1(64)", False)])
+def test_products_of_few_tokens_read_weights(trace: MakeTrace, name: str, prompts: str, told: bool) -> None:
+    """Steps of vLLM that decode eight tokens; with a prompt of 64 tokens, weights are read for all of these."""
+    program = Program()
+    for _ in range(STEPS):
+        with program.range(f"execute_context_{prompts}_generation_8(8)"):
+            in_a_row(GELU, name, name, GELU)(program)
+            program.wait()
+    found = diagnosis_of(trace(*program.items)).findings
+    assert [each.gain_ns / STEPS for each in found if each.kind == "weight-bound"] == [SCORES] * told
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        "void cudnn::bn_fw_inf_1C11_kernel_NCHW<float, float, true, 1>",
+        "void at::native::batch_norm_transform_input_kernel<float, float, float, true, int>",
+    ],
+)
 @pytest.mark.parametrize(
     ("last", "count", "lost"), [(PRODUCT, 5, 1500 * US), ("cudnn::bn_bw_1C11_kernel_new<__half>", 0, 0)]
 )
-def test_batch_norm_of_inference_is_pointwise(trace: MakeTrace, last: str, count: int, lost: int) -> None:
+def test_batch_norm_of_inference_is_pointwise(trace: MakeTrace, norm: str, last: str, count: int, lost: int) -> None:
     """It scales each element, and the activation behind it could, too; in training, two kernels are no chain."""
-    norm = "void cudnn::bn_fw_inf_1C11_kernel_NCHW<float, float, true, 1>"
     act = in_a_row(PRODUCT, norm, GELU, PRODUCT, norm, ADD, SCALE, PRODUCT, GELU, ADD, last)
     found = diagnosis_of(trace(*steps(act).items)).findings
     chains = [each for each in found if each.kind == "pointwise"]
@@ -2185,6 +2235,7 @@ def test_a_second_loop_has_steps_too(trace: MakeTrace) -> None:
     ("name", "table", "tid", "kind", "said"),
     [
         ("MPI_Allreduce", "COLLECTIVES", 1, "mpi", "call it in fewer steps, or start MPI_Iallreduce before"),
+        ("MPI_Exscan", "COLLECTIVES", 1, "mpi", "call it in fewer steps, or start MPI_Iexscan before"),
         ("MPI_Sendrecv", "OTHER", 1, "mpi", "start MPI_Isend and MPI_Irecv before"),
         ("MPI_Isend", "P2P", 1, "mpi", "the GPU waits for MPI_Isend: 2.00 ms of each step (72 %)"),
         ("MPI_Allreduce", "COLLECTIVES", 9, "cpu-code", "CPU time in log"),
@@ -2764,20 +2815,22 @@ def test_waits_behind_regions_are_one_cause(trace: MakeTrace) -> None:
 
 def test_few_bytes_that_take_long_wait_for_other_ranks(tmp_path: Path) -> None:
     """8 KiB need microseconds over any link, 32 MiB do not, which a backward pass hides."""
-    for elements, waits, trains in ((2048, True, True), (8 << 20, False, True), (8 << 20, False, False)):
+    engine, module = "autograd::engine::evaluate_function", "DistributedDataParallel.forward"
+    for elements, waits, trains in ((2048, True, engine), (8 << 20, False, engine), (8 << 20, False, module),
+                                    (8 << 20, False, "")):  # fmt: skip
         events: list[Any] = []
         for at in range(0, 120 * MS, 10 * MS):
             events.append(annotation(f"ProfilerStep#{at // (10 * MS)}", at, at + 10 * MS))
-            events += [operator("autograd::engine::evaluate_function", at + US, at + 6 * US)] * trains
+            events += [operator(trains, at + US, at + 6 * US)] * bool(trains)
             events += launch("gemm", (at + 2 * US, at + 5 * US), (at + 9 * US, at + 4 * MS), id=at + 1)
             called, ran = (at + 6 * US, at + 9 * US), (at + 4 * MS, at + 9 * MS)
             events += all_ranks("allreduce", called, ran, id=at + 2, elements=elements)
         found = diagnosis_of(write_trace(tmp_path / "t.json", events))
         assert found.busiest == "gemm (40 %)"  # collectives compute nothing
         [first] = [each for each in found.findings if each.kind == "communication-exposed"]
-        assert first.remedy.startswith("start collectives earlier") is (trains and not waits)
+        assert first.remedy.startswith("start collectives earlier") is (bool(trains) and not waits)
         assert ("; one of 8.00 KiB takes 5.00 ms, so collectives mostly wait for other ranks: " in first.text) is waits
-        assert ("; no backward pass is recorded" in first.text) is not trains
+        assert ("; no backward pass is recorded" in first.text) is not bool(trains)
 
 
 @pytest.mark.parametrize(("last_ns", "waits"), [(200 * US, True), (4 * MS, False)])
@@ -2919,6 +2972,10 @@ def test_nobody_sets_the_blocks_of_a_library(trace: MakeTrace) -> None:
         ("void nrm2_kernel<double, 128>(cublasNrm2Params<T1, T3>)", 1, "call this library function in fewer steps"),
         ("void cub::CUB_200200::DeviceRadixSortOnesweepKernel<int>(T1 *)", 1, "call this library function in fewer"),
         ("void generate_seed_pseudo<rng_config<curandStateXORWOW>>(int *)", 1, "create the cuRAND generator once"),
+        ("void cusparse::csrmv_v3_kernel<int, double>(int)", 1, "call this library function in fewer"),
+        ("void gen_sequenced<curandStateXORWOW, float2>(float2 *)", 1, "call this library function in fewer"),
+        ("void cudnn::ops::nchwAddPaddingKernel<float>", 264, None),
+        (GEMV, 264, None),
         ("init(curandStateXORWOW *, int)", 1, "launch at least 528 blocks"),
     ):
         found = diagnosis_of(trace(*steps(kernel(name, blocks, block=(32, 1, 1))).items)).findings
@@ -3148,7 +3205,13 @@ def test_what_may_hold_up_work_that_was_launched(trace: MakeTrace, said: list[st
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("volta_dgemm_64x64_nn", True), ("sm80_xmma_gemm_f64f64_f64f64_f64_nn", False)]
+    ("name", "told"),
+    [
+        ("volta_dgemm_64x64_nn", True),
+        ("gemm_64f_64x64", True),
+        ("gemm<double>", True),
+        ("sm80_xmma_gemm_f64f64_f64f64_f64_nn", False),
+    ],
 )
 def test_fp64_on_tensor_cores_was_chosen(trace: MakeTrace, name: str, told: bool) -> None:
     """A program in CUDA C++ has chosen the type, and a library the unit."""
