@@ -10,7 +10,7 @@ from nsysprof.kernels.classify import classify, load_rules
 from nsysprof.waits import edits
 from nsysprof.waits.facts import CAUSES, read_facts
 from nsysprof.waits.network import network_of
-from nsysprof.waits.replay import Times, replay
+from nsysprof.waits.replay import Network, Times, replay
 from nsysprof.waits.spans import moments_of
 from nsysprof.waits.whole import Cause, Wholes
 from tests.conftest import MakeTrace
@@ -21,18 +21,23 @@ from tests.kit.trace import Launch, Memcpy, StreamKind, launch_kernel, launch_me
 GEMMS = 6
 
 
-def without(path: Path, cause: Callable[[Wholes], Cause]) -> tuple[Wholes, Times, Times]:
-    """What belongs together in a report, and its replay with and without a cause."""
+def edited(path: Path, edit: Callable[[Wholes, Network], None]) -> tuple[Wholes, Times, Times]:
+    """What belongs together in a report, and its replay before and after an edit."""
     attribution = attributed(path).launched
     facts = read_facts(attribution, classify(load_rules(None), attribution.trace.op_names), None)
     moments = moments_of(attribution.trace, np.arange(len(attribution.trace.ranges)))
     network = network_of(attribution, facts.activity, facts.dependencies, moments, facts.peers)
     wholes = Wholes(facts)
-    edited = network.copy()
-    edits.remove(edited, cause(wholes))
+    changed = network.copy()
+    edit(wholes, changed)
     base = replay(network)
     assert (base.of()[0] == attribution.trace.ops.start).all()
-    return wholes, base, replay(edited)
+    return wholes, base, replay(changed)
+
+
+def without(path: Path, cause: Callable[[Wholes], Cause]) -> tuple[Wholes, Times, Times]:
+    """The same with and without a cause."""
+    return edited(path, lambda wholes, network: edits.remove(network, cause(wholes)))
 
 
 def ops_named(wholes: Wholes, name: str) -> np.ndarray:
@@ -159,6 +164,23 @@ def test_an_operation_for_which_others_wait_goes_with_the_wait(
     wholes, base, after = without(trace(*items), wait)
     assert (wait(wholes).ops.tolist() == ops_named(wholes, "first").tolist()) == goes
     assert (base.of()[1].max() - after.of()[1].max() > 90 * US) == goes
+
+
+def test_a_thread_whose_first_launches_become_one_begins_as_it_did(trace: MakeTrace) -> None:
+    """Two kernels of a second thread become one, whose launch comes as long after the first moment as before."""
+    items = (
+        launch_kernel("a", (0, 5 * US), (7 * US, 100 * US), id=1),
+        launch_kernel("b", (20 * US, 25 * US), (102 * US, 110 * US), id=2, thread=2),
+        launch_kernel("c", (200 * US, 205 * US), (207 * US, 300 * US), id=3, thread=2),
+    )
+
+    def merge(wholes: Wholes, network: Network) -> None:
+        ops = np.concatenate([ops_named(wholes, name) for name in "bc"])
+        edits.merge_ops(network, wholes.trace, ops, np.array([False, True]), np.array([0, 93 * US]))
+
+    wholes, _, after = edited(trace(*items), merge)
+    [c] = ops_named(wholes, "c")
+    assert after.of()[0][c] == 202 * US  # the launch of b takes no time
 
 
 def test_what_the_default_stream_holds_up_still_waits_for_its_launch(trace: MakeTrace) -> None:
