@@ -17,7 +17,7 @@ from nsysprof.analyze.text import ledger_table, messages, work_line
 from nsysprof.core.arrays import Index, Mask
 from nsysprof.core.text import one_line, visible
 from nsysprof.core.units import format_count, format_ns, format_share
-from nsysprof.diagnosis.text import gain_text, next_command, sentence
+from nsysprof.diagnosis.text import gain_text, next_command, not_tried, sentence
 from nsysprof.kernels.classify import short_name
 from nsysprof.page.environment import report_facts
 from nsysprof.page.template import figures, fill
@@ -44,7 +44,7 @@ def analysis_page(breakdown: Breakdown, pictures: Sequence[bytes] = ()) -> str:
         findings=_findings(breakdown),
         steps=steps.html() if (steps := steps_table(breakdown.diagnosis)) else None,
         totals=_totals(breakdown),
-        warnings=[visible(line) for line in messages(breakdown)],
+        warnings=[visible(line) for line in (*not_tried(breakdown.diagnosis), *messages(breakdown))],
         charts=figures(analysis_charts(breakdown=breakdown), pictures),
         timeline={"data": packed, "caption": finding, "notes": notes} if packed else None,
         ledger=ledger_table(breakdown, empty=True).html() if breakdown.totals["ops"] else None,

@@ -82,10 +82,7 @@ StepsOption = Annotated[
     glob_option("--range", "Ranges to treat as steps [default: found automatically, in the same way by all commands]."),
 ]
 ReplayOption = Annotated[
-    bool,
-    option(
-        "Try fixes in a replay of the recording; otherwise, gains are upper limits or unknown.", "--replay/--no-replay"
-    ),
+    bool, option("Try fixes in a replay of the recording; otherwise, gains are estimates.", "--replay/--no-replay")
 ]
 ThreadsOption = Annotated[
     Literal["follow", "strict"],

@@ -223,7 +223,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
     """The `Diagnosis` with some findings; ``parts`` are those of stretches of the case, None for the case itself."""
     if parts is None:
         times = tuple(_times(case, place) for place in case.places)
-        doubt = case.doubt if len(case.windows) else ""
+        doubt = case.doubt if len(case.windows) or not case.replay else ""
     else:
         lengths = {(place.path, place.gpu): place.length for place in case.places}
         times = tuple(

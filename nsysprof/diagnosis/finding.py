@@ -42,7 +42,8 @@ class Finding:
     is empty if there is none. ``total_ns``: the time of all steady steps; ``step_ns``: the step time that amounts refer
     to, see `Place.unit_ns`; ``culprits``: the culprits of the finding in ``why.csv``; ``recording_ns``: the part of the
     gain that may be profiling overhead; ``where``: the code with the cause, according to CPU samples; ``usual_ns``: the
-    loss of the median step, or 0 unless the mean loss is more than 1.5 times as large.
+    loss of the median step, or 0 unless the mean loss is more than 1.5 times as large; ``estimated``: no replay was
+    wanted, so the gain is only the time that the GPU waits, and a fix may save more or less.
     """
 
     kind: str
@@ -66,6 +67,7 @@ class Finding:
     recording_ns: int = 0
     where: str = ""
     usual_ns: float = 0.0
+    estimated: bool = False
 
     @property
     def likely_ns(self) -> float:

@@ -195,7 +195,7 @@ def without_waits(case: Case, place: Place, text: str, rows: Index) -> str:
 
 def _unproven(case: Case, group: Group) -> str:
     """What to do where no replay can tell how much of launching is the recorder's."""
-    remedy = None if case.known(group.place) else next(iter(_graph(case, group)), None)
+    remedy = None if case.known(group.place) or not case.replay else next(iter(_graph(case, group)), None)
     return f"; {RECORDING}, {remedy.text}" if remedy else ""
 
 

@@ -215,7 +215,7 @@ def kernels_first(diagnosis: Diagnosis) -> str:
     waits = (
         f"The best known fix for a wait saves {most} of {'the step' if diagnosis.repeats else 'this'} time."
         if gains
-        else "No fix is known for the waits."
+        else "No fix is known for the waits." * (diagnosis.doubt != NOT_ASKED)
     )
     waits *= first.kind != "page-fault" and not slow
     return f"The GPU computes for {format_share(compute)} of the {of}: begin with {diagnosis.busiest}. {waits}".rstrip()
@@ -234,6 +234,8 @@ def gain_text(finding: Finding) -> str:
     each = "" if finding.path == WHOLE else " per step" if finding.often == EVERY else " in all"
     of_step = finding.of_step if finding.often == EVERY else float
     gain = format_ns(of_step(finding.gain_ns))
+    if finding.estimated:
+        return f"may save about {gain}{each}, not tried"
     if finding.basis == BOUND:
         # what takes the place of kernels can be faster in other ways, too: no upper limit, but arithmetic
         return f"saves {'about' if finding.kind in KERNEL_KINDS - _IDLE_PART else 'at most'} {gain}{each}"
@@ -266,7 +268,8 @@ def findings_text(
         other = "hotspots" if diagnosis.busiest and diagnosis.idle_share <= _HALF else other
         other = other if diagnosis.times else "ranges" if diagnosis.busy_ns else "steps" if ranges else "doctor"
         command = "nsysprof doctor" if other == "doctor" else same_ranges(other, level, file)
-        return f"{wrap(nothing_text(diagnosis), '', '  ', width)}\n{next_line(command)}"
+        answer = [nothing_text(diagnosis), *not_tried(diagnosis, full=not most)]
+        return "\n".join([*(wrap(each, "", "  ", width) for each in answer), next_line(command)])
     heads = {"forecast": "Largest gains, with the commands that forecast them:"}
     lines, said = [heads.get(asked_by, "Top bottlenecks:")], dict[str, int]()
     if (lead := kernels_first(diagnosis)) and asked_by == "analyze":
@@ -283,9 +286,14 @@ def findings_text(
             lines.append(next_line(next_command(each, file, asked_by, level)))
     if not most and (once := once_text(diagnosis)):
         lines.append(wrap(once, "", "  ", width))
-    if diagnosis.doubt and (not most or diagnosis.doubt == NOT_ASKED):
-        lines.append(wrap(f"No fix was tried in a replay: {diagnosis.doubt}.", "", "  ", width))
+    lines += [wrap(each, "", "  ", width) for each in not_tried(diagnosis, full=not most)]
     return "\n".join(lines)
+
+
+def not_tried(diagnosis: Diagnosis | None, *, full: bool = False) -> list[str]:
+    """Return the sentence that says why no fix was tried, if the user wanted none or with ``full``; otherwise none."""
+    said = diagnosis is not None and diagnosis.doubt and (full or diagnosis.doubt == NOT_ASKED)
+    return [f"No fix was tried in a replay: {diagnosis.doubt}."] if diagnosis and said else []
 
 
 def same_ranges(name: str, level: Level, file: Any, more: str = "") -> str:

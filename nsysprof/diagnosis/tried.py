@@ -175,8 +175,9 @@ def _finding(case: Case, kind: Kind, group: Group, *, replays: bool) -> Iterator
     best = finding
     if often != ONCE and lost is None and kind.arithmetic:
         for remedy in kind.remedies(case, group):
-            best = replace(best, remedy=remedy.text, basis=BOUND, gain_ns=lost_ns, gain_high_ns=lost_ns)
-    elif often != ONCE and lost is None and replays and not case.doubt:  # a replay that is off says nothing else
+            best = _limited(case, finding, remedy, lost_ns)
+    elif often != ONCE and lost is None and kind.tried and (not case.replay or (replays and not case.doubt)):
+        # without a replay, or where it is off, the wait is all that is known
         best = next((_bound(case, kind, finding, remedy) for remedy in kind.remedies(case, group)), finding)
     elif often != ONCE and lost is not None:
         for remedy in kind.remedies(case, group):  # the first that gains, each more general than the one before
@@ -206,7 +207,15 @@ def _bound(case: Case, kind: Kind, finding: Finding, remedy: Remedy) -> Finding:
     most = finding.lost_ns if remedy.most_ns is None else min(finding.lost_ns, remedy.most_ns)
     if most <= max(MIN_SHARE * finding.total_ns, _of_recorder(case, kind, finding)):
         return finding
-    return replace(finding, remedy=remedy.text, basis=BOUND, gain_ns=most, gain_high_ns=most)
+    return _limited(case, finding, remedy, most)
+
+
+def _limited(case: Case, finding: Finding, remedy: Remedy, gain: int) -> Finding:
+    """The finding with a remedy that gains at most so much or, if the user wants no replay, about as much."""
+    limited = replace(finding, remedy=remedy.text, basis=BOUND, gain_ns=gain, gain_high_ns=gain)
+    return (
+        limited if case.replay else replace(limited, change=tuple(shlex.split(remedy.changes.options)), estimated=True)
+    )
 
 
 def _of_recorder(case: Case, kind: Kind, finding: Finding) -> int:

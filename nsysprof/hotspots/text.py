@@ -12,7 +12,7 @@ from nsysprof.core.units import format_ns, format_share
 from nsysprof.diagnosis.catalogue import KERNEL_KINDS
 from nsysprof.diagnosis.finding import BOUND, Finding
 from nsysprof.diagnosis.reached import COMPUTE, MEMORY
-from nsysprof.diagnosis.text import findings_text, headline, same_ranges
+from nsysprof.diagnosis.text import findings_text, headline, not_tried, same_ranges
 from nsysprof.hotspots.hotspots import LATENCY, NO_COUNTERS, NO_SHAPES, OCCUPANCY, UNKNOWN, Hotspots, Spot
 from nsysprof.hotspots.tables import HOTSPOTS
 from nsysprof.kernels.classify import short_name
@@ -143,7 +143,8 @@ def spots_table(answer: Hotspots, top: int) -> TextTable:
     names = Texts(rows.texts("kernel").codes, [called(answer, each) for each in answer.spots])
     why = dict.fromkeys(each.reason for each in answer.spots[:top] if each.limit == UNKNOWN)
     said = (
-        "can save: time saved in a replay with all other work unchanged",
+        "can save: "
+        + ("upper limit" if not_tried(answer.diagnosis) else "time saved in a replay with all other work unchanged"),
         *(f"unknown: {each}" for each in [*why][:2]),
     )
     note = "; ".join([*said, *(_RECORD[each] for each in why if each in _RECORD and not answer.known)])

@@ -11,7 +11,7 @@ from nsysprof.charts.palette import TINTS, WAITS
 from nsysprof.core.text import one_line, shorten, visible
 from nsysprof.core.units import format_ns
 from nsysprof.diagnosis.finding import Finding
-from nsysprof.diagnosis.text import gain_text
+from nsysprof.diagnosis.text import gain_text, not_tried
 from nsysprof.kernels.classify import FAMILIES
 from nsysprof.page.packing import PageRow, longest, op_leads, op_names, pack
 from nsysprof.page.template import answer_page, figures
@@ -44,7 +44,7 @@ def why_page(answer: Why, pictures: Sequence[bytes] = ()) -> str:
         "why",
         "Why the GPU waits",
         title_of(answer, instance.path) if instance else "Nothing ran on a GPU.",
-        _sentences(instance.findings) if instance else [],
+        [*(_sentences(instance.findings) if instance else []), *not_tried(answer.diagnosis)],
         answer.chosen,
         figures(CHARTS, pictures),
         [("rows", "Waits", WHY.show(rows.take(slice(MAX_ROWS)), _SHOWN, note=more) if len(rows) else None)],
