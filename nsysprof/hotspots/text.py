@@ -143,8 +143,9 @@ def spots_table(answer: Hotspots, top: int) -> TextTable:
     names = Texts(rows.texts("kernel").codes, [called(answer, each) for each in answer.spots])
     why = dict.fromkeys(each.reason for each in answer.spots[:top] if each.limit == UNKNOWN)
     said = (
-        "can save: "
-        + ("upper limit" if not_tried(answer.diagnosis) else "time saved in a replay with all other work unchanged"),
+        "can save: at most this time, not tried in a replay"
+        if not_tried(answer.diagnosis)
+        else "can save: time saved in a replay with all other work unchanged",
         *(f"unknown: {each}" for each in [*why][:2]),
     )
     note = "; ".join([*said, *(_RECORD[each] for each in why if each in _RECORD and not answer.known)])

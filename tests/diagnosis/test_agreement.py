@@ -1,5 +1,6 @@
 """One diagnosis for all commands: the same findings and gains, in a stable order, each in the guide."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from nsysprof.diagnosis import diagnose, tried
 from nsysprof.diagnosis.case import NOT_ASKED
 from nsysprof.diagnosis.catalogue import KINDS, OF_KERNELS, OF_STEPS
 from nsysprof.diagnosis.finding import REPLAYED, UNTRIED, ranked
-from nsysprof.diagnosis.text import diagnosis_members, findings_text
+from nsysprof.diagnosis.text import diagnosis_members, findings_text, gain_text
 from nsysprof.hotspots import hotspots
 from nsysprof.steps import steps as steps_room
 from nsysprof.waits import program
@@ -32,17 +33,28 @@ from tests.diagnosis.test_kinds import (
     in_a_row,
     kernel,
     launching,
+    nothing,
     os,
     read_back,
     steps,
 )
 from tests.house.test_docs import anchors
-from tests.kit.program import MS, Program
+from tests.kit.command_line import quietly
+from tests.kit.program import MS, US, Program
 from tests.kit.reports import attributed
 
 GUIDE = Path(__file__).parents[2] / "docs/fixes.md"
 EVERY = {kind.name for kind in KINDS} | {"paced", "cold-start", "failed-calls"}
 EVERY |= {name for names in (*OF_STEPS, *OF_KERNELS) for name in names.split(", ")}
+
+
+def tiny(program: Program) -> None:
+    """Tiny kernels, launched while a long one runs."""
+    program.launch("gemm", 3 * MS)
+    for _ in range(200):
+        program.launch("relu", 2 * US)
+
+
 PLANTED = [code, os("nanosleep"), call("cudaMalloc"), call("cudaHostAlloc"), copy(1, host=1), read_back]
 
 
@@ -66,27 +78,33 @@ def test_commands_agree_on_what_a_cause_costs(trace: MakeTrace, act: Act) -> Non
 
 
 @pytest.mark.parametrize("most", [diagnose.MAX_OPS, 20], ids=["whole", "stretches"])
-def test_without_a_replay_no_fix_is_promised(trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """With --no-replay all commands name the same causes and upper limits, build no network, and say so."""
+@pytest.mark.parametrize("act", [read_back, code, launching(40), copy(1, host=0), call("cudaMalloc"), tiny])
+def test_without_a_replay_gains_are_estimates(
+    trace: MakeTrace, monkeypatch: pytest.MonkeyPatch, act: Act, most: int
+) -> None:
+    """With --no-replay all commands name the same causes and remedies, build no network, and say so."""
 
     def never(*_: Any) -> NoReturn:
         raise AssertionError("a network is built")
 
-    path = trace(*steps(read_back, count=40).items)
-    tried = diagnosis_of(path)
-    monkeypatch.setattr(program, "network_of", never)
-    monkeypatch.setattr(ceilings, "network_of", never)
+    path = trace(*steps(act, count=40).items)
     for room in (diagnose, breakdown, why, steps_room, hotspots):
         monkeypatch.setattr(room, "MAX_OPS", most)
+    tried = diagnosis_of(path).findings
+    monkeypatch.setattr(program, "network_of", never)
+    monkeypatch.setattr(ceilings, "network_of", never)
     attribution = attributed(path)
     waits = nsysprof.why(attribution, replay=False)
     assert waits.diagnosis is not None
     assert waits.bounds == waits.diagnosis.doubt == NOT_ASKED
     assert not waits.columns("rows").texts("ceiling_basis").equal("forecast").any()
     found = waits.diagnosis.findings
-    assert {each.id for each in tried.findings if each.kind != "launch-bound"} <= {each.id for each in found}
-    assert not any(each.basis == REPLAYED or each.change for each in found)
-    assert any(each.basis == REPLAYED for each in tried.findings)
+    assert {each.id for each in tried if each.remedy} <= {each.id for each in found if each.remedy}
+    assert found[0].id == tried[0].id
+    assert not any(each.basis == REPLAYED for each in found)
+    assert [each for each in found if each.change] == [each for each in found if each.estimated]
+    assert found[0].estimated is bool(tried[0].change)
+    assert gain_text(found[0]).endswith(", not tried") is found[0].estimated
     spots, of_steps = nsysprof.hotspots(attribution, replay=False), nsysprof.steps(attribution, replay=False)
     assert of_steps.diagnosis is not None
     for same in (break_down(attribution, replay=False).diagnosis, of_steps.diagnosis, spots.diagnosis):
@@ -95,6 +113,26 @@ def test_without_a_replay_no_fix_is_promised(trace: MakeTrace, monkeypatch: pyte
     for most_told in (None, 3):
         assert findings_text(waits.diagnosis, path, "why", most_told).endswith(f"in a replay: {NOT_ASKED}.")
     assert diagnosis_members(waits.diagnosis, path, "why")["not_replayed"] == NOT_ASKED
+
+
+@pytest.mark.parametrize("command", ["analyze", "why", "steps", "hotspots"])
+def test_commands_take_no_replay(trace: MakeTrace, command: str) -> None:
+    """The option reaches the diagnosis of each command; its document and its page say so."""
+    path = trace(*steps(read_back).items)
+    for option, reason in (("--no-replay", NOT_ASKED), ("--replay", None)):
+        done = quietly(command, path, "--json", "--html", option, "-o", path.parent / command, "--force")
+        assert json.loads(done.out)["not_replayed"] == reason
+        page = (path.parent / command / "report.html").read_text(encoding="utf-8")
+        assert (NOT_ASKED in page) is (reason is not None and command != "steps")
+
+
+def test_a_recording_without_findings_says_that_none_was_tried(trace: MakeTrace) -> None:
+    """Also where nothing runs on the GPU."""
+    path = trace(*steps(nothing).items)
+    for answer in (nsysprof.why(attributed(path), replay=False), break_down(attributed(path), replay=False)):
+        assert answer.diagnosis is not None
+        assert not answer.diagnosis.findings
+        assert f"in a replay: {NOT_ASKED}.\n" in findings_text(answer.diagnosis, path, "why", 3)
 
 
 def test_commands_agree_on_what_is_no_kernel(trace: MakeTrace) -> None:
