@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _CODER_BITS = 16
-_FEW_BITS, _MOST_BITS = 12, 20  # of rows that are only sorted, and of slots for more
+_MOST_BITS = 20  # of a hash table's slots
 _WORDS_BITS = 18
 _MAX_BYTES = 128  # longer texts go through a dict: hashing them word by word no longer pays
 # texts in the vectorised lookup; later ones go through the dict, so that memory stays bounded
@@ -35,12 +35,12 @@ def first_appearances(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     The first row in each slot of a hash table stands for all rows with its value. Values that share a slot are sorted.
     """
-    count, numbers = len(values), np.arange(len(values), dtype=np.int32)
-    if values.dtype.kind not in "iu" or count < 1 << _FEW_BITS:
-        first, others = numbers.copy(), np.arange(count)
+    numbers, bits = np.arange(len(values), dtype=np.int32), min(len(values).bit_length() + 1, _MOST_BITS)
+    if values.dtype.kind not in "iu":
+        first, others = numbers.copy(), np.arange(len(values))
     else:
-        slots = (values.astype(np.uint64) * _GOLDEN) >> np.uint64(64 - min(count.bit_length(), _MOST_BITS))
-        table = np.empty(1 << _MOST_BITS, np.int32)
+        slots = (values.astype(np.uint64) * _GOLDEN) >> np.uint64(64 - bits)
+        table = np.empty(1 << bits, np.int32)
         table[slots[::-1]] = numbers[::-1]  # the last one stays
         first = table.take(slots.view(np.int64))
         others = np.flatnonzero(values.take(first) != values)
