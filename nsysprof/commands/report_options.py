@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -109,6 +110,7 @@ JsonOption = Annotated[bool, option("Print the answer as one JSON document.", "-
 MarkdownOption = Annotated[bool, option("Print Markdown, for a pull request.", "--md")]
 
 
+PROCESSOR = Path("/proc/cpuinfo")
 _MALLOC = {-3: 1 << 22, -1: 1 << 26, -8: 1}  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_ARENA_MAX of malloc.h
 
 
@@ -121,6 +123,19 @@ def _reuse_memory() -> None:
     with suppress(AttributeError, OSError, TypeError):  # other C libraries
         for name, size in _MALLOC.items():
             CDLL(None).mallopt(name, size)
+
+
+def _sort_fast() -> None:
+    """Import numpy without AVX-512 on AMD Zen 4, which sorts ten times as fast with AVX2."""
+    name, processor = "NPY_DISABLE_CPU_FEATURES", b""
+    with suppress(OSError), PROCESSOR.open("rb", buffering=0) as file:
+        processor = file.read(1 << 12)
+    if name not in os.environ and b"AuthenticAMD\ncpu family\t: 25\n" in processor and b" avx512f " in processor:
+        os.environ[name] = "X86_V4 AVX512_SKX AVX512_ICL"  # the first is new in numpy 2.4, the second older
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ImportWarning)
+            import numpy  # noqa: F401
+        del os.environ[name]
 
 
 @dataclass(frozen=True)
@@ -152,6 +167,7 @@ class ReadingOptions:
         # One thread is all that numpy's linear algebra gets to do here; starting more takes 40 ms.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         _reuse_memory()
+        _sort_fast()
 
     @property
     def values(self) -> dict[str, Any]:
