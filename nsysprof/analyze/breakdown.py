@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +104,7 @@ class Breakdown(Shown):
         elif len(trace.ops) > MAX_OPS:
             give_back()
             _ = self.summaries
+            give_back()
         return self
 
     def _made(self, table: str) -> dict[str, ColumnTable]:
@@ -182,6 +183,7 @@ class Breakdown(Shown):
         found = diagnose(self.case)
         if len(self.attribution.trace.ops) > MAX_OPS:
             del vars(self)["case"]
+            give_back()
         return found
 
     @cached_property
@@ -257,6 +259,11 @@ class Breakdown(Shown):
         return [*self.path_texts, ""]
 
     @cached_property
+    def _path_rows(self) -> list[PathRows]:
+        of = self.paths.of
+        return [PathRows(part.attribution, self.paths, of, part.keep, _inside(part.graphs)) for part, _ in self.parts]
+
+    @cached_property
     def merged_texts(self) -> list[str]:
         """Return the text of each path's merged path."""
         texts = self.merged_paths.texts()
@@ -317,19 +324,18 @@ def _inside(graphs: GraphWork | None) -> Attribution | None:
 
 
 def _ranges(answer: Breakdown) -> ColumnTable:
-    rows = (
-        PathRows(part.attribution, answer.paths, answer.paths.of, part.keep, _inside(part.graphs))
-        for part, _ in answer.parts
-    )
     texts, forward = (answer.path_texts, answer.merged_texts), answer.forward_path
-    return _labelled(answer, [range_columns(each, *texts, forward) for each in rows])
+    table = _labelled(answer, [range_columns(each, *texts, forward) for each in answer._path_rows])
+    vars(answer).pop("_path_rows", None)
+    return table
 
 
 def _merged(answer: Breakdown) -> ColumnTable:
     paths, of = answer.merged_paths, answer.merged_of
-    rows = ((PathRows(part.attribution, paths, of, part.keep, _inside(part.graphs)), row) for part, row in answer.parts)
+    rows = [replace(each, paths=paths, of=of, finer=each) for each in answer._path_rows]
     texts = paths.texts()
-    return _labelled(answer, [merged_columns(each, texts, row) for each, row in rows])
+    merged = (merged_columns(each, texts, row) for each, (_, row) in zip(rows, answer.parts, strict=True))
+    return _labelled(answer, [*merged])
 
 
 def _families(answer: Breakdown) -> ColumnTable:
@@ -345,18 +351,18 @@ def _families(answer: Breakdown) -> ColumnTable:
 
 def _kernels(answer: Breakdown) -> ColumnTable:
     """Make both kernel tables from one sort, and keep the table by merged path as well."""
-    names, kinds = answer.attribution.trace.op_names, answer.kinds
+    trace, kinds = answer.attribution.trace, answer.kinds
+    if len(trace.ops) > MAX_OPS and not trace.apart:
+        give_back()
     paths, texts = (answer.paths.of, answer.merged_paths.of), answer._owner_texts
     tables: list[ColumnTable] = []
     merged: list[ColumnTable] = []
-    whole = answer.geometry or no_launches(len(answer.attribution.trace.ops))
-    if len(answer.attribution.trace.ops) > MAX_OPS and not answer.attribution.trace.apart:
-        give_back()
+    whole = answer.geometry or no_launches(len(trace.ops))
     for part, row in answer.parts:
         launches = whole if part.rows is None else whole.take(part.rows)
         own, own_merged = kernel_tables(part, paths, unowned=not answer.narrowed, launches=launches)
         owner, captured = (Texts(own[name], texts) for name in ("path", "captured"))
-        tables.append(kernel_columns(KernelRows(owner, captured, own, names, kinds, launches), "path"))
+        tables.append(kernel_columns(KernelRows(owner, captured, own, trace.op_names, kinds, launches), "path"))
         merged.append(_by_row(answer, own_merged, row[own_merged["path"]]))
     answer._columns["merged_kernels"] = _labelled(answer, merged)
     return _labelled(answer, tables)

@@ -94,11 +94,11 @@ def kernel_tables(
 
 
 def _by_name(groups: Groups, length: Ints, names: int, moved: Ints, size: Ints) -> tuple[ColumnTable, Ints]:
-    """Make the table of GPU ops by key, in key order; also return the op durations in that order.
+    """Make the table of GPU ops by key, in key order; also return the op durations in that order, in the same array.
 
     ``moved`` are the keys of ops with a ``size``.
     """
-    count, length = groups.size, groups.sort(length)
+    count, length = groups.size, groups.sort(length, length)
     first = np.cumsum(count) - count
     low, median, high = (quartile_of_sorted(length, count, number) for number in (0, 2, 4))
     path, name = np.divmod(groups.codes, names)
@@ -141,7 +141,7 @@ def _launch_medians(groups: Groups, trace: Trace, of_ops: Callable[[Array], Arra
         groups, launch, start = groups.take(launched), launch[launched], start[launched]
 
     def median(values: Ints) -> Ints:
-        middle = quartile_of_sorted(groups.sort(np.maximum(values, 0, out=values)), groups.size)
+        middle = quartile_of_sorted(groups.sort(np.maximum(values, 0, out=values), values), groups.size)
         return np.where(groups.size > 0, middle, -1)
 
     returned, begun = trace.launches.end, trace.launches.start

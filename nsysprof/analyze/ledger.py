@@ -36,7 +36,6 @@ def totals(attribution: Attribution) -> dict[str, int]:
     trace = attribution.trace
     ops = trace.ops
     migrates = ops.kind == MIGRATION
-    busy = sum(int((end - start).sum()) for start, end in trace.gpu_busy.values())
     return {
         "ops": len(ops),
         "kernels": int(np.count_nonzero(ops.kind == KERNEL)),
@@ -47,7 +46,7 @@ def totals(attribution: Attribution) -> dict[str, int]:
         "ranges": len(trace.ranges),
         "sum_ns": int((ops.end - ops.start).sum()),
         "migrations_ns": int((ops.end - ops.start)[migrates].sum()),
-        "busy_ns": busy,
+        "busy_ns": trace.busy_ns,
         "span_ns": int(ops.end[~migrates].max() - ops.start[~migrates].min()) if not migrates.all() else 0,
         "recording_ns": trace.report.about.duration_ns or 0,
     }

@@ -4,6 +4,8 @@ computes its values.
 Column names are an interface: add columns, but never rename one. A new column is a new entry here.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,7 +42,7 @@ _LAUNCHES = "number of host calls that launched GPU work; this and later columns
 @dataclass(frozen=True)
 class PathRows:
     """A row for each of ``paths``; ``of`` int32 is the path of each range instance, ``keep`` a mask of the instances to
-    include.
+    include. ``finer``: the rows of the paths that these rows merge.
 
     All counts and times except the exclusive sum include inner ranges. If start/end ranges of one path overlap, each
     launch and each op counts only once. CPU, span and busy time are still sums over instances.
@@ -51,6 +53,8 @@ class PathRows:
     of: Ints32
     keep: Mask
     graphs: Attribution | None = None  # of what was captured alone
+    finer: PathRows | None = None
+    _totals: dict[str, Ints] = field(default_factory=dict, init=False)
     _quartiles: dict[str, Quartiles] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -75,11 +79,16 @@ class PathRows:
 
     def total(self, name: str) -> Ints:
         """Add up `values` per path."""
-        out = sums(self.of[self.instances], self.values(name).astype(np.int64, copy=False), len(self.paths))
-        if name in _SHARED and self._together is not None:
-            paths, together = self._together
-            out[paths] = together.sums(_SHARED[name](self.attribution))[paths]
-        return out
+        if name not in self._totals:
+            if self.finer:
+                of, values = self.paths.of, self.finer.total(name)
+            else:
+                of, values = self.of[self.instances], self.values(name)
+            out = self._totals[name] = sums(of, values.astype(np.int64, copy=False), len(self.paths))
+            if name in _SHARED and self._together is not None:
+                paths, together = self._together
+                out[paths] = together.sums(_SHARED[name](self.attribution))[paths]
+        return self._totals[name]
 
     @cached_property
     def _groups(self) -> Groups:

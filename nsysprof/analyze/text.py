@@ -139,7 +139,7 @@ def report_lines(report: Report) -> Iterator[str]:
 def _devices(trace: Trace) -> str:
     """The GPUs that a headline names: the GPUs with work or, if there are none, all GPUs of the machine."""
     gpus = trace.report.about.gpus
-    used = [gpus[number] for number in trace.gpu_busy if 0 <= number < len(gpus)]
+    used = [gpus[number] for number in sorted(set(trace.gpu_numbers)) if 0 <= number < len(gpus)]
     names = [gpu.name for gpu in used or gpus if gpu.is_cuda]
     counts = {name: names.count(name) for name in names}
     return one_line(", ".join(f"{f'{many} × ' if many > 1 else ''}{name}" for name, many in counts.items()), 60)

@@ -276,12 +276,7 @@ class _Busy:
     def _one_by_one(self) -> bool:
         ops, gpu = self.attribution.trace.ops, self.attribution.trace.op_gpu
         total = int((ops.end - ops.start)[gpu >= 0].sum())
-        lines = self.attribution.trace.gpu_busy.values()
-        return total <= _ALONE * sum(int((end - start).sum()) for start, end in lines)
-
-    @cached_property
-    def _total(self) -> int:
-        return sum(int((end - start).sum()) for start, end in self.attribution.trace.gpu_busy.values())
+        return total <= _ALONE * self.attribution.trace.busy_ns
 
     @cached_property
     def _warm_up(self) -> Index:
@@ -294,13 +289,13 @@ class _Busy:
     @cached_property
     def _whole(self) -> int:
         """The busy time of all GPUs, excluding warm-up."""
-        return self._total - self._of(self._warm_up)
+        return self.attribution.trace.busy_ns - self._of(self._warm_up)
 
     def set_up(self, rows: Index) -> bool:
         """Return whether detected iterations are only set-up: they are if almost all other GPU work is in warm-up
         ranges, or if the iterations compute nothing.
         """
-        return self._whole < _SLIVER * self._total or self.computes_nothing(rows)
+        return self._whole < _SLIVER * self.attribution.trace.busy_ns or self.computes_nothing(rows)
 
     def computes_nothing(self, rows: Index) -> bool:
         """Return whether the given ranges run only copies or collectives (such as an upload, or a broadcast of

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from nsysprof.attribution.levels import WHOLE
-from nsysprof.core.arrays import Mask
+from nsysprof.core.arrays import Mask, slices
 from nsysprof.core.columns import distinct
 from nsysprof.core.intervals import covered, merge, union
 from nsysprof.core.text import join_words, plural
@@ -160,7 +160,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
     unchanged.
     """
     trace = case.facts.attribution.trace
-    busy = sum(int((end - start).sum()) for start, end in trace.gpu_busy.values())
+    busy = trace.busy_ns
     if not busy or not case.places:
         return found
     total, span = sum(ns for _, ns in once), sum(each.total_ns for each in case.places)
@@ -185,7 +185,7 @@ def cold_start(case: Case, once: Sequence[tuple[str, int]], found: list[Finding]
         text, remedy = none
     elif total >= max(_TIMES * busy, span) and (little < _LITTLE_NS or small):
         names = join_words([name for name, ns in once if ns >= MIN_NS] or [name for name, _ in once[:1]])
-        who = "the GPU is" if len(trace.gpu_busy) == 1 else "GPUs are"
+        who = "the GPU is" if len(set(trace.gpu_numbers)) == 1 else "GPUs are"
         text = f"too little GPU work to optimize: {who} busy for {format_ns(busy)}, set-up takes {format_ns(total)}"
         pages = "; the report does not show how long kernels wait for managed memory"
         text, remedy = f"{text} ({names}){pages * (fault_share(case) >= SOME_FAULTS)}", again
@@ -272,7 +272,8 @@ def _kernels_ns(trace: Trace) -> int:
     """For how long GPUs run kernels, one or several at a time; the sum of many, which is no little work either way."""
     kernels = (trace.ops.kind == KERNEL) | (trace.ops.kind == GRAPH)
     if np.count_nonzero(kernels) > _MANY_KERNELS:
-        return int((trace.ops.end - trace.ops.start).sum(where=kernels))
+        lengths = ((trace.ops.end[part] - trace.ops.start[part])[kernels[part]] for part in slices(len(kernels)))
+        return sum(int(part.sum()) for part in lengths)
     rows = np.flatnonzero(kernels)
     lines = (
         merge(trace.ops.start[mine], trace.ops.end[mine])

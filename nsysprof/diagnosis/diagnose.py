@@ -135,6 +135,7 @@ def diagnose(case: Case) -> Diagnosis:
         every = [reach_of(trace, windows, rows)[1:] for rows in _middles(case)]
         low, high = np.array(every, np.int64).reshape(-1, 2).T
         case = replace(case, facts=replace(case.facts, near=merge(low, high + 1)))
+    around = _around(case)  # as long as it is known when GPUs are busy
     case.facts.attribution.trace.give_back()
     parts = [_diagnosis_of(part) for part in stretches(case)]
     found = [
@@ -143,7 +144,7 @@ def diagnose(case: Case) -> Diagnosis:
         for each in part.findings
         for times, steps in [_of_all(case, part, each)]
     ]
-    return _answer(case, found, parts)
+    return _answer(case, found, parts, around)
 
 
 def case_of(
@@ -216,10 +217,20 @@ def _diagnosis_of(case: Case) -> Diagnosis:
             for names, of_kernels in OF_KERNELS.items():
                 with left_out_if_faulty(names):
                     found += of_kernels(busy)
-    return _answer(case, found, None)
+    return _answer(case, found, None, _around(case))
 
 
-def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None) -> Diagnosis:
+_Around = tuple[tuple[float, str], tuple[tuple[str, int], ...]]
+
+
+def _around(case: Case) -> _Around:
+    """What is `_outside` the steps, and the one-time host work."""
+    apart = case.facts.attribution.trace.apart
+    outside, once = side_by_side(lambda: _outside(case), lambda: tuple(set_up(case)), apart=apart)
+    return outside, once
+
+
+def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None, around: _Around) -> Diagnosis:
     """The `Diagnosis` with some findings; ``parts`` are those of stretches of the case, None for the case itself."""
     if parts is None:
         times = tuple(_times(case, place) for place in case.places)
@@ -242,9 +253,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
     all_of_it = [(int(start.min()), int(end.max())) for start, end in times_of if len(start)]
     span = max(end for _, end in all_of_it) - min(start for start, _ in all_of_it) if all_of_it else 0
     recorded_ns = max(lasted, span)
-    (outside_share, outside), once = side_by_side(
-        lambda: _outside(case), lambda: tuple(set_up(case)), apart=trace.apart
-    )
+    (outside_share, outside), once = around
     idle = 1 - compute / total if total else 0.0
     idle_outside_ns, gap_ns, during = _idle_outside(case, recorded_ns) if case.chosen.level.found else (0, 0, "")
     found = _one_gpu(found)
@@ -278,7 +287,7 @@ def _answer(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None)
         once=once,
         doubt=doubt,
         idle_share=idle,
-        busy_ns=sum(int((end - start).sum()) for start, end in trace.gpu_busy.values()),
+        busy_ns=trace.busy_ns,
         times=times,
         early_share=int(case.pieces["ns"][case.prepares].sum()) / total if parts is None and total else 0.0,
         busiest=busiest,
@@ -387,10 +396,9 @@ def _apart(case: Case, kernels: Sequence[Sequence[int]]) -> list[float]:
 
 def _outside(case: Case) -> tuple[float, str]:
     """The part of the busy time of GPUs that lies outside all steps, and what most of it is."""
-    trace, lost, total = case.facts.attribution.trace, {"copies": 0, "kernels": 0}, 0
+    trace, lost = case.facts.attribution.trace, {"copies": 0, "kernels": 0}
     of_kind = np.isin(np.arange(MIGRATION + 1), COPYING), np.isin(np.arange(MIGRATION + 1), (KERNEL, GRAPH))
-    for gpu, busy in trace.gpu_busy.items():
-        total += int((busy[1] - busy[0]).sum())
+    for gpu in sorted(set(trace.gpu_numbers)):
         windows = case.chosen.windows.take(np.flatnonzero(case.chosen.windows.gpu == gpu))
         steps, here = merge(windows.start, windows.end), np.flatnonzero(trace.op_gpu == gpu)
         here = here[~held(steps, trace.ops.start[here], trace.ops.end[here])]
@@ -399,7 +407,7 @@ def _outside(case: Case) -> tuple[float, str]:
             mine = merge(trace.ops.start[rows], trace.ops.end[rows])
             lost[name] += int((mine[1] - mine[0]).sum() - covered(steps, *mine).sum())
     most = max(lost, key=lost.__getitem__)
-    return min(sum(lost.values()) / max(total, 1), 1.0), f"most in {most} ({format_ns(lost[most])})"
+    return min(sum(lost.values()) / max(trace.busy_ns, 1), 1.0), f"most in {most} ({format_ns(lost[most])})"
 
 
 def _idle_outside(case: Case, recorded_ns: int) -> tuple[int, int, str]:

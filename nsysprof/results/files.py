@@ -92,11 +92,16 @@ def write_document(
 
     Non-finite numbers are null. ``errors``: how to encode file names that are not UTF-8.
     """
+    try:
+        text = json.dumps(document, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError):  # mappings of other types, or numbers that are not finite
+        text = json.dumps(_with_nulls(document), ensure_ascii=False)
     # Python's own indentation takes ten times as long.
-    plain_text = json.dumps(_with_nulls(document), ensure_ascii=False).encode("utf-8", "surrogatepass")
-    text = msgspec.json.format(plain_text, indent=1).decode("utf-8", "surrogatepass")
+    text = msgspec.json.format(text.encode("utf-8", "surrogatepass"), indent=1).decode("utf-8", "surrogatepass")
+    text = text[: text.rindex("\n}")]
     with whole_file(path) as part, part.open("w", encoding="utf-8", errors=errors) as file:
-        file.write(text[: text.rindex("\n}")])
+        file.write(text)
+        del text
         for name, table in (tables or {}).items():
             file.write(f',\n "{name}": [')
             for number, rows in enumerate(row for each in _parts(table) for row in _json_rows(each)):

@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from nsysprof.core.arrays import AnyInts, Floats, Ints, Mask
+from nsysprof.core.arrays import AnyInts, Floats, Ints, Mask, slices
 from nsysprof.core.parallel import sort
 
 
@@ -69,8 +69,8 @@ class Groups:
         size[np.searchsorted(self.codes, some.codes)] = some.size
         return Groups(some.code, self.codes, size)
 
-    def sort(self, values: AnyInts) -> Ints:
-        """Sort a column within each group, and return it group by group.
+    def sort(self, values: AnyInts, out: Ints | None = None) -> Ints:
+        """Sort a column within each group, and return it group by group; ``out`` is memory to use, maybe the column.
 
         Group and value are packed into one int64 if they fit, because numpy sorts integers ten times faster than two
         keys.
@@ -79,10 +79,12 @@ class Groups:
         bits, code = (int(values.max(initial=low)) - low).bit_length(), self.code
         if bits + int(code.max(initial=0)).bit_length() > 62:
             return values[np.lexsort((values, code))].astype(np.int64)
-        number = code.astype(np.int64)
-        number <<= bits
-        number += values
-        number -= low
+        number = np.empty(len(values), np.int64) if out is None else out
+        for part in slices(len(number)):
+            key = code[part].astype(np.int64)
+            key <<= bits
+            key -= low
+            np.add(key, values[part], out=number[part])
         sort(number)
         number &= (1 << bits) - 1
         number += low

@@ -84,13 +84,12 @@ def read_kinds(text: str) -> tuple[str, ...]:
 class _Calls:
     """Unsorted host calls; ``path`` int32: the merged path around each call, -1 for none.
 
-    ``failed`` and ``waits`` are rows of calls; ``waited`` int64 ns of the rows ``waits``; ``kind`` and ``what`` of each
-    name are indexes in `CALL_KINDS` and `WHAT`.
+    ``length`` int64 ns; ``failed`` and ``waits`` are rows of calls; ``waited`` int64 ns of the rows ``waits``; ``kind``
+    and ``what`` of each name are indexes in `CALL_KINDS` and `WHAT`. ``first``: see `_in_calls`.
     """
 
     thread: AnyInts
-    start: Ints
-    end: Ints
+    length: Ints
     name: AnyInts
     path: Ints32
     failed: Index
@@ -100,6 +99,7 @@ class _Calls:
     kind: Bytes
     what: Bytes
     tids: Ints
+    first: tuple[int, int]
 
 
 def calls(attribution: Attribution, asked: Asked) -> Answer | None:
@@ -158,19 +158,25 @@ def _recorded(attribution: Attribution, asked: Asked) -> _Calls | None:
         waits[0][launch[trace.ops.end[copies] <= trace.launches.end[launch]]] = True
     start, end = (np.concatenate([getattr(part, edge) for part in parts]) for edge in ("start", "end"))
     threads, waiting = np.concatenate(thread), np.flatnonzero(np.concatenate(waits))
+    names = np.concatenate(name, dtype=np.min_scalar_type(len(once)), casting="unsafe")
+    kind = np.array([kind for kind, _ in once], np.uint8)
+    first = _in_calls(threads, start, end, kind.take(names))
+    waited = _busy_meanwhile(trace, tids[threads[waiting]], start[waiting], end[waiting])
+    np.subtract(end, start, out=end)
+    del start
     return _Calls(
         thread=threads,
-        start=start,
-        end=end,
-        name=np.concatenate(name, dtype=np.min_scalar_type(len(once)), casting="unsafe"),
-        path=np.append(asked.merged_of, np.int32(-1)).take(np.concatenate(around)),
+        length=end,
+        name=names,
+        path=trace.arena.take(np.append(asked.merged_of, np.int32(-1)), np.concatenate(around)),
         failed=np.flatnonzero(np.concatenate(fails)),
         waits=waiting,
-        waited=_busy_meanwhile(trace, tids[threads[waiting]], start[waiting], end[waiting]),
+        waited=waited,
         texts=[text for _, text in once],
-        kind=np.array([kind for kind, _ in once], np.uint8),
+        kind=kind,
         what=np.array([_what(text, kind) for kind, text in once], np.uint8),
         tids=tids,
+        first=first,
     )
 
 
@@ -207,7 +213,7 @@ def _added_up(found: _Calls, key: AnyInts, per_name: int, recording: int) -> tup
     the place of the calls.
     """
     groups = Groups.of(key)
-    keys, count, length = groups.codes, groups.size, groups.sort(found.end - found.start)
+    keys, count, length = groups.codes, groups.size, groups.sort(found.length)
     sum_ns = np.add.reduceat(length, np.cumsum(count) - count)
     low, median, high = (quartile_of_sorted(length, count, number) for number in (0, 2, 4))
     name = keys // per_name
@@ -268,7 +274,7 @@ def _longest_first(rows: ColumnTable) -> ColumnTable:
 def _finding(trace: Trace, found: _Calls, names: ColumnTable, recording: int) -> Iterator[str]:
     kinds = names.texts("kind").codes
     kind = int(kinds[0])
-    total, threads = _in_calls(found, kind)
+    total, threads = found.first
     top = names.take(np.flatnonzero(kinds == kind)[:_NAMED])
     each = [
         f"{call} {format_ns(ns)}" + (f" ({format_share(ns / recording)})" if recording else "")
@@ -278,7 +284,7 @@ def _finding(trace: Trace, found: _Calls, names: ColumnTable, recording: int) ->
     where = f" on {threads:,} threads" if threads > 1 else ""
     yield f"Host: {format_ns(total)}{whole} in {_KIND_WORDS[kind]}{where}: {', '.join(each)}"
     least = max(_WORTH_SAYING * total, 1)
-    waiting, waited = int((found.end - found.start)[found.waits].sum()), int(found.waited.sum())
+    waiting, waited = int(found.length[found.waits].sum()), int(found.waited.sum())
     if waiting >= least:
         yield (
             f"{format_ns(waiting)} in calls that wait for the GPU; the GPU was busy for "
@@ -293,13 +299,14 @@ def _finding(trace: Trace, found: _Calls, names: ColumnTable, recording: int) ->
         yield f"{_KIND_WORDS[other]} {format_ns(int(names['sum_ns'][kinds == other].sum()))}"
 
 
-def _in_calls(found: _Calls, kind: int) -> tuple[int, int]:
-    """The time of threads in calls of a kind (nested calls count once), and the number of these threads."""
-    rows = np.flatnonzero((found.kind == kind).take(found.name)).astype(np.int32)
-    rows = rows[np.argsort(found.thread[rows], kind="stable")]
-    bounds = np.flatnonzero(np.diff(found.thread[rows], prepend=-1, append=-1))
+def _in_calls(thread: AnyInts, start: Ints, end: Ints, kind: Bytes) -> tuple[int, int]:
+    """The time of threads in calls of the first kind (nested calls count once), and the number of these threads."""
+    rows = np.argsort(thread, kind="stable")
+    if (other := kind != kind.min()).any():
+        rows = rows[~other[rows]]
+    bounds = np.flatnonzero(np.diff(thread[rows], prepend=-1, append=-1))
     pieces = [rows[first:last] for first, last in pairwise(bounds.tolist())]
-    return sum(union_length(found.start[piece], found.end[piece]) for piece in pieces), len(pieces)
+    return sum(union_length(start[piece], end[piece]) for piece in pieces), len(pieces)
 
 
 def _first_launches(trace: Trace) -> tuple[int, int]:

@@ -75,9 +75,8 @@ def streams(attribution: Attribution, asked: Asked) -> Answer | None:  # noqa: A
 
 
 def _answer(trace: Trace, rows: ColumnTable) -> Answer:
-    busy = sum(int((stop - begin).sum()) for begin, stop in trace.gpu_busy.values())
-    share = format_share(1 - int((rows["busy_ns"] - rows["overlap_ns"]).sum()) / max(busy, 1))
-    several = busy > 0 and np.count_nonzero(rows["sum_ns"] >= _REAL * rows["sum_ns"].max()) > 1
+    share = format_share(1 - int((rows["busy_ns"] - rows["overlap_ns"]).sum()) / max(trace.busy_ns, 1))
+    several = trace.busy_ns > 0 and np.count_nonzero(rows["sum_ns"] >= _REAL * rows["sum_ns"].max()) > 1
     finding = f"Streams: {len(rows):,} with GPU work; two or more run concurrently for {share} of GPU busy time"
     one = len(set(rows["pid"].tolist())) == 1
     shown = tuple(column for column in STREAMS.columns if column.name != "pid" or not one)

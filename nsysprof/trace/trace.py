@@ -478,12 +478,19 @@ class Trace:
         busy = in_threads(*tasks) if self.apart else [task() for task in tasks]
         return dict(zip(numbers, busy, strict=True))
 
+    @cached_property
+    def busy_ns(self) -> int:
+        """Return the time in which a GPU runs an op, summed over GPUs."""
+        return sum(int((end - start).sum()) for start, end in self.gpu_busy.values())
+
     def give_back(self) -> None:
         """If the trace is large, drop data that is quick to recompute, and return freed memory to the system, unless
         there is memory for an analysis in parallel.
         """
         if len(self.ops) >= MANY_ROWS and not self.apart:
-            vars(self).pop("gpu_busy", None)
+            _ = self.busy_ns if "gpu_busy" in vars(self) else 0
+            for name in ("gpu_busy", "ops_by_launch"):
+                vars(self).pop(name, None)
             give_back()
 
     @cached_property

@@ -95,15 +95,18 @@ class Facts:
         if self.whole is not None:
             facts, some = self.whole
             return facts.told_sizes[some]
-        name, size = self.attribution.trace.ops.name, np.maximum(self.attribution.trace.copy_sizes(), 0)
-        rows = np.flatnonzero(size)
-        first, group = distinct(name[rows], bucket(size[rows]))
+        trace = self.attribution.trace
+        some = np.flatnonzero(trace.copies.size_bytes > 0)
+        rows, size = trace.copy_ops[some], trace.copies.size_bytes[some]
+        first, group = distinct(trace.ops.name[rows], bucket(size))
         alike = np.ones(len(first), bool)
-        alike[group[size[rows] != size[rows[first]][group]]] = False
-        count, in_order = np.bincount(group), np.lexsort((size[rows], group))
-        middle = size[rows[in_order]][np.cumsum(count) - count + count // 2]
-        size[rows] = np.where(alike, middle, -middle)[group]
-        return size.astype(fitting(size), copy=False)
+        alike[group[size != size[first][group]]] = False
+        count, in_order = np.bincount(group), np.lexsort((size, group))
+        middle = size[in_order][np.cumsum(count) - count + count // 2]
+        told = np.where(alike, middle, -middle)
+        out = np.zeros(len(trace.ops), fitting(told))
+        out[rows] = told[group]
+        return out
 
     @cached_property
     def activity(self) -> HostActivity:

@@ -16,7 +16,7 @@ import numpy as np
 from nsysprof.trace.nsys.blocks import Block, Wanted
 from nsysprof.trace.nsys.records import SPARE, SPARE_FOR_EACH_FIELD, Layout, Patch, RefusedError, as_block, find_rows
 
-_BLOCK_BYTES = 1 << 20  # of pages decoded at once: they stay in the cache, and numpy's calls stay few
+_BLOCK_BYTES = 1 << 21  # of pages decoded at once: they stay in the cache, and numpy's calls stay few
 _MAX_LEVELS = 20  # of a b-tree, which is SQLite's own limit
 _TABLE_LEAF, _TABLE_INTERIOR = 13, 5
 
