@@ -29,8 +29,8 @@ def numbers_are_as_they_were(request: pytest.FixtureRequest, monkeypatch: pytest
     made: list[dict[str, Any]] = []
     answer_of = diagnose._answer
 
-    def kept(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None) -> Diagnosis:
-        answer = answer_of(case, found, parts)  # first, as it tells what was tried
+    def kept(case: Case, found: list[Finding], parts: Sequence[Diagnosis] | None, around: Any) -> Diagnosis:
+        answer = answer_of(case, found, parts, around)  # first, as it tells what was tried
         groups = [
             (kind.name, group.cause.replace(" ", "_"), group.waited, [*kind.remedies(case, group)])
             for kind, group in tried.groups(case)
