@@ -29,6 +29,15 @@ FIX = finding("exposed-copy", 249, 249)
 ANNOTATED, FOUND, PASS = (5, False), (5, True), (0, False)
 
 
+class SomeTrace(SimpleNamespace):
+    """What is needed of a trace."""
+
+    @property
+    def busy_ns(self) -> int:
+        """The time in which GPUs are busy."""
+        return sum(int((end - start).sum()) for start, end in self.gpu_busy.values())
+
+
 def case_with(
     level: tuple[int, bool], *lengths: int, kernels: int = 0, busy: int = 1, moves: int = 0, steps: int = 1
 ) -> Any:
@@ -38,7 +47,8 @@ def case_with(
     some = np.flatnonzero(ends > start)
     parts = {"start": start, "end": ends, "kind": np.array([KERNEL, MEMCPY, MIGRATION]), "name": np.arange(3)}
     ops = SimpleNamespace(**{name: values[some] for name, values in parts.items()})
-    trace = SimpleNamespace(ops=ops, op_gpu=np.zeros(len(some), int), gpu_busy={0: (np.zeros(1, int), ends[1:2])})
+    of_gpu = {"gpu_numbers": [0], "gpu_busy": {0: (np.zeros(1, int), ends[1:2])}}
+    trace = SomeTrace(ops=ops, op_gpu=np.zeros(len(some), int), **of_gpu)
     chosen = SimpleNamespace(level=SimpleNamespace(rows=np.arange(level[0]), found=level[1]))
     path = "step" if level[0] else WHOLE
     places = [Place(path, gpu, np.arange(steps), np.full(steps, length)) for gpu, length in enumerate(lengths)]
