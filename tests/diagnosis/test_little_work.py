@@ -226,7 +226,7 @@ def tried_case(gain: int, idle: int = 10_000, residual: float = 0.0, inflation: 
         "not_computing": lambda *_, **__: np.where(every, 0, idle),
     }
     facts = SimpleNamespace(lacks=())
-    return SimpleNamespace(**shared, facts=facts, residual=np.full(10, residual), inflation=inflation)
+    return SimpleNamespace(**shared, facts=facts, residual=np.full(10, residual), inflation=inflation, replay=True)
 
 
 @pytest.mark.parametrize(
