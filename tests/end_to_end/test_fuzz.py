@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nsysprof.trace.nsys import gpu_work
+from nsysprof.trace.nsys import build, gpu_work
 from nsysprof.trace.report import open_report, read_tables
 from tests.conftest import MakeTrace
 from tests.kit import fuzz as kit
@@ -50,7 +50,8 @@ def test_the_fuzzer_sees_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None
     pytest.importorskip("pyarrow")
     # a dict of its own: taken out and put back, the table would come last for the tests after this
     left = {name: kind for name, kind in gpu_work.WORK.items() if not name.endswith("MEMSET")}
-    monkeypatch.setattr(gpu_work, "WORK", left)
+    for module in (gpu_work, build):
+        monkeypatch.setattr(module, "WORK", left)
     assert any(end.startswith("silent difference: ops") for _, end, _ in fuzz(range(12)))
     monkeypatch.setattr(gpu_work, "_check_times", None)
     assert any(end.startswith("traceback") for _, end, _ in fuzz(range(12)))
