@@ -111,6 +111,7 @@ MarkdownOption = Annotated[bool, option("Print Markdown, for a pull request.", "
 
 
 PROCESSOR = Path("/proc/cpuinfo")
+AVX_512 = "X86_V4 AVX512_SKX AVX512_ICL"  # in the words of numpy: the first since 2.4, the second before
 _MALLOC = {-3: 1 << 22, -1: 1 << 26, -8: 1}  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_ARENA_MAX of malloc.h
 
 
@@ -131,10 +132,14 @@ def _sort_fast() -> None:
     with suppress(OSError), PROCESSOR.open("rb", buffering=0) as file:
         processor = file.read(1 << 12)
     if name not in os.environ and b"AuthenticAMD\ncpu family\t: 25\n" in processor and b" avx512f " in processor:
-        os.environ[name] = "X86_V4 AVX512_SKX AVX512_ICL"  # the first is new in numpy 2.4, the second older
+        os.environ[name] = AVX_512
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ImportWarning)
-            import numpy  # noqa: F401
+            try:
+                import numpy  # noqa: F401
+            except RuntimeError:  # a numpy built for AVX-512 only, which a process cannot import again
+                os.environ[name] = ""
+                os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
         del os.environ[name]
 
 

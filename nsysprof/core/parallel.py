@@ -100,7 +100,10 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, each: Any) -> Any:
         if not isinstance(each, np.ndarray) or each.nbytes < _MIN_BYTES:
             return NotImplemented
-        file = os.memfd_create("nsysprof")  # open until the fork ends
+        try:
+            file = os.memfd_create("nsysprof")  # open until the fork ends
+        except OSError:  # too many open files: through the pipe
+            return NotImplemented
         with open(file, "wb", closefd=False) as memory:
             memory.write(np.ascontiguousarray(each).data)
         return _mapped, (f"/proc/{os.getpid()}/fd/{file}", each.dtype, each.shape)

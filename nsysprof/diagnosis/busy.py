@@ -68,9 +68,7 @@ class Busy:
         length = np.maximum(self._length_of(op) - shorter, 0)
         gains = self.case.shorter(self.place, lambda network: edits.lengthen(network, op, length))
         ns = int(shorter.sum()) if ns is None else ns
-        return self._least(
-            ns if gains is not None or not self.case.replay else round(ns * self._felt(op, shorter)), gains
-        )
+        return self._least(ns if gains is not None else round(ns * self._felt(op, shorter)), gains)
 
     def merged(self, op: Index, first: Mask, length: Ints, ns: int | None = None) -> int:
         """Return the maximum gain if one GPU op of ``length`` ns replaced several GPU ops, see `edits.merge_ops`.
@@ -80,15 +78,15 @@ class Busy:
         trace = self.case.facts.attribution.trace
         gains = self.case.shorter(self.place, lambda network: edits.merge_ops(network, trace, op, first, length))
         ns = int(self._length_of(op).sum() - length[first].sum()) if ns is None else ns
-        return self._least(
-            ns if gains is not None or not self.case.replay else round(ns * self._felt(op, self._length_of(op))), gains
-        )
+        return self._least(ns if gains is not None else round(ns * self._felt(op, self._length_of(op))), gains)
 
     def _felt(self, op: Index, ns: Ints) -> float:
         """The part of ``ns`` of GPU ops, without a replay, that does not only lengthen the next wait for a late launch.
 
         Behind a call that waited for the GPU a launch comes the earlier, the earlier the GPU is done.
         """
+        if not self.case.replay:  # which the user did not want: an upper limit
+            return 1.0
         pieces, ends = self.case.pieces, self.case.facts.attribution.trace.ops.end[op]
         here = (pieces["cause"] == LATE_HOST) & (self.case.place_of == self.case.places.index(self.place))
         rows = np.flatnonzero(here)

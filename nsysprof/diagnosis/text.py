@@ -292,8 +292,8 @@ def findings_text(
 
 def not_tried(diagnosis: Diagnosis | None, *, full: bool = False) -> list[str]:
     """Return the sentence that says why no fix was tried, if the user wanted none or with ``full``; otherwise none."""
-    said = diagnosis is not None and diagnosis.doubt and (full or diagnosis.doubt == NOT_ASKED)
-    return [f"No fix was tried in a replay: {diagnosis.doubt}."] if diagnosis and said else []
+    doubt = diagnosis.doubt if diagnosis else ""
+    return [f"No fix was tried in a replay: {doubt}."] if doubt and (full or doubt == NOT_ASKED) else []
 
 
 def same_ranges(name: str, level: Level, file: Any, more: str = "") -> str:

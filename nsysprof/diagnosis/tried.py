@@ -26,7 +26,7 @@ from nsysprof.diagnosis.launch_bound import RECORDING
 from nsysprof.errors import NsysprofError
 from nsysprof.waits.changes import Changes
 from nsysprof.waits.facts import CLAIMS
-from nsysprof.waits.paced import paces, shown
+from nsysprof.waits.paced import follows_display, paces
 from nsysprof.waits.whole import Cause
 
 MIN_NS = 20_000  # in all steps: nobody would notice less
@@ -116,7 +116,7 @@ def _paces(case: Case, kind: Kind, group: Group) -> bool:
         return False
     if kind is CPU_CODE:  # it lengthens steps at a constant rate, too: only a display is believed, and no named code
         unnamed = group.cause.rpartition(" in ")[2] == group.place.path.rpartition("/")[2]
-        return unnamed and shown(group.place.length, group.waited)
+        return unnamed and follows_display(group.place.length, group.waited)
     fills = kind is WAITING_FOR_INPUT and group.waited_ns >= _FILLS * group.place.total_ns
     return paces(group.place.length, group.waited) or (fills and source_sleeps(case, group))
 
@@ -213,9 +213,9 @@ def _bound(case: Case, kind: Kind, finding: Finding, remedy: Remedy) -> Finding:
 def _limited(case: Case, finding: Finding, remedy: Remedy, gain: int) -> Finding:
     """The finding with a remedy that gains at most so much or, if the user wants no replay, about as much."""
     limited = replace(finding, remedy=remedy.text, basis=BOUND, gain_ns=gain, gain_high_ns=gain)
-    return (
-        limited if case.replay else replace(limited, change=tuple(shlex.split(remedy.changes.options)), estimated=True)
-    )
+    if case.replay:
+        return limited
+    return replace(limited, change=tuple(shlex.split(remedy.changes.options)), estimated=True)
 
 
 def _of_recorder(case: Case, kind: Kind, finding: Finding) -> int:

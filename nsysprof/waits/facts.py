@@ -103,9 +103,9 @@ class Facts:
         alike[group[size != size[first][group]]] = False
         count, in_order = np.bincount(group), np.lexsort((size, group))
         middle = size[in_order][np.cumsum(count) - count + count // 2]
-        told = np.where(alike, middle, -middle)
-        out = np.zeros(len(trace.ops), fitting(told))
-        out[rows] = told[group]
+        of_group = np.where(alike, middle, -middle)
+        out = np.zeros(len(trace.ops), fitting(of_group))
+        out[rows] = of_group[group]
         return out
 
     @cached_property

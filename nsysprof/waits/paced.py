@@ -54,7 +54,7 @@ def clocked(step: Ints, waited: Ints, rates: Sequence[int] = _RATES, least: int 
     return bool((np.abs(near_rate - 1) <= _ROUND).any() and 2 * int(near.sum()) > len(step) and evens_out)
 
 
-def shown(step: Ints, waited: Ints) -> bool:
+def follows_display(step: Ints, waited: Ints) -> bool:
     """Return whether steps that mostly wait follow a display or camera: 24 steps that follow a clock, or eight steps
     that differ from such a rate, and most of them from each other, by at most 0.05 %.
     """

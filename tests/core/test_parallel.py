@@ -65,6 +65,18 @@ def test_results_refer_to_what_was_there() -> None:
     there["many"][0] = 7
 
 
+@forks
+def test_arrays_come_back_where_too_many_files_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the pipe, as other objects do."""
+
+    def full(_: str) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", full)
+    _, there = side_by_side(int, lambda: np.arange(100_000), apart=True)
+    assert (there == np.arange(100_000)).all()
+
+
 @pytest.mark.parametrize("apart", [False, True])
 def test_the_first_error_is_raised(apart: bool) -> None:
     """Of the tasks in their order, whichever fails first, with its hint; and no process is left."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nsysprof.core.arrays import Floats, Ints
-from nsysprof.waits.paced import MIN_STEPS, _slope, clocked, paces, shown
+from nsysprof.waits.paced import MIN_STEPS, _slope, clocked, follows_display, paces
 
 MS = 1_000_000
 Ns = Ints
@@ -161,7 +161,7 @@ def test_steps_that_follow_a_clock(step: Ns, waited: float, follows: bool) -> No
 )
 def test_steps_that_follow_a_display(step: Ns, waited: float, follows: bool) -> None:
     """Many steps that are regular, or a few that are exact."""
-    assert shown(step, np.rint(step * waited).astype(np.int64)) is follows
+    assert follows_display(step, np.rint(step * waited).astype(np.int64)) is follows
 
 
 def test_a_clock_is_seen_in_steps_that_follow_each_other() -> None:

@@ -57,14 +57,14 @@ def build_trace(
         apart = arena.roomy and report.file.stat().st_size >= _MIN_BYTES_APART
         if apart:
             keep_freed()
-        told = None if apart else progress  # forks cannot tell
-        of_work: _Read = WORK, lambda part, tables: work_rows(part, tables, told, arena)
-        of_ranges: _Read = [NVTX], lambda part, _: range_rows(part, told, arena)
+        seen = None if apart else progress  # forks cannot report progress
+        of_work: _Read = WORK, lambda part, tables: work_rows(part, tables, seen, arena)
+        of_ranges: _Read = [NVTX], lambda part, _: range_rows(part, seen, arena)
         # one after the other if not in parallel: memory peaks in between
         found = _read([of_work, of_ranges] if apart else [of_work], source, apart=apart)
 
         def of_calls(keys: Keys) -> LaunchCalls:
-            read: _Read = [CALLS], lambda part, _: call_rows(part, keys, process_ids, told, arena)
+            read: _Read = [CALLS], lambda part, _: call_rows(part, keys, process_ids, seen, arena)
             return calls_of(_read([read], source, apart=apart)[0], source, keys, process_ids, tids, arena)
 
         work, (ops, launches, other_calls, recorded_twice) = _joined(
