@@ -24,6 +24,6 @@ def test_numpy_does_not_sort_with_avx_512(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-c", CODE, processor], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["[]", "False"], run.stderr
     # what this numpy cannot do without: the command begins again, and leaves it
-    command = [sys.executable, "-c", CODE, processor, "X86_V2", "SSE2"]
+    command = [sys.executable, "-c", CODE, str(processor), "X86_V2", "SSE2"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout.split()[-1] == "True", run.stderr
